@@ -1,0 +1,50 @@
+# Two commands do all the set-up on a fresh machine: `make demo` and `make test`. They share .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+
+# One thread per process: two torch threads beside a busy process are many times slower than one.
+export OMP_NUM_THREADS ?= 1
+export OMP_WAIT_POLICY ?= passive
+ONE := -q -n 2
+
+.PHONY: demo test test-full check bench reproduce clean
+
+demo: .venv/.demo  ## explain a review, write it as a page, and audit the bundled model on real reviews
+	@mkdir -p out
+	$(BIN)/heed explain "the selection is great but the service is bad" -o out/explanation.html
+	@echo
+	$(BIN)/heed audit -o out/audit.html -o out/audit.parquet
+
+test: check  ## everything that must hold, in a few minutes
+	$(BIN)/python -m pytest $(ONE) -m "not full"
+
+test-full: check  ## also real data, training to accuracy, the browser, coverage and a fresh clone
+	$(BIN)/python -m pytest $(ONE) --cov --cov-report=term-missing:skip-covered
+
+check: .venv/.test  ## format, lint, types
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench
+	$(BIN)/mypy
+
+bench: .venv/.test  ## speed beside the peers and beside the bare forward passes, as ratios within one run
+	OMP_NUM_THREADS=2 $(BIN)/python -m bench
+
+reproduce: .venv/.demo  ## train the bundled model again, and the paper's, and print their accuracy (needs the IMDB data)
+	$(BIN)/heed train single-layer --data imdb --half -o out/single-layer-imdb
+	$(BIN)/heed train single-layer --data imdb --recipe paper -o out/single-layer-paper
+
+clean:
+	rm -rf .venv out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.demo: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable ".[data]"
+	@touch $@
+
+.venv/.test: .venv/.demo
+	$(PIP) --editable ".[data,bench,test]"
+	@touch $@

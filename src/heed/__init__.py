@@ -1,0 +1,28 @@
+"""heed explains what a text classifier attends to, and audits whether that explains its prediction."""
+
+from heed import data, tasks
+from heed.audit import Audit, audit
+from heed.errors import HeedError
+from heed.explain import Comparison, Explainer, Explanation, compare, explain
+from heed.models import load
+from heed.models.classifier import Classifier
+from heed.text import Document, Tokens
+from heed.trace import Trace
+
+__all__ = [
+    "Audit",
+    "Classifier",
+    "Comparison",
+    "Document",
+    "Explainer",
+    "Explanation",
+    "HeedError",
+    "Tokens",
+    "Trace",
+    "audit",
+    "compare",
+    "data",
+    "explain",
+    "load",
+    "tasks",
+]

@@ -1,0 +1,55 @@
+"""Every error that heed raises on purpose.
+
+HeedError
+├── InputError        a text, label, setting or option that cannot be used
+│   └── UnknownName   a method, data set, claim or label that does not exist (the nearest is named)
+├── DataError         a data file or data set that cannot be found or read
+├── CheckpointError   a model folder that is missing, broken or unsafe to read
+├── OutputError       a file that cannot be written
+└── NotApplicable     the model does not offer what the method or the claim needs
+
+The message is one sentence that says what was wrong and what to do; the command line prints it and exits with 2.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class HeedError(Exception):
+    """The root of all errors that heed raises on purpose."""
+
+
+class InputError(HeedError):
+    """A text, label, setting or option that cannot be used."""
+
+
+class UnknownName(InputError):
+    """A name that does not exist; the message names the nearest one that does."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]):
+        known = list(known)
+        folded = {k.casefold(): k for k in known}
+        near = get_close_matches(name.casefold(), list(folded), n=1, cutoff=0.5)
+        if near:
+            hint = f"did you mean '{folded[near[0]]}'?"
+        elif len(known) <= 12:
+            hint = "known are " + ", ".join(f"'{k}'" for k in known) + "."
+        else:
+            hint = f"there are {len(known)}, see `heed list`."
+        super().__init__(f"There is no {kind} '{name}': {hint}")
+
+
+class DataError(HeedError):
+    """A data file or data set that cannot be found or read."""
+
+
+class CheckpointError(HeedError):
+    """A model folder that is missing, broken or unsafe to read."""
+
+
+class OutputError(HeedError):
+    """A file that cannot be written."""
+
+
+class NotApplicable(HeedError):
+    """The model does not offer what the method or the claim needs."""

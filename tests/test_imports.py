@@ -1,0 +1,104 @@
+"""The shape of the package: which names are public, which module may import which, and what loads torch."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import heed
+
+SOURCE = Path(heed.__file__).parent
+
+# Data flows one way: a module imports only from its own layer's package or from the left.
+LAYERS = [
+    "errors",
+    "settings",
+    "text",
+    "metrics",
+    "trace",
+    "data",
+    "tasks",
+    "models",
+    "explain",
+    "diagnose",
+    "audit",
+    "report",
+    "cli",
+]
+
+
+def imported(path: Path) -> set[str]:
+    """Parts of heed that a file imports, also inside functions."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{path} imports relatively"
+            names = [node.module] if node.module != "heed" else [f"heed.{alias.name}" for alias in node.names]
+        else:
+            continue
+        found |= {name.split(".")[1] for name in names if name.startswith("heed.")}
+    return found
+
+
+def layer(path: Path) -> str:
+    part = path.relative_to(SOURCE).parts[0]
+    return part.removesuffix(".py")
+
+
+def test_modules_import_only_from_their_left() -> None:
+    wrong = []
+    for path in SOURCE.rglob("*.py"):
+        here = layer(path)
+        if here == "__init__":
+            continue
+        assert here in LAYERS, f"{here} has no place in the order"
+        wrong += [
+            f"{path.relative_to(SOURCE)} imports {name}"
+            for name in imported(path)
+            if LAYERS.index(name) > LAYERS.index(here)
+        ]
+    assert not wrong
+
+
+def test_report_draws_without_models() -> None:
+    assert not [path for path in (SOURCE / "report").rglob("*.py") if "models" in imported(path)]
+
+
+def test_public_names() -> None:
+    assert sorted(heed.__all__) == [
+        "Audit",
+        "Classifier",
+        "Comparison",
+        "Document",
+        "Explainer",
+        "Explanation",
+        "HeedError",
+        "Tokens",
+        "Trace",
+        "audit",
+        "compare",
+        "data",
+        "explain",
+        "load",
+        "tasks",
+    ]
+    assert all(hasattr(heed, name) for name in heed.__all__)
+    assert callable(heed.explain) and callable(heed.audit)  # functions, though packages bear the same names
+
+
+def test_listing_and_refusing_do_not_load_torch() -> None:
+    script = (
+        "import sys, heed.cli\n"
+        "from heed.errors import HeedError\n"
+        "for words in (['list'], ['--help'], ['cite'], ['explain', 'x', '--method', 'nope'], ['explain', ' '],\n"
+        "              ['audit', '--claim', 'nope'], ['explain', 'x', '--model', 'no-such-folder']):\n"
+        "    try:\n"
+        "        heed.cli.app(words)\n"
+        "    except (HeedError, SystemExit):\n"
+        "        pass\n"
+        "sys.exit('torch' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
