@@ -1,0 +1,251 @@
+"""Documents, and what a tokenizer makes of them.
+
+A `Document` is one text or a pair of texts. A `Tokenizer` turns it into `Tokens`: ids with the characters and the
+words that they come from. Words are keyed by (segment, word), so the third word of the first text and the third of
+the second stay apart. Any Hugging Face fast tokenizer fits: `Tokenizer` wraps a `tokenizers.Tokenizer`, and our own
+word-level tokenizer is one as well.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import tokenizers
+from jaxtyping import Bool, Int
+
+from heed.errors import CheckpointError, InputError
+
+UNKNOWN, CLS, SEP = "<unk>", "<cls>", "<sep>"
+
+# A word is a run of letters, marks and digits, with English contractions split off (do|n't, it|'s), so that raw and
+# pre-tokenised text give the same tokens. A run of one symbol (..., !!!, an emoji) is a token too. Blanks and control
+# characters separate.
+_LETTER = r"[\p{L}\p{M}\p{N}_]"
+_TOKEN = (
+    rf"{_LETTER}+(?=n't(?!{_LETTER}))|n't(?!{_LETTER})|'(?:s|m|d|re|ve|ll)(?!{_LETTER})"
+    rf"|{_LETTER}+|([^\s\p{{C}}\p{{L}}\p{{M}}\p{{N}}_])\1*"
+)
+
+
+class Span(NamedTuple):
+    """Characters [start, end) of one segment of a document."""
+
+    start: int
+    end: int
+    segment: int = 0
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text, or a pair of texts, to be classified.
+
+    `label` is the index of the gold label, if known; `rationale` marks the characters that people gave as its reason.
+    """
+
+    text: str
+    pair: str | None = None
+    id: str = ""
+    label: int | None = None
+    rationale: tuple[Span, ...] = ()
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        return (self.text,) if self.pair is None else (self.text, self.pair)
+
+    @classmethod
+    def of(cls, value: Document | str | Sequence[str]) -> Document:
+        """A document from what a user may pass: a string, a pair of strings, or a document."""
+        if isinstance(value, Document):
+            return value
+        if isinstance(value, str):
+            return cls(value)
+        if isinstance(value, Sequence) and len(value) == 2 and all(isinstance(v, str) for v in value):
+            return cls(value[0], value[1])
+        raise InputError(f"A text must be a string or a pair of strings, got {type(value).__name__}.")
+
+
+class Word(NamedTuple):
+    """A word of a document: where it stands, and the form in which the model's tokenizer reads it."""
+
+    segment: int
+    start: int
+    end: int
+    text: str
+    form: str
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """What a tokenizer made of one document, without padding.
+
+    ids       the vocabulary ids that the model reads
+    spans     characters [start, end) of each token within its segment; (0, 0) for special tokens
+    segment   0 or 1, the text a token comes from; -1 for special tokens
+    word      index into `words`; -1 for special tokens
+    names     the tokens as the vocabulary spells them
+    dropped   number of words cut off because the document is longer than the model reads
+    """
+
+    document: Document
+    ids: Int[np.ndarray, "token"]
+    spans: Int[np.ndarray, "token 2"]
+    segment: Int[np.ndarray, "token"]
+    word: Int[np.ndarray, "token"]
+    names: tuple[str, ...]
+    dropped: int
+    tokenizer: Tokenizer
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def special(self) -> Bool[np.ndarray, "token"]:
+        return self.word < 0
+
+    @property
+    def unknown(self) -> Bool[np.ndarray, "token"]:
+        """Tokens that the vocabulary does not have."""
+        return (self.ids == self.tokenizer.unknown) & ~self.special
+
+    def text(self, token: int) -> str:
+        """The characters of a token, or its name if it is special."""
+        if self.word[token] < 0:
+            return self.names[token]
+        start, end = self.spans[token]
+        return self.document.segments[self.segment[token]][start:end] or self.names[token]
+
+    @cached_property
+    def words(self) -> tuple[Word, ...]:
+        """The words that were read, in order."""
+        found: list[Word] = []
+        first = np.flatnonzero(np.diff(self.word, prepend=-1) * (self.word >= 0))
+        last = np.flatnonzero(np.diff(self.word, append=-1) * (self.word >= 0))
+        for i, j in zip(first, last, strict=True):
+            segment = int(self.segment[i])
+            source = self.document.segments[segment]
+            start, end = int(self.spans[i, 0]), int(self.spans[j, 1])
+            while (
+                start < end and source[start].isspace()
+            ):  # byte-level tokenizers count the blank before a word as its own
+                start += 1
+            text = source[start:end]
+            found.append(Word(segment, start, end, text, self.tokenizer.normalise(text)))
+        return tuple(found)
+
+
+class Tokenizer:
+    """Documents to `Tokens`, by a `tokenizers.Tokenizer`, cut to the number of tokens that the model reads."""
+
+    def __init__(self, backend: tokenizers.Tokenizer, max_tokens: int, unknown: int | None = None):
+        self.backend = backend
+        self.max_tokens = max_tokens
+        self.unknown = -1 if unknown is None else unknown
+        backend.no_padding()
+        backend.no_truncation()  # done here: the library's own makes every combination of the rests of a long pair
+
+    def __call__(self, documents: Iterable[Document]) -> list[Tokens]:
+        documents = list(documents)
+        texts = [d.text if d.pair is None else (d.text, d.pair) for d in documents]
+        try:
+            encodings = self.backend.encode_batch(texts)
+        except TypeError:  # half of a surrogate pair, as from a file of another encoding
+            raise InputError("A text holds characters that are not Unicode: decode it as UTF-8 first.") from None
+        return [self._tokens(d, e) for d, e in zip(documents, encodings, strict=True)]
+
+    def _tokens(self, document: Document, encoding: tokenizers.Encoding) -> Tokens:
+        segment, word = _filled(encoding.sequence_ids), _filled(encoding.word_ids)
+        segment[word < 0] = -1
+        read = self._read(segment)
+        key = np.where(word < 0, -1, word * 2 + segment)
+        starts = (key >= 0) & (np.diff(key, prepend=-1) != 0)
+        number = np.where(key < 0, -1, np.cumsum(starts) - 1)[read]
+        spans = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        spans[word < 0] = 0
+        kept = np.unique(number[number >= 0])
+        return Tokens(
+            document=document,
+            ids=np.array(encoding.ids, dtype=np.int64)[read],
+            spans=spans[read],
+            segment=segment[read],
+            word=np.where(number < 0, -1, np.searchsorted(kept, number)),
+            names=tuple(encoding.tokens)
+            if read.all()
+            else tuple(t for t, r in zip(encoding.tokens, read, strict=True) if r),
+            dropped=int(starts.sum()) - len(kept),
+            tokenizer=self,
+        )
+
+    def _read(self, segment: Int[np.ndarray, "token"]) -> Bool[np.ndarray, "token"]:
+        """Which tokens fit: special ones always, then the beginning of each text, cut where the longer text ends."""
+        read = np.ones(len(segment), dtype=bool)
+        if len(segment) <= self.max_tokens:
+            return read
+        room = max(0, self.max_tokens - int((segment < 0).sum()))
+        places = [np.flatnonzero(segment == s) for s in (0, 1)]
+        short, long = sorted(places, key=len)
+        fits = min(len(short), room // 2)
+        read[short[fits:]] = False
+        read[long[room - fits :]] = False
+        return read
+
+    def normalise(self, word: str) -> str:
+        """The form of a word that decides whether two words are the same to the model."""
+        normalizer = self.backend.normalizer
+        return normalizer.normalize_str(word) if normalizer else word
+
+    def __len__(self) -> int:
+        return self.backend.get_vocab_size()
+
+    def save(self, path: Path) -> None:
+        self.backend.save(str(path), pretty=False)
+
+    @classmethod
+    def load(cls, path: Path, max_tokens: int) -> Tokenizer:
+        try:
+            backend = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # noqa: BLE001 - the library raises just that for a missing and for a broken file
+            raise CheckpointError(f"The tokenizer {path} cannot be read ({error}).") from None
+        return cls(backend, max_tokens, backend.token_to_id(UNKNOWN))
+
+    @classmethod
+    def words(cls, vocabulary: Sequence[str], max_tokens: int) -> Tokenizer:
+        """A word-level, lower-casing tokenizer: `<cls> text`, or `<cls> text <sep> pair`."""
+        names = [UNKNOWN, CLS, SEP, *vocabulary]
+        backend = tokenizers.Tokenizer(
+            tokenizers.models.WordLevel({name: i for i, name in enumerate(names)}, unk_token=UNKNOWN)
+        )
+        backend.normalizer = _normalizer()
+        backend.pre_tokenizer = _splitter()
+        backend.post_processor = tokenizers.processors.TemplateProcessing(
+            single=f"{CLS} $A", pair=f"{CLS} $A {SEP} $B", special_tokens=[(CLS, 1), (SEP, 2)]
+        )
+        return cls(backend, max_tokens, 0)
+
+    @classmethod
+    def train(cls, texts: Iterable[str], max_tokens: int, size: int | None = None, min_count: int = 1) -> Tokenizer:
+        """The word-level tokenizer of the `size` most frequent words that occur at least `min_count` times."""
+        normalizer, splitter = _normalizer(), _splitter()
+        counts: Counter[str] = Counter()
+        for text in texts:
+            counts.update(w for w, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        return cls.words([w for w, n in ranked[:size] if n >= min_count], max_tokens)
+
+
+def _normalizer() -> tokenizers.normalizers.Normalizer:
+    n = tokenizers.normalizers
+    return n.Sequence([n.Replace(tokenizers.Regex(r"(?i)<br ?/?>"), " "), n.Replace("’", "'"), n.Lowercase()])
+
+
+def _splitter() -> tokenizers.pre_tokenizers.PreTokenizer:
+    return tokenizers.pre_tokenizers.Split(tokenizers.Regex(_TOKEN), "removed", invert=True)
+
+
+def _filled(values: list[int | None]) -> Int[np.ndarray, "token"]:
+    return np.array([-1 if v is None else v for v in values], dtype=np.int64)
