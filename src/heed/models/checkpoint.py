@@ -1,0 +1,66 @@
+"""Reading and writing models. Weights are safetensors; pickles are never read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+
+from heed.errors import CheckpointError, OutputError
+from heed.models.classifier import Classifier
+from heed.models.folders import check_free, find, read_config
+from heed.models.single_layer import SingleLayer
+
+_KINDS: dict[str, Callable[..., Classifier]] = {"single-layer": SingleLayer.restore}
+
+
+def load(model: str | Path | None = None) -> Classifier:
+    """A model by the name of a bundled one (the default one if no name is given) or by its folder."""
+    folder = find(model)
+    config = read_config(folder)
+    kind = config.get("kind")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise CheckpointError(f"{folder / 'model.json'} names the kind '{kind}', and heed knows {', '.join(_KINDS)}.")
+    try:
+        state = safetensors.torch.load_file(folder / "model.safetensors")
+    except (safetensors.SafetensorError, OSError) as error:
+        raise CheckpointError(f"The weights of {folder} cannot be read ({error}).") from None
+    return _KINDS[kind](config, state, folder)
+
+
+def save(model: SingleLayer, folder: Path, facts: Mapping[str, Any], half: bool = False, card: str = "") -> None:
+    """Write a checkpoint; `facts` (data, recipe …) join its json, `card` is its README.
+
+    All is written beside the folder first, so that a full disk leaves an older checkpoint as it was.
+    """
+    check_free(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".writing-"))
+    except OSError as error:
+        raise OutputError(f"The model cannot be written to {folder} ({error}).") from None
+    try:
+        state = {key: value.contiguous() for key, value in model.network.state_dict().items()}
+        if half:
+            state = {key: value.to(torch.float16) for key, value in state.items()}
+        safetensors.torch.save_file(state, scratch / "model.safetensors")
+        config = dict(facts) | model.describe() | {"name": folder.name}
+        (scratch / "model.json").write_text(json.dumps(config, indent=1, ensure_ascii=False) + "\n", encoding="utf8")
+        if card:
+            (scratch / "README.md").write_text(card, encoding="utf8")
+        model.tokenizer.save(scratch / "tokenizer.json")
+        folder.mkdir(exist_ok=True)
+        for path in scratch.iterdir():
+            path.chmod(0o644)  # safetensors writes files that only their owner may read
+            path.replace(folder / path.name)
+    except OSError as error:
+        raise OutputError(f"The model cannot be written to {folder} ({error}).") from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

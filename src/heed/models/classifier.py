@@ -1,0 +1,197 @@
+"""The four doors: all that heed asks of a model.
+
+logits     the output for whole documents
+score      the output when only some of the words are present, for many choices of words at once
+trace      what a pass showed, or would show if attention or embeddings were these; differentiable in both
+gradient   of the output with respect to the embeddings
+
+Explainers and diagnostics are callers of these four and of nothing else, so batching, padding, removal and memory are
+settled here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from heed.errors import InputError, NotApplicable, UnknownName
+from heed.text import Document, Tokenizer, Tokens
+from heed.trace import Trace
+
+if TYPE_CHECKING:  # methods are listed and checked without loading torch
+    from torch import Tensor
+
+Output = Literal["logit", "log-odds", "probability"]
+Removal = Literal["replace", "hide", "delete"]
+REMOVALS: tuple[Removal, ...] = ("replace", "hide", "delete")
+OUTPUTS: tuple[Output, ...] = ("logit", "log-odds", "probability")
+
+# What a model may offer and a method may need.
+ATTENTION, REPLACEABLE, GRADIENT, HEADS = "attention", "replaceable attention", "gradients", "additive heads"
+
+
+class Gradient(NamedTuple):
+    """Embeddings of one document and the gradient of its output; rows beyond its tokens are padding that attends."""
+
+    embeddings: Float[np.ndarray, "row dim"]
+    gradient: Float[np.ndarray, "row dim"]
+
+
+class Classifier(ABC):
+    """A text classifier.
+
+    name, revision   what provenance says of the model
+    labels           their names, in the order of the logits
+    offers           which of ATTENTION, REPLACEABLE, GRADIENT, HEADS this model has
+    removals         the ways in which it can remove a word, the default first
+    filler           the id that stands in for a word removed by "replace"
+    """
+
+    name: str
+    revision: str
+    labels: tuple[str, ...]
+    offers: frozenset[str]
+    removals: tuple[Removal, ...]
+    filler: int
+    tokenizer: Tokenizer
+
+    # The four doors
+
+    @abstractmethod
+    def logits(self, tokens: Sequence[Tokens]) -> Float[np.ndarray, "batch label"]:
+        """The output for each document."""
+
+    @abstractmethod
+    def score(
+        self,
+        tokens: Sequence[Tokens],
+        keep: Sequence[Bool[np.ndarray, "_ _"]],
+        groups: Sequence[Int[np.ndarray, "_"]] | None = None,
+        removal: Removal | None = None,
+    ) -> list[Float[np.ndarray, "_ label"]]:
+        """The output of each document for each row of its `keep` (True = present).
+
+        `groups` says which column of `keep` each token follows (-1: always present); by default the columns are words.
+        """
+
+    @abstractmethod
+    def trace(
+        self,
+        tokens: Sequence[Tokens],
+        attention: Mapping[int, Float[Tensor, "*variant batch head query key"]] | None = None,
+        embeddings: Float[Tensor, "batch token dim"] | None = None,
+    ) -> Trace:
+        """What one pass shows; with `attention` (by layer) or `embeddings`, what it would show if they were these."""
+
+    def gradient(self, tokens: Sequence[Tokens], labels: Sequence[int], output: Output = "logit") -> list[Gradient]:
+        """The gradient of each document's output for its label: one backward pass per batch, not per document."""
+        import torch
+
+        found: list[Gradient] = [None] * len(tokens)  # type: ignore[list-item]
+        for batch in batches([len(t) for t in tokens]):
+            with torch.enable_grad():
+                trace = self.trace([tokens[i] for i in batch])
+                chosen = torch.tensor([labels[i] for i in batch])
+                total = select_output(trace.logits, chosen, output).sum()
+                (gradient,) = torch.autograd.grad(total, trace.embeddings)
+            attends = trace.attention[-1].detach().sum((1, 2)) > 0 if trace.attention else trace.tokens
+            rows = (trace.tokens | attends).cpu().numpy()
+            for position, i in enumerate(batch):
+                take = rows[position]
+                found[i] = Gradient(
+                    trace.embeddings[position].detach().cpu().numpy()[take], gradient[position].cpu().numpy()[take]
+                )
+        return found
+
+    def head(self, index: int) -> Classifier:
+        """The part of the output that one attention head contributes, as a classifier of its own."""
+        raise NotApplicable(f"The heads of {self.name} do not add up to its output, so none can be explained alone.")
+
+    # Conveniences on top
+
+    def tokens(self, texts: Sequence[Any]) -> list[Tokens]:
+        return self.tokenizer([Document.of(t) for t in texts])
+
+    def __call__(self, texts: Sequence[Any]) -> Float[np.ndarray, "batch label"]:
+        """Logits for a list of strings, pairs or documents."""
+        if isinstance(texts, str):
+            raise InputError("A model takes a list of texts, got one string: put it into a list.")
+        return self.logits(self.tokens(texts))
+
+    def predict(self, texts: Sequence[Any]) -> Float[np.ndarray, "batch label"]:
+        """Probabilities for a list of strings, pairs or documents."""
+        return softmax(self(texts))
+
+    def label(self, label: int | str) -> int:
+        """The index of a label given by its name or its index."""
+        if isinstance(label, str):
+            folded = [name.casefold() for name in self.labels]
+            for name, names in ((label, list(self.labels)), (label.casefold(), folded)):
+                if name in names:
+                    return names.index(name)
+            if not label.isdecimal():
+                raise UnknownName("label", label, self.labels)
+        elif isinstance(label, bool) or not isinstance(label, int | np.integer):
+            raise InputError(f"A label is a name or an index, got {label!r}.")
+        index = int(label)
+        if not 0 <= index < len(self.labels):
+            raise InputError(f"There is no label {label}: the model has {len(self.labels)}, {', '.join(self.labels)}.")
+        return index
+
+    def blank(self, tokens: Tokens) -> Tokens:
+        """The same document with every word replaced."""
+        return replace(tokens, ids=np.where(tokens.special, tokens.ids, self.filler))
+
+    def removal(self, removal: Removal | None) -> Removal:
+        """The way of removing words that will be used."""
+        if removal is None:
+            return self.removals[0]
+        if removal not in self.removals:
+            raise UnknownName("way to remove words", removal, self.removals)
+        return removal
+
+
+def softmax(logits: Float[np.ndarray, "*batch label"]) -> Float[np.ndarray, "*batch label"]:
+    shifted = np.exp(logits - logits.max(-1, keepdims=True))
+    return shifted / shifted.sum(-1, keepdims=True)
+
+
+def output_of(logits: Float[np.ndarray, "*batch label"], label: int, output: Output) -> Float[np.ndarray, "*batch"]:
+    """The explained quantity: a logit, a probability, or the log-odds log p/(1-p) of a label."""
+    if output == "logit":
+        return logits[..., label]
+    if output == "probability":
+        return softmax(logits)[..., label]
+    others = np.delete(logits, label, -1)
+    top = others.max(-1)
+    return logits[..., label] - top - np.log(np.exp(others - top[..., None]).sum(-1))
+
+
+def select_output(
+    logits: Float[Tensor, "*batch label"], labels: Int[Tensor, "batch"], output: Output
+) -> Float[Tensor, "*batch"]:
+    """`output_of` for one label per document, differentiable."""
+    index = labels.expand(logits.shape[:-1]).unsqueeze(-1)
+    chosen = logits.gather(-1, index).squeeze(-1)
+    if output == "logit":
+        return chosen
+    if output == "probability":
+        return (chosen - logits.logsumexp(-1)).exp()
+    return chosen - logits.scatter(-1, index, float("-inf")).logsumexp(-1)
+
+
+def batches(lengths: Sequence[int], tokens: int = 20_000) -> Iterator[list[int]]:
+    """Indices of documents in batches of similar length whose padded size stays below a number of tokens."""
+    batch: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
+        if batch and (len(batch) + 1) * lengths[i] > tokens:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch

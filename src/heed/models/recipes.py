@@ -1,0 +1,108 @@
+"""How our own models are shaped and trained: settings, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal
+
+from heed import settings
+from heed.errors import InputError, UnknownName
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes and choices that make up a single-layer classifier.
+
+    padding="attends" fills every document with <unk> up to max_words, and these attend like any token, as in the paper;
+    padding="masked" attends to the document alone.
+    """
+
+    vocabulary: int
+    labels: int
+    d_e: int = 128
+    heads: int = 6
+    d_att: int = 64
+    d_out: int = 64
+    max_words: int = 256
+    padding: Literal["masked", "attends"] = "masked"
+    position_base: float = 10000.0
+    biases: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary", "labels", "d_e", "heads", "d_att", "d_out", "max_words"):
+            if getattr(self, name) < 1:
+                raise InputError(f"The setting {name} of a model must be at least 1, got {getattr(self, name)}.")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a single-layer classifier is trained.
+
+    vocabulary       number of words, the most frequent ones (None: all)
+    min_count        how often a word must occur to be one of them
+    word_dropout     share of words that become <unk> in training: documents with words removed stay familiar to the
+                     model
+    embedding_scale  standard deviation of the embeddings at the start
+    smoothing        label smoothing
+    average          decay of the running mean of the weights that is validated and kept (0: the weights themselves)
+    schedule         "constant", or "cosine" down to zero over all epochs
+    validation       share of the training documents held out to choose the best epoch, where the data have no such part
+    shape            what differs from the defaults of `Shape`
+    """
+
+    epochs: int = 4
+    batch: int = 64
+    learning_rate: float = 2e-3
+    weight_decay: float = 1e-2
+    vocabulary: int | None = 20_000
+    min_count: int = 2
+    word_dropout: float = 0.4
+    embedding_scale: float = 0.1
+    smoothing: float = 0.05
+    average: float = 0.998
+    schedule: Literal["constant", "cosine"] = "cosine"
+    validation: float = 0.1
+    shape: dict[str, Any] = field(default_factory=lambda: {"max_words": 512})
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+RECIPES = {
+    "default": Recipe(),
+    # AdamW at 1e-4, batches of 16, 10 epochs, the best of them by validation accuracy; unmasked <unk> padding up to
+    # 256 words
+    "paper": Recipe(
+        epochs=10,
+        batch=16,
+        learning_rate=1e-4,
+        vocabulary=None,
+        min_count=1,
+        word_dropout=0.0,
+        embedding_scale=1.0,
+        smoothing=0.0,
+        average=0.0,
+        schedule="constant",
+        validation=0.2,
+        shape={"max_words": 256, "padding": "attends"},
+    ),
+}
+
+
+def find(name: str) -> Recipe:
+    if name not in RECIPES:
+        raise UnknownName("recipe", name, RECIPES)
+    return RECIPES[name]
+
+
+def change(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+    """A recipe with some settings changed; settings of the shape (heads, max_words …) are found too."""
+    of_shape = {f.name for f in fields(Shape)} - {"vocabulary", "labels"}
+    known = [f.name for f in fields(Recipe) if f.name != "shape"] + sorted(of_shape)
+    for key in changes:
+        if key not in known:
+            raise UnknownName("setting of the recipe", key, known)
+    shape = settings.read("the recipe", Shape, {k: v for k, v in changes.items() if k in of_shape})
+    own = settings.read("the recipe", Recipe, {k: v for k, v in changes.items() if k not in of_shape})
+    return replace(recipe, **own, shape=recipe.shape | shape)

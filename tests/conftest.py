@@ -1,0 +1,115 @@
+"""Small random models and documents for every test. Shapes and types are checked while the tests run."""
+
+from __future__ import annotations
+
+from jaxtyping import install_import_hook
+
+# before heed is imported for the first time
+install_import_hook(["heed.text", "heed.metrics", "heed.models.single_layer"], "beartype.beartype")
+
+from collections.abc import Callable  # noqa: E402
+from dataclasses import replace  # noqa: E402
+from functools import cache  # noqa: E402
+
+import hypothesis  # noqa: E402
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+from heed.models.single_layer import Network, Shape, SingleLayer  # noqa: E402
+from heed.text import Document, Tokenizer  # noqa: E402
+
+torch.set_num_threads(1)
+hypothesis.settings.register_profile("heed", deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("heed")
+
+WORDS = (
+    *("the", "a", "and", "but", "is", "was", "it", "'s", "n't", "do", "not", "very", "film", "plot", "actor", "scene"),
+    *("ending", "music", "good", "bad", "fine", "great", "awful", "dull", "fresh", "warm", "cold", "slow", "quick"),
+    *(",", ".", "!", "?"),
+)
+
+# repeats, unknown words, contractions, capitals, one word, pairs (with words that occur on both sides)
+TEXTS: tuple[str | tuple[str, str], ...] = (
+    "the film is good and the plot is great",
+    "It's not bad , but the zyzzyva ending was very very slow !",
+    "awful",
+    "Don't. The MUSIC was fine; the music was qwertz!!!",
+    ("the plot is fresh", "the plot is dull and cold"),
+    ("good", "was the scene good or was the xylem bad ?"),
+)
+
+LABELS = ("negative", "positive", "neutral")
+
+
+@cache
+def build(
+    padding: str = "masked", biases: bool = False, labels: int = 2, double: bool = True, seed: int = 0
+) -> SingleLayer:
+    tokenizer = Tokenizer.words(WORDS, 41)
+    shape = Shape(
+        len(tokenizer), labels, d_e=16, heads=3, d_att=8, d_out=8, max_words=40, padding=padding, biases=biases
+    )
+    generator = torch.Generator().manual_seed(seed)
+    network = Network(shape, generator)
+    for name, value in network.named_parameters():
+        if name.startswith("b_"):  # they start at zero, where no test would see them
+            value.data.copy_(torch.randn(value.shape, generator=generator))
+    network.W_q.data.mul_(2)  # attention that is far from uniform
+    if double:
+        network.double()
+    return SingleLayer(network, tokenizer, LABELS[:labels], f"tiny-{padding}")
+
+
+@pytest.fixture(scope="session")
+def make() -> Callable[..., SingleLayer]:
+    """make(padding=, biases=, labels=, double=, seed=): a tiny random model."""
+    return build
+
+
+@pytest.fixture(scope="session")
+def model() -> SingleLayer:
+    """The plain one: float64, padding masked, two labels, no biases."""
+    return build()
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        {},
+        {"double": False},
+        {"padding": "attends"},
+        {"biases": True},
+        {"padding": "attends", "biases": True, "labels": 3},
+        {"padding": "attends", "double": False, "labels": 3},
+    ],
+    ids=lambda options: "-".join(str(v) for v in options.values()) or "plain",
+)
+def any_model(request: pytest.FixtureRequest) -> SingleLayer:
+    """Every variant of the tiny model."""
+    return build(**request.param)
+
+
+@pytest.fixture(scope="session")
+def texts() -> list[str | tuple[str, str]]:
+    return list(TEXTS)
+
+
+@pytest.fixture(scope="session")
+def constant_model() -> SingleLayer:
+    """All documents get the same logits, which are not zero: values are nothing but biases."""
+    like = build(biases=True)
+    network = Network(replace(like.shape))
+    network.load_state_dict(like.network.state_dict())
+    network.W_v.data.zero_()
+    return SingleLayer(network.double(), like.tokenizer, like.labels, "constant")
+
+
+@pytest.fixture(scope="session")
+def long_text() -> str:
+    """Longer than the tiny models read."""
+    return " ".join(WORDS[i % len(WORDS)] for i in range(0, 300, 7))
+
+
+@pytest.fixture(scope="session")
+def document() -> Callable[[str | tuple[str, str]], Document]:
+    return Document.of
