@@ -1,0 +1,116 @@
+"""All methods, in one table, and the two ways to ask for them: `explain` and `compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
+
+from heed.errors import InputError, UnknownName
+from heed.explain.attention import AttentionHead, AttentionMax, AttentionMean
+from heed.explain.baseline import Random
+from heed.explain.comparison import Comparison, agreement
+from heed.explain.explanation import Explainer, Explanation, UnitKind
+from heed.explain.gradient import GradientInput, GradientL1, GradientL2, GradientMean, IntegratedGradients
+from heed.explain.perturbation import Lime, Occlusion, Shapley
+from heed.models.classifier import Classifier
+from heed.settings import read as read_settings
+from heed.text import Document
+
+__all__ = [
+    "METHODS",
+    "AttentionHead",
+    "AttentionMax",
+    "AttentionMean",
+    "Comparison",
+    "Explainer",
+    "Explanation",
+    "GradientInput",
+    "GradientL1",
+    "GradientL2",
+    "GradientMean",
+    "IntegratedGradients",
+    "Lime",
+    "Occlusion",
+    "Random",
+    "Shapley",
+    "agreement",
+    "compare",
+    "explain",
+    "method",
+]
+
+METHODS: dict[str, type[Explainer]] = {
+    cls.name: cls
+    for cls in (
+        AttentionMean,
+        AttentionMax,
+        AttentionHead,
+        GradientMean,
+        GradientL1,
+        GradientL2,
+        GradientInput,
+        IntegratedGradients,
+        Occlusion,
+        Lime,
+        Shapley,
+        Random,
+    )
+}
+
+
+def method(name: str | Explainer, settings: dict[str, Any] | None = None) -> Explainer:
+    """A method by its name with some settings changed; settings may be given as strings, as on the command line."""
+    if isinstance(name, Explainer):
+        if settings:
+            raise InputError("Give settings to the explainer itself, not beside it.")
+        return name
+    if name not in METHODS:
+        raise UnknownName("method", name, METHODS)
+    return METHODS[name](**read_settings(name, METHODS[name], settings or {}))
+
+
+@overload
+def explain(model: Classifier, text: str | Document | tuple[str, str], *args: Any, **settings: Any) -> Explanation: ...
+@overload
+def explain(model: Classifier, text: Sequence[Any], *args: Any, **settings: Any) -> list[Explanation]: ...
+def explain(
+    model: Classifier,
+    text: Any,
+    method: str | Explainer = "lime",
+    label: int | str | None = None,
+    unit: UnitKind = "word",
+    seed: int = 0,
+    progress: bool = False,
+    **settings: Any,
+) -> Explanation | list[Explanation]:
+    """Explain one text, or each of a list of texts, by one method.
+
+    A text is a string, a pair of strings in a tuple, or a `Document`; a list is always many texts. `label` is a name
+    or an index, by default the predicted label of each text. Settings of the method are keyword arguments:
+    `samples=5000`.
+    """
+    explainer = _method(method, settings)
+    if isinstance(text, str | Document | tuple):
+        return explainer.explain(model, [text], label, unit, seed, progress)[0]
+    if not isinstance(text, Iterable):
+        raise InputError(f"A text must be a string, a pair of strings or a list of these, got {type(text).__name__}.")
+    return explainer.explain(model, list(text), label, unit, seed, progress)
+
+
+_method = method  # `explain` has an argument of the same name
+
+
+def compare(
+    model: Classifier,
+    text: str | Document | tuple[str, str],
+    methods: Sequence[str | Explainer] | None = None,
+    label: int | str | None = None,
+    unit: UnitKind = "word",
+    seed: int = 0,
+) -> Comparison:
+    """Explain one text by several methods (all that the model offers, by default), and tell how far they agree."""
+    chosen = [method(m) for m in (METHODS if methods is None else methods)]
+    if methods is None:
+        chosen = [m for m in chosen if m.needs <= model.offers]
+    found = [m.explain(model, [text], label, unit, seed)[0] for m in chosen]
+    return Comparison(tuple(found), agreement(found))

@@ -1,0 +1,364 @@
+"""Explanations and explainers.
+
+An `Explainer` is a frozen value: its fields are the settings of a method. `explain(model, documents, …)` is its one
+verb, and all that methods share is written here once: tokens, labels, units, special tokens, seeds, notes,
+provenance. A method only says, for a few documents at a time, how it scores them (`measure`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+from rich.console import Console, ConsoleOptions, RenderResult
+from tqdm.auto import tqdm
+
+from heed.errors import InputError, NotApplicable, UnknownName
+from heed.explain import drawing
+from heed.models.classifier import OUTPUTS, Classifier, Output, softmax
+from heed.text import Document, Span, Tokens
+
+UnitKind = Literal["word", "token"]
+_CHUNK = 64  # documents measured together
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A word or token that carries one score; a word that occurs several times may have several spans."""
+
+    text: str
+    spans: tuple[tuple[int, int], ...]
+    segment: int = 0
+
+
+@dataclass(frozen=True)
+class Special:
+    """The score of a special token, or of all padding together: kept apart from the words."""
+
+    text: str
+    score: float
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """What one method says of one document and one label, with all that is needed to obtain it again.
+
+    scores           one per unit, positive for the label where the method is signed
+    standard_errors  how far sampling may have moved each score, for sampled methods
+    probabilities    the model's prediction for the document
+    forward_passes   how often the model's output was asked for, however it was computed
+    facts            numbers that belong to the method, such as an intercept or a completeness gap
+    """
+
+    document: Document
+    method: str
+    label: str
+    unit: UnitKind
+    units: tuple[Unit, ...]
+    scores: Float[np.ndarray, "unit"]
+    specials: tuple[Special, ...]
+    standard_errors: Float[np.ndarray, "unit"] | None
+    signed: bool
+    probabilities: dict[str, float]
+    settings: dict[str, Any]
+    seed: int
+    model: str
+    revision: str
+    removal: str | None
+    forward_passes: int
+    seconds: float
+    facts: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def top(self, n: int = 10) -> list[tuple[str, float]]:
+        """The n units with the largest scores, by absolute value."""
+        order = np.argsort(-np.abs(self.scores), kind="stable")[:n]
+        return [(self.units[i].text, float(self.scores[i])) for i in order]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that json can hold; `from_dict` reads them back."""
+        document = {"text": self.document.text, "pair": self.document.pair, "id": self.document.id}
+        document["label"] = self.document.label  # type: ignore[assignment]
+        document["rationale"] = [list(span) for span in self.document.rationale]  # type: ignore[assignment]
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        return own | {
+            "document": document,
+            "units": [{"text": u.text, "spans": [list(s) for s in u.spans], "segment": u.segment} for u in self.units],
+            "scores": self.scores.tolist(),
+            "specials": [{"text": s.text, "score": s.score} for s in self.specials],
+            "standard_errors": None if self.standard_errors is None else self.standard_errors.tolist(),
+            "settings": {k: str(v) if v in (math.inf, -math.inf) else v for k, v in self.settings.items()},
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Explanation:
+        """The explanation that `to_dict` wrote."""
+        try:
+            document, errors = dict(values["document"]), values["standard_errors"]
+            document["rationale"] = tuple(Span(*span) for span in document["rationale"])
+            read = {
+                "document": Document(**document),
+                "units": tuple(
+                    Unit(u["text"], tuple((a, b) for a, b in u["spans"]), u["segment"]) for u in values["units"]
+                ),
+                "scores": np.array(values["scores"], dtype=float),
+                "specials": tuple(Special(**s) for s in values["specials"]),
+                "standard_errors": None if errors is None else np.array(errors, dtype=float),
+                "notes": tuple(values["notes"]),
+            }
+            return cls(**(values | read))
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"This is not an explanation that heed wrote ({type(error).__name__}: {error}).") from None
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Explanation:
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise InputError(f"This is not an explanation that heed wrote ({error}).") from None
+        return cls.from_dict(values)
+
+    def _repr_html_(self) -> str:
+        return drawing.html(self)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from drawing.terminal(self, console, options)
+
+    def __repr__(self) -> str:
+        words = ", ".join(f"{text} {score:+.3g}" for text, score in self.top(4))
+        return f"<Explanation {self.method} of {self.label!r}: {words}>"
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One document to be scored: its tokens, the label's index, the units and the unit of each token (-1: none)."""
+
+    tokens: Tokens
+    label: int
+    units: tuple[Unit, ...]
+    groups: Int[np.ndarray, "token"]
+    rng: np.random.Generator
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What a method found for one job: scores by unit, or by row (tokens, then padding that attends)."""
+
+    scores: Float[np.ndarray, "unit"] | None = None
+    rows: Float[np.ndarray, "row"] | None = None
+    standard_errors: Float[np.ndarray, "unit"] | None = None
+    forward_passes: int = 1
+    facts: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Explainer(ABC):
+    """A method and its settings.
+
+    name      as users type it
+    summary   one line for `heed list methods`
+    needs     what the model must offer
+    signed    whether a score says for or against
+    paper     key of the source in papers.bib
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    needs: ClassVar[frozenset[str]] = frozenset()
+    signed: ClassVar[bool] = True
+    paper: ClassVar[str] = ""
+
+    @abstractmethod
+    def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
+        """Score a few documents."""
+
+    def together(self) -> bool:
+        """Whether repeated words share one unit."""
+        return False
+
+    def explain(
+        self,
+        model: Classifier,
+        documents: Sequence[Any],
+        label: int | str | None = None,
+        unit: UnitKind = "word",
+        seed: int = 0,
+        progress: bool = False,
+    ) -> list[Explanation]:
+        """Explain each document for one label, by default the one that the model predicts for it."""
+        missing = self.needs - model.offers
+        if missing:
+            raise NotApplicable(
+                f"{self.name} needs {' and '.join(sorted(missing))}, which {model.name} does not offer."
+            )
+        if unit not in ("word", "token"):
+            raise UnknownName("unit", str(unit), ("word", "token"))
+        chosen, seed = None if label is None else model.label(label), int(seed)
+        settings = {f.name: getattr(self, f.name) for f in fields(self)}
+        found: list[Explanation] = []
+        bar = tqdm(total=len(documents), desc=self.name, unit="doc", disable=not progress, leave=False, delay=1)
+        for start in range(0, len(documents), _CHUNK):
+            began = time.perf_counter()
+            tokens = model.tokens(documents[start : start + _CHUNK])
+            _refuse_empty(tokens, start, len(documents))
+            logits = model.logits(tokens)
+            jobs = [
+                Job(
+                    t,
+                    int(row.argmax()) if chosen is None else chosen,
+                    *units_of(t, unit, self.together()),
+                    self._rng(t, seed),
+                )
+                for t, row in zip(tokens, logits, strict=True)
+            ]
+            measured = self.measure(model, jobs)
+            seconds = (time.perf_counter() - began) / len(jobs)
+            for job, row, m in zip(jobs, softmax(logits), measured, strict=True):
+                found.append(self._assemble(model, job, row, m, settings, seed, unit, seconds))
+            bar.update(len(jobs))
+        bar.close()
+        return found
+
+    def _rng(self, tokens: Tokens, seed: int) -> np.random.Generator:
+        """Randomness from (seed, method, text) alone: batches, order and workers cannot change it."""
+        key = json.dumps([seed, self.name, *tokens.document.segments]).encode()
+        return np.random.Generator(np.random.SFC64(int.from_bytes(hashlib.sha256(key).digest(), "big")))
+
+    def _assemble(
+        self,
+        model: Classifier,
+        job: Job,
+        probabilities: Float[np.ndarray, "label"],
+        measured: Measured,
+        settings: dict[str, Any],
+        seed: int,
+        unit: UnitKind,
+        seconds: float,
+    ) -> Explanation:
+        scores = measured.scores
+        specials: tuple[Special, ...] = ()
+        if scores is None:
+            assert measured.rows is not None
+            scores, specials = _split(job, measured.rows)
+        return Explanation(
+            document=job.tokens.document,
+            method=self.name,
+            label=model.labels[job.label],
+            unit=unit,
+            units=job.units,
+            scores=np.asarray(scores, dtype=float),
+            specials=specials,
+            standard_errors=measured.standard_errors,
+            signed=self.signed,
+            probabilities={name: float(p) for name, p in zip(model.labels, probabilities, strict=True)},
+            settings=settings,
+            seed=seed,
+            model=model.name,
+            revision=model.revision,
+            removal=model.removal(settings["removal"]) if "removal" in settings else None,
+            forward_passes=measured.forward_passes,
+            seconds=seconds,
+            facts=measured.facts,
+            notes=(*_reading_notes(job.tokens), *measured.notes),
+        )
+
+
+def units_of(
+    tokens: Tokens, unit: UnitKind = "word", together: bool = False
+) -> tuple[tuple[Unit, ...], Int[np.ndarray, "token"]]:
+    """The units of a document and the unit of each token (-1 for special tokens)."""
+    if unit == "word":
+        pieces = [(w.segment, w.start, w.end, w.text, w.form) for w in tokens.words]
+        piece_of = tokens.word
+    else:
+        real = np.flatnonzero(~tokens.special)
+        texts = [tokens.text(int(i)) for i in real]
+        pieces = [
+            (
+                int(tokens.segment[i]),
+                int(tokens.spans[i, 0]),
+                int(tokens.spans[i, 1]),
+                text,
+                tokens.tokenizer.normalise(text),
+            )
+            for i, text in zip(real, texts, strict=True)
+        ]
+        piece_of = np.where(tokens.special, -1, np.cumsum(~tokens.special) - 1)
+    if not together:
+        return tuple(Unit(text, ((a, b),), s) for s, a, b, text, _ in pieces), piece_of
+    index: dict[tuple[int, str], int] = {}
+    spans: list[list[tuple[int, int]]] = []
+    first: list[tuple[str, int]] = []
+    group = np.empty(len(pieces), dtype=np.int64)
+    for i, (segment, start, end, text, form) in enumerate(pieces):
+        j = index.setdefault((segment, form), len(index))
+        if j == len(spans):
+            spans.append([])
+            first.append((text, segment))
+        spans[j].append((start, end))
+        group[i] = j
+    units = tuple(Unit(text, tuple(s), segment) for (text, segment), s in zip(first, spans, strict=True))
+    return units, np.where(piece_of < 0, -1, group[piece_of])
+
+
+def _split(job: Job, rows: Float[np.ndarray, "row"]) -> tuple[Float[np.ndarray, "unit"], tuple[Special, ...]]:
+    """Scores of tokens summed into units, with special tokens and padding apart."""
+    tokens = job.tokens
+    scores = np.zeros(len(job.units))
+    inside = job.groups >= 0
+    np.add.at(scores, job.groups[inside], rows[: len(tokens)][inside])
+    specials = [Special(tokens.names[i], float(rows[i])) for i in np.flatnonzero(~inside)]
+    if len(rows) > len(tokens):
+        specials.append(Special("padding", float(rows[len(tokens) :].sum())))
+    return scores, tuple(specials)
+
+
+def _refuse_empty(tokens: Sequence[Tokens], start: int, total: int) -> None:
+    for i, t in enumerate(tokens, start + 1):
+        if not t.words:
+            which = "The text" if total == 1 else f"Text {i} of {total}"
+            blank = not any(segment.strip() for segment in t.document.segments)
+            why = "is empty" if blank else "has no word that the model can read"
+            raise InputError(f"{which} {why}: there is nothing to explain.")
+
+
+def _reading_notes(tokens: Tokens) -> tuple[str, ...]:
+    notes = []
+    if tokens.dropped:
+        read = len(tokens.words)
+        notes.append(
+            f"Only the first {read:,} of {read + tokens.dropped:,} words were read; {tokens.dropped:,} were cut off."
+        )
+    unknown = list(dict.fromkeys(tokens.text(int(i)) for i in np.flatnonzero(tokens.unknown)))
+    if unknown:
+        shown = ", ".join(repr(w[:30]) for w in unknown[:5]) + (" …" if len(unknown) > 5 else "")
+        many = "1 word is" if len(unknown) == 1 else f"{len(unknown)} words are"
+        notes.append(f"{many} unknown to the model, which reads <unk> instead: {shown}.")
+    return tuple(notes)
+
+
+def check_output(output: Output) -> None:
+    if output not in OUTPUTS:
+        raise UnknownName("output", str(output), OUTPUTS)
+
+
+def check_at_least(explainer: Explainer, **least: float) -> None:
+    """Refuse numbers that are too small to mean anything, and broken ones where the setting is a whole number."""
+    for name, low in least.items():
+        value, whole = getattr(explainer, name), isinstance(getattr(type(explainer), name), int)
+        if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not value >= low:
+            wanted = f"at least {low:g}" + (" and whole" if whole else "")
+            raise InputError(f"The setting {name} of {explainer.name} must be {wanted}, got {value}.")

@@ -1,0 +1,42 @@
+"""Distances, rank correlations and intervals: pure functions of arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+
+def tvd(p: Float[np.ndarray, "*#batch n"], q: Float[np.ndarray, "*#batch n"]) -> Float[np.ndarray, "*batch"] | float:
+    """Total variation distance, ½ Σ |p - q|: between 0 and 1."""
+    return 0.5 * np.abs(p - q).sum(-1)
+
+
+def kendall(x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"]) -> float:
+    """Kendall's τ-b: 1 for the same order, -1 for the reverse; NaN if either side is constant.
+
+    Values that differ by less than 1e-9 of the largest are ties: rounding errors have no order.
+    """
+    x, y = _rounded(x), _rounded(y)
+    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return float("nan")
+    from scipy import stats  # slow to load, and not needed to list or to refuse
+
+    return float(stats.kendalltau(x, y).statistic)
+
+
+def _rounded(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    return np.round(x / (np.abs(x).max(initial=0.0) or 1.0), 9)
+
+
+def bootstrap_mean(
+    values: Float[np.ndarray, "n"], level: float = 0.95, resamples: int = 10_000, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of the mean."""
+    rng = np.random.default_rng(seed)
+    means = np.empty(resamples)
+    step = max(1, (1 << 22) // len(values))
+    for start in range(0, resamples, step):
+        drawn = rng.integers(0, len(values), (len(means[start : start + step]), len(values)))
+        means[start : start + step] = values[drawn].mean(1)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)

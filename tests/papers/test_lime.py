@@ -1,0 +1,258 @@
+"""LIME for text against its definition: samples, kernel, regression, and the limit that samples converge to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import heed
+from heed.explain import METHODS, perturbation
+from heed.explain.perturbation import random_subsets, ridge
+from heed.models.single_layer import SingleLayer
+
+TEXT = "the film was slow but good"  # six words, all different
+NU = 0.25
+
+
+def kernel(removed: int, d: int, nu: float) -> float:
+    return math.exp(-((1 - math.sqrt(1 - removed / d)) ** 2) / (2 * nu**2))
+
+
+def normal_equations(z: np.ndarray, y: np.ndarray, w: np.ndarray, penalty: float) -> tuple[np.ndarray, float]:
+    """β and intercept of argmin Σ w (y - β₀ - βz)² + penalty |β|², the intercept free."""
+    x = np.column_stack([np.ones(len(z)), z])
+    free = np.diag([0.0] + [penalty] * z.shape[1])
+    solution = np.linalg.solve(x.T @ (w[:, None] * x) + free, x.T @ (w * y))
+    return solution[1:], float(solution[0])
+
+
+def everything(model: SingleLayer, text: str, label: int, removal: str = "replace") -> tuple[np.ndarray, np.ndarray]:
+    """All 2^d choices of distinct words and the output of each, from texts that are read anew."""
+    words = text.split()
+    distinct = list(dict.fromkeys(words))
+    keep = np.array(list(product([True, False], repeat=len(distinct))))
+    changed = []
+    for row in keep:
+        kept = {w for w, k in zip(distinct, row, strict=True) if k}
+        changed.append(" ".join(w if w in kept else "zzqx" for w in words if w in kept or removal == "replace"))
+    return keep, model(changed)[:, label]
+
+
+def limit(keep: np.ndarray, y: np.ndarray, nu: float = NU, samples: float = np.inf, penalty: float = 0.0) -> np.ndarray:
+    """What LIME tends to: s uniform on 1..d, subsets uniform given s; sample 0 and the ridge count 1 in `samples`."""
+    d = keep.shape[1]
+    removed = d - keep.sum(1)
+    share = np.array([1 / d / math.comb(d, s) if s else 0.0 for s in removed]) * (1 - 1 / samples)
+    share[removed == 0] = 1 / samples
+    weights = share * np.array([kernel(s, d, nu) for s in removed])
+    return normal_equations(keep.astype(float), y, weights, penalty / samples)[0]
+
+
+# The regression
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.0, 30.0])
+@pytest.mark.parametrize("entries", [1 << 21, 64])
+def test_ridge_solves_the_normal_equations(penalty: float, entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perturbation, "_ENTRIES", entries)  # also in many small slices
+    rng = np.random.default_rng(0)
+    z, y, w = rng.random((90, 7)) < 0.6, rng.normal(size=90) * 5 + 100, rng.random(90)
+    found = ridge(z, y, w, penalty)
+    slope, intercept = normal_equations(z.astype(float), y, w, penalty)
+    np.testing.assert_allclose(found.coefficients, slope, rtol=0, atol=1e-9)
+    assert found.intercept == pytest.approx(intercept, abs=1e-9)
+    mean = np.average(y, weights=w)
+    left = y - intercept - z @ slope
+    assert found.r2 == pytest.approx(1 - (w @ left**2) / (w @ (y - mean) ** 2), abs=1e-6)  # float32 inside
+
+
+@pytest.mark.parametrize("penalty", [0.01, 1.0, 30.0])
+def test_ridge_is_that_of_scikit_learn(penalty: float) -> None:
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    rng = np.random.default_rng(1)
+    z, y, w = rng.random((200, 5)) < 0.5, rng.normal(size=200), rng.random(200)
+    expected = linear_model.Ridge(alpha=penalty).fit(z, y, sample_weight=w)
+    found = ridge(z, y, w, penalty)
+    np.testing.assert_allclose(found.coefficients, expected.coef_, rtol=0, atol=1e-10)
+    assert found.intercept == pytest.approx(expected.intercept_, abs=1e-10)
+    assert found.r2 == pytest.approx(expected.score(z, y, sample_weight=w), abs=1e-6)
+
+
+def test_ridge_errors_are_those_of_the_sandwich() -> None:
+    """HC2: inverse · Σ w² e²/(1-h) x xᵀ · inverse without row 0, x centred."""
+    rng = np.random.default_rng(2)
+    z, y, w = rng.random((60, 4)) < 0.5, rng.normal(size=60), rng.random(60)
+    found = ridge(z, y, w, 1.0)
+    x = z - np.average(z, axis=0, weights=w)
+    inverse = np.linalg.inv(x.T @ (w[:, None] * x) + np.eye(4))
+    error = y - found.intercept - z @ found.coefficients
+    leverage = np.array([w[i] * x[i] @ inverse @ x[i] for i in range(60)])
+    meat = sum(w[i] ** 2 * error[i] ** 2 / (1 - leverage[i]) * np.outer(x[i], x[i]) for i in range(1, 60))
+    np.testing.assert_allclose(found.standard_errors, np.sqrt(np.diag(inverse @ meat @ inverse)), rtol=1e-4)
+
+
+def test_a_word_that_is_always_kept_gets_nothing() -> None:
+    z = np.array([[True, True], [True, False], [True, True], [True, False]])
+    found = ridge(z, np.array([1.0, 0.0, 1.0, 0.0]), np.ones(4), 0.0)
+    np.testing.assert_allclose(found.coefficients, [0, 1], atol=1e-6)
+    assert np.isfinite(found.standard_errors).all()
+
+
+# The samples
+
+
+def test_subsets_have_exactly_the_sizes_asked_for() -> None:
+    sizes = np.array([0, 1, 2, 3, 9, 10] * 50)
+    assert random_subsets(np.random.default_rng(0), sizes, 10).sum(1).tolist() == sizes.tolist()
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_subsets_are_uniform(size: int) -> None:
+    """χ² over all subsets of that size; 0.1 % quantile, fixed seed."""
+    drawn = random_subsets(np.random.default_rng(5), np.full(20_000, size), 5)
+    index = {s: i for i, s in enumerate(combinations(range(5), size))}
+    counts = np.bincount([index[tuple(np.flatnonzero(row))] for row in drawn], minlength=len(index))
+    assert len(counts) == len(index)
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def captured(monkeypatch: pytest.MonkeyPatch) -> dict:
+    seen: dict = {}
+    fit = perturbation.ridge
+
+    def spy(keep: np.ndarray, y: np.ndarray, weights: np.ndarray, penalty: float) -> perturbation.Ridge:
+        seen.update(keep=keep, y=y, weights=weights, penalty=penalty)
+        return fit(keep, y, weights, penalty)
+
+    monkeypatch.setattr(perturbation, "ridge", spy)
+    return seen
+
+
+@pytest.mark.parametrize("bandwidth", [0.25, 1.0])
+def test_samples_weights_and_outputs_are_those_of_the_definition(
+    model: SingleLayer, bandwidth: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = captured(monkeypatch)
+    found = heed.explain(model, TEXT, "lime", label=1, samples=12_000, bandwidth=bandwidth, ridge=2.0)
+    keep, removed = seen["keep"], 6 - seen["keep"].sum(1)
+    assert keep[0].all() and len(keep) == found.forward_passes == 12_000
+    assert stats.chisquare(np.bincount(removed[1:], minlength=7)[1:]).pvalue > 1e-3  # s uniform on 1..d, never 0
+    np.testing.assert_allclose(seen["weights"], [kernel(s, 6, bandwidth) for s in removed], rtol=1e-12)
+    np.testing.assert_allclose(
+        seen["y"], model.score(model.tokens([TEXT]), [keep], removal="replace")[0][:, 1], atol=1e-12
+    )
+    slope, intercept = normal_equations(keep.astype(float), seen["y"], seen["weights"], 2.0)
+    np.testing.assert_allclose(found.scores, slope, atol=1e-10)
+    assert found.facts["intercept"] == pytest.approx(intercept, abs=1e-10)
+
+
+# The limit
+
+
+@pytest.mark.parametrize("padding", ["masked", "attends"])
+@pytest.mark.parametrize("removal", ["replace", "delete"])
+@pytest.mark.parametrize("text", [TEXT, "good good film the good the slow", "very slow"])
+def test_estimates_tend_to_the_enumerated_limit(
+    make: Callable[..., SingleLayer], padding: str, removal: str, text: str
+) -> None:
+    """Within 4.5 standard errors for every word (a chance of 1e-5 each), which are small beside the largest score."""
+    model = make(padding=padding)
+    n = 20_000
+    found = heed.explain(model, text, "lime", label=1, samples=n, removal=removal)
+    expected = limit(*everything(model, text, 1, removal), samples=n, penalty=1.0)
+    assert [u.text for u in found.units] == list(dict.fromkeys(text.split()))
+    assert (np.abs(found.scores - expected) < 4.5 * found.standard_errors + 1e-9).all()
+    assert found.standard_errors.max() < 0.05 * np.abs(expected).max()
+
+
+def test_infinite_bandwidth_has_the_known_limit(model: SingleLayer) -> None:
+    """β_j = 3(d-1)/(d+1) (E[f|j∉S] - mean_k E[f|k∉S]) + 12d/(d²-1) Cov(f, 1-s/d)."""
+    keep, y = everything(model, TEXT, 1)
+    d = 6
+    removed = d - keep.sum(1)
+    p = np.array([1 / d / math.comb(d, s) if s else 0.0 for s in removed])
+    given = np.array([(p * y)[keep[:, j]].sum() / p[keep[:, j]].sum() for j in range(d)])
+    size = 1 - removed / d
+    covariance = p @ (y * size) - (p @ y) * (p @ size)
+    expected = 3 * (d - 1) / (d + 1) * (given - given.mean()) + 12 * d / (d * d - 1) * covariance
+    np.testing.assert_allclose(limit(keep, y, nu=1e9), expected, atol=1e-10)
+    found = heed.explain(model, TEXT, "lime", label=1, samples=40_000, bandwidth=1e9, ridge=0)
+    assert (np.abs(found.scores - expected) < 4.5 * found.standard_errors).all()
+
+
+@pytest.mark.parametrize("samples", [60, 400])
+def test_standard_errors_are_honest(model: SingleLayer, samples: int) -> None:
+    """95 % intervals of 200 runs × 6 words must cover the limit in 90 to 98 % of cases."""
+    expected = limit(*everything(model, TEXT, 1), samples=samples, penalty=1.0)
+    explainer = METHODS["lime"](samples=samples)
+    runs = [explainer.explain(model, [TEXT], 1, seed=seed)[0] for seed in range(200)]
+    covered = np.array([np.abs(r.scores - expected) < 1.96 * r.standard_errors for r in runs])
+    assert 0.90 <= covered.mean() <= 0.98
+
+
+def test_standard_errors_fall_with_the_root_of_the_samples(model: SingleLayer) -> None:
+    few, many = (heed.explain(model, TEXT, "lime", samples=n).standard_errors for n in (1000, 16_000))
+    np.testing.assert_allclose(few / many, 4, rtol=0.25)
+
+
+# Settings
+
+
+@pytest.mark.parametrize("removal", ["replace", "delete", "hide"])
+def test_lime_of_the_heads_adds_up_to_lime(any_model: SingleLayer, removal: str) -> None:
+    """The regression is linear in the outputs, and the samples do not depend on the head."""
+    text = "the film was slow but the plot is good"
+    whole = heed.explain(any_model, text, "lime", label=1, samples=300, removal=removal)
+    heads = [heed.explain(any_model, text, "lime", label=1, samples=300, removal=removal, head=i) for i in range(3)]
+    tolerance = 1e-9 if any_model.network.W_e.dtype.itemsize == 8 else 1e-5
+    np.testing.assert_allclose(sum(h.scores for h in heads), whole.scores, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["lime", "shapley"])
+def test_repeats_are_one_unit_together_and_several_apart(model: SingleLayer, name: str) -> None:
+    text = "Good film , good plot GOOD"
+    together = heed.explain(model, text, name, samples=100)
+    assert [u.text for u in together.units] == ["Good", "film", ",", "plot"]
+    assert together.units[0].spans == ((0, 4), (12, 16), (22, 26))
+    apart = heed.explain(model, text, name, samples=100, repeats="apart")
+    assert [u.text for u in apart.units] == ["Good", "film", ",", "good", "plot", "GOOD"]
+    assert all(len(u.spans) == 1 for u in apart.units)
+
+
+def test_repeats_apart_is_the_limit_over_positions(model: SingleLayer) -> None:
+    text = "good slow good film"
+    keep = np.array(list(product([True, False], repeat=4)))
+    (y,) = model.score(model.tokens([text]), [keep], removal="replace")
+    expected = limit(keep, y[:, 1], samples=20_000, penalty=1.0)
+    found = heed.explain(model, text, "lime", label=1, samples=20_000, repeats="apart")
+    assert (np.abs(found.scores - expected) < 4.5 * found.standard_errors).all()
+
+
+@pytest.mark.parametrize("output", ["probability", "log-odds"])
+def test_other_outputs_are_what_is_fitted(
+    make: Callable[..., SingleLayer], output: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, seen = make(labels=3), captured(monkeypatch)
+    heed.explain(model, TEXT, "lime", label=1, samples=50, output=output)
+    (z,) = model.score(model.tokens([TEXT]), [seen["keep"]])
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    expected = p[:, 1] if output == "probability" else np.log(p[:, 1] / (1 - p[:, 1]))
+    np.testing.assert_allclose(seen["y"], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.0])
+@pytest.mark.parametrize("bandwidth", [1e-3, 1e9])
+@pytest.mark.parametrize("text", ["good", "good film", TEXT])
+def test_extreme_settings_give_finite_scores(model: SingleLayer, text: str, bandwidth: float, penalty: float) -> None:
+    found = heed.explain(model, text, "lime", samples=20, bandwidth=bandwidth, ridge=penalty)
+    assert np.isfinite(found.scores).all() and np.isfinite(found.standard_errors).all()
+
+
+def test_fewer_samples_than_words_still_give_an_answer(model: SingleLayer) -> None:
+    found = heed.explain(model, "the film was slow but the plot is good", "lime", samples=3)
+    assert np.isfinite(found.scores).all() and np.isfinite(found.standard_errors).all()

@@ -1,0 +1,393 @@
+"""Explanations as people meet them: settings and refusals, what json holds, pages and terminals, comparisons."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from html import unescape
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+import heed
+from heed.errors import InputError, UnknownName
+from heed.explain import METHODS, Comparison, Explanation, method
+from heed.explain.comparison import agreement
+from heed.models.single_layer import SingleLayer
+from heed.text import Document, Span
+
+NASTY = "<script>alert(1)</script> & \"x\" 'y'"
+
+
+# Settings and refusals
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        (
+            "lime",
+            {"samples": "500", "bandwidth": "0.5", "ridge": "2"},
+            {"samples": 500, "bandwidth": 0.5, "ridge": 2.0},
+        ),
+        ("lime", {"samples": 500.0, "bandwidth": 1}, {"samples": 500, "bandwidth": 1.0}),
+        (
+            "lime",
+            {"removal": "delete", "repeats": "apart", "head": "2"},
+            {"removal": "delete", "repeats": "apart", "head": 2},
+        ),
+        ("lime", {"removal": "none", "head": None}, {"removal": None, "head": None}),
+        ("lime", {"output": "log-odds"}, {"output": "log-odds"}),
+        ("shapley", {"estimator": "permutation"}, {"estimator": "permutation"}),
+        ("integrated-gradients", {"steps": "9", "baseline": "zero"}, {"steps": 9, "baseline": "zero"}),
+        ("attention-head", {"head": "1", "layer": "-1"}, {"head": 1, "layer": -1}),
+    ],
+)
+def test_settings_are_read_from_strings(name: str, given: dict, expected: dict) -> None:
+    explainer = method(name, given)
+    assert explainer == METHODS[name](**expected)
+    for key, value in expected.items():
+        assert type(getattr(explainer, key)) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        ("lyme", {}, "no method 'lyme': did you mean 'lime'"),
+        ("Lime", {}, "did you mean 'lime'"),
+        ("gradient", {}, "did you mean 'gradient-"),
+        ("xxxxxxxxx", {}, "no method 'xxxxxxxxx'"),
+        ("", {}, "no method ''"),
+        ("lime", {"sample": 3}, "no setting of lime 'sample': did you mean 'samples'"),
+        ("random", {"samples": 3}, "no settings"),
+        ("lime", {"samples": "many"}, "samples of lime must be a whole number, got 'many'"),
+        ("lime", {"samples": "2.5"}, "must be a whole number"),
+        ("lime", {"samples": True}, "must be a whole number"),
+        ("lime", {"samples": None}, "must be a whole number"),
+        ("lime", {"samples": [3]}, "must be a whole number"),
+        ("lime", {"samples": "1e400"}, "must be a whole number"),
+        ("lime", {"samples": "1"}, "samples of lime must be at least 2"),
+        ("lime", {"samples": "inf"}, "samples of lime must be"),
+        ("lime", {"bandwidth": "0"}, "bandwidth of lime must be at least"),
+        ("lime", {"bandwidth": "nan"}, "bandwidth of lime must be"),
+        ("lime", {"bandwidth": "wide"}, "must be a number"),
+        ("lime", {"ridge": "-1"}, "ridge of lime must be at least 0"),
+        ("lime", {"ridge": "inf"}, "ridge of lime must be"),
+        ("lime", {"removal": "eat"}, "removal of lime must be"),
+        ("lime", {"output": "loss"}, "output of lime must be"),
+        ("lime", {"repeats": "maybe"}, "repeats of lime must be"),
+        ("lime", {"head": "first"}, "head of lime must be a whole number or none"),
+        ("shapley", {"samples": 1}, "at least 2"),
+        ("shapley", {"estimator": "guess"}, "estimator of shapley must be"),
+        ("integrated-gradients", {"steps": 0}, "at least 1"),
+        ("integrated-gradients", {"baseline": "mean"}, "baseline of integrated-gradients must be"),
+    ],
+    ids=str,
+)
+def test_a_setting_that_cannot_be_used_gets_one_sentence(name: str, given: dict, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        method(name, given)
+    message = str(caught.value)
+    assert words in message
+    assert "\n" not in message and len(message) < 300
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("lime", {"samples": 1}),
+        ("lime", {"samples": 2.5}),
+        ("lime", {"samples": "500"}),
+        ("lime", {"output": "loss"}),
+        ("lime", {"repeats": "maybe"}),
+        ("lime", {"ridge": float("inf")}),
+        ("lime", {"bandwidth": float("nan")}),
+        ("shapley", {"samples": 2.5}),
+        ("integrated-gradients", {"steps": 2.5}),
+        ("integrated-gradients", {"baseline": "mean"}),
+        ("gradient-l1", {"output": "loss"}),
+    ],
+    ids=str,
+)
+def test_an_explainer_refuses_such_settings_itself(model: SingleLayer, name: str, settings: dict) -> None:
+    with pytest.raises(InputError):
+        METHODS[name](**settings).explain(model, ["good film"])
+
+
+def test_an_explainer_may_be_given_instead_of_a_name(model: SingleLayer) -> None:
+    lime = METHODS["lime"](samples=30)
+    one, other = heed.explain(model, "good film", lime), heed.explain(model, "good film", "lime", samples=30)
+    assert (one.scores == other.scores).all() and one.settings == other.settings
+    with pytest.raises(InputError, match="settings"):
+        heed.explain(model, "good film", lime, samples=40)
+
+
+@pytest.mark.parametrize(("name", "settings"), [("attention-head", {"head": 3}), ("attention-head", {"head": -1}),
+    ("attention-mean", {"layer": 1}), ("gradient-l2", {"head": 3}), ("lime", {"head": 7})])  # fmt: skip
+def test_a_head_or_layer_that_does_not_exist_is_refused(model: SingleLayer, name: str, settings: dict) -> None:
+    with pytest.raises(InputError, match=r"There is no (head|layer)"):
+        heed.explain(model, "good film", name, **settings)
+
+
+@pytest.mark.parametrize(
+    ("label", "words"), [("positiv", "did you mean 'positive'"), (2, "no label 2"), ("9", "no label 9")]
+)
+def test_a_label_that_does_not_exist_is_refused(model: SingleLayer, label: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        heed.explain(model, "good film", "occlusion", label=label)
+
+
+def test_a_unit_that_does_not_exist_is_refused(model: SingleLayer) -> None:
+    with pytest.raises(UnknownName, match="did you mean 'word'"):
+        heed.explain(model, "good film", "occlusion", unit="words")  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("text", [None, 3, 2.5, ("a", "b", "c"), ("a", 2), [None], [3], ["fine", 2.5]], ids=str)
+def test_a_text_of_the_wrong_type_is_refused(model: SingleLayer, text: Any) -> None:
+    with pytest.raises(InputError, match="must be a string"):
+        heed.explain(model, text, "occlusion")
+
+
+def test_an_empty_text_in_a_list_is_named(model: SingleLayer) -> None:
+    with pytest.raises(InputError, match="Text 2 of 3 is empty"):
+        heed.explain(model, ["good", " ", "film"], "occlusion")
+    with pytest.raises(InputError, match="Text 69 of 70 is empty"):
+        heed.explain(model, ["good"] * 68 + ["", "good"], "occlusion")
+    with pytest.raises(InputError, match="The text is empty"):
+        heed.explain(model, "", "occlusion")
+
+
+def test_a_list_gives_a_list_and_a_text_one_explanation(model: SingleLayer) -> None:
+    assert heed.explain(model, [], "occlusion") == []
+    assert isinstance(heed.explain(model, ["good"], "occlusion"), list)
+    assert heed.explain(model, ("good", "film"), "occlusion").document == Document("good", "film")
+    document = Document("good film", id="7", label=1, rationale=(Span(0, 4),))
+    assert heed.explain(model, document, "occlusion").document is document
+    assert [e.document.text for e in heed.explain(model, iter(["good", "film"]), "occlusion")] == ["good", "film"]
+
+
+def test_numbers_of_numpy_are_numbers(model: SingleLayer) -> None:
+    e = heed.explain(model, "good film", "lime", label=np.int64(1), seed=np.int64(3), samples=np.int64(50))
+    plain = heed.explain(model, "good film", "lime", label=1, seed=3, samples=50)
+    assert (e.scores == plain.scores).all()
+    json.loads(e.to_json())
+
+
+# Units, top, json
+
+
+def test_top_is_ordered_by_absolute_score(model: SingleLayer) -> None:
+    e = heed.explain(model, "the film was slow but good", "occlusion")
+    scores = [abs(s) for _, s in e.top()]
+    assert scores == sorted(scores, reverse=True) and len(scores) == 6
+    assert e.top(2) == e.top()[:2]
+    assert e.top(1)[0][0] in repr(e)
+
+
+def test_json_keeps_gold_label_rationale_and_any_character(model: SingleLayer) -> None:
+    document = Document(f"{NASTY} 😀 שלום good \x1b[31m \u2028", "film", "id/7", 1, (Span(0, 3), Span(1, 2, 1)))
+    e = heed.explain(model, document, "lime", samples=20)
+    again = Explanation.from_json(e.to_json())
+    assert again.document == document
+    assert all(isinstance(span, Span) for span in again.document.rationale)
+    assert again.to_json() == e.to_json()
+
+
+def test_json_is_json_even_for_settings_without_bound(model: SingleLayer) -> None:
+    e = heed.explain(model, "good film", "lime", samples=20, bandwidth="inf")
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not json")
+
+    json.loads(e.to_json(), parse_constant=refuse)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "{}", '{"document": 3}', '{"method": "lime"}'])
+def test_json_of_something_else_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="not an explanation"):
+        Explanation.from_json(text)
+
+
+def test_json_with_too_much_is_refused(model: SingleLayer) -> None:
+    values = heed.explain(model, "good", "occlusion").to_dict()
+    with pytest.raises(InputError, match="not an explanation"):
+        Explanation.from_dict(values | {"surprise": 1})
+
+
+# Pages
+
+
+@pytest.fixture
+def nasty_model(model: SingleLayer) -> SingleLayer:
+    """Names that came from somewhere else: markup and terminal codes in labels and in the model's name."""
+    labels = ("<img src=x onerror=alert(2)>\x1b[35m", "<b>\x1b[2J")
+    return SingleLayer(model.network, model.tokenizer, labels, "<i>model\x1b]0;owned\x07")
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_a_page_escapes_all_text(nasty_model: SingleLayer, name: str) -> None:
+    html = heed.explain(nasty_model, (NASTY, f"zyzzyva {NASTY}"), name)._repr_html_()
+    assert set(re.findall(r"<\s*/?\s*([a-zA-Z]+)", html)) <= {"div", "span", "b", "ul", "li"}
+    assert not any(re.search(r"\son\w+", tag) for tag in re.findall(r"<[^>]*>", html))  # no handler slips into a tag
+    assert "&lt;img src=x onerror" in html or "&lt;b&gt;" in html  # the label
+    text = unescape(re.sub(r"<[^>]*>", "", html))
+    assert text.count(NASTY) == 2
+
+
+def test_a_page_shows_every_character_of_the_text(model: SingleLayer) -> None:
+    text = 'The  film\n was <b>good</b> & "slow" , n’t 😀 .'
+    shown = heed.explain(model, text, "occlusion")._repr_html_()
+    body = re.search(r'<div dir="auto"[^>]*>(.*?)</div>', shown, re.S)
+    assert body and unescape(re.sub(r"<[^>]*>", "", body[1])) == text
+
+
+def test_a_page_of_a_comparison_escapes_all_text(nasty_model: SingleLayer) -> None:
+    html = heed.compare(nasty_model, NASTY)._repr_html_()
+    assert set(re.findall(r"<\s*/?\s*([a-zA-Z]+)", html)) <= {
+        "div", "span", "b", "ul", "li", "table", "caption", "tr", "th", "td",
+    }  # fmt: skip
+
+
+# Terminals
+
+LONG_WORDS = "good " * 30 + "x" * 200 + " slow"
+HOSTILE = "good \x1b[31mred\x1b[0m \x07 \x9b31m film \u202eslow \r\n bad\tplot \x1b]0;owned\x07"
+
+
+def shown(what: object, colour: bool, width: int = 80) -> str:
+    file = io.StringIO()
+    system = "truecolor" if colour else None
+    Console(file=file, width=width, force_terminal=colour, color_system=system, no_color=not colour).print(what)
+    return file.getvalue()
+
+
+def plain(text: str) -> str:
+    """Without the colour codes that rich writes."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+@pytest.mark.parametrize("colour", [False, True])
+@pytest.mark.parametrize(
+    "text", [LONG_WORDS, HOSTILE, ("good film", "slow plot " * 20), "😀 好 " * 40, "شكرا good " * 30], ids=range(5)
+)
+def test_no_line_is_wider_than_the_terminal(model: SingleLayer, text: Any, colour: bool) -> None:
+    for name in METHODS:
+        for line in plain(shown(heed.explain(model, text, name), colour)).splitlines():
+            assert cell_len(line.rstrip()) <= 80
+    for width in (80, 60):
+        for line in plain(shown(heed.compare(model, text), colour, width)).splitlines():
+            assert cell_len(line.rstrip()) <= width
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_text_cannot_steer_the_terminal(model: SingleLayer, colour: bool) -> None:
+    for what in (*(heed.explain(model, HOSTILE, name) for name in METHODS), heed.compare(model, HOSTILE)):
+        out = shown(what, colour)
+        assert "\x1b[31m" not in out and "\x1b]" not in out
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", plain(out) if colour else out)
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_names_of_labels_and_models_cannot_steer_the_terminal(nasty_model: SingleLayer, colour: bool) -> None:
+    for label in (0, 1):
+        out = shown(heed.explain(nasty_model, "good film", "occlusion", label=label), colour)
+        assert "\x1b[35m" not in out and "\x1b[2J" not in out and "\x1b]" not in out and "\x07" not in out
+
+
+def test_markup_of_rich_in_a_text_is_only_text(model: SingleLayer) -> None:
+    out = shown(heed.explain(model, "good [bold red]film[/] [link=http://x]slow[/link]", "attention-mean"), True)
+    assert "[bold red]" in re.sub(r"\[\d+\]", "", plain(out)) and "\x1b]8" not in out
+
+
+def test_without_colour_strong_words_carry_their_score_in_tenths(model: SingleLayer) -> None:
+    e = heed.explain(model, "the film was slow but good", "occlusion")
+    out = shown(e, False)
+    (strongest, score) = e.top(1)[0]
+    assert f"{strongest}[{'+' if score > 0 else '-'}10]" in out
+    assert "\x1b" not in out
+
+
+def test_a_terminal_shows_method_label_notes_and_special_tokens(model: SingleLayer) -> None:
+    out = " ".join(shown(heed.explain(model, "good zyzzyva", "gradient-input", label="negative"), False).split())
+    for words in (
+        "gradient-input for negative (p =",
+        "apart",
+        "<cls>",
+        "note: 1 word is unknown",
+        "'zyzzyva'",
+        "1 evaluation",
+    ):
+        assert words in out
+
+
+# Comparisons
+
+
+def test_a_comparison_has_every_method_and_a_symmetric_matrix(model: SingleLayer) -> None:
+    c = heed.compare(model, "the film was slow but the plot is good")
+    assert c.methods == list(METHODS)
+    np.testing.assert_array_equal(np.diag(c.agreement), 1)
+    np.testing.assert_array_equal(c.agreement, c.agreement.T)
+    assert len({e.label for e in c.explanations}) == 1
+    again = Comparison.from_dict(json.loads(json.dumps(c.to_dict())))
+    np.testing.assert_array_equal(again.agreement, c.agreement)
+    assert [e.to_dict() for e in again.explanations] == [e.to_dict() for e in c.explanations]
+
+
+def test_agreement_is_kendalls_tau_over_distinct_words(model: SingleLayer) -> None:
+    from scipy.stats import kendalltau
+
+    text = "good film good plot slow Good end"
+    c = heed.compare(model, text, ["occlusion", "shapley", "attention-mean"])
+    occlusion, shapley, attention = (e.scores for e in c.explanations)
+    places = [[0, 2, 5], [1], [3], [4], [6]]
+    summed = np.array([occlusion[p].sum() for p in places])
+    weights = np.array([attention[p].sum() for p in places])
+    assert c.agreement[0, 1] == pytest.approx(kendalltau(summed, shapley).statistic)
+    assert c.agreement[0, 2] == pytest.approx(kendalltau(np.abs(summed), weights).statistic)
+    assert c.agreement[1, 2] == pytest.approx(kendalltau(np.abs(shapley), weights).statistic)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "don't don’t",
+        "Film film FILM",
+        "straße STRASSE",
+        "İx i̇x",
+        "ΟΔΟΣ οδος οδοσ",
+        ("good", "good film"),
+        "good",
+        "ǅ ǆ Ǆ",
+    ],
+)
+def test_any_text_can_be_compared(model: SingleLayer, text: Any) -> None:
+    """Methods that take repeats together and methods that do not must mean the same words."""
+    c = heed.compare(model, text)
+    assert c.agreement.shape == (len(METHODS), len(METHODS))
+    assert shown(c, False) and c._repr_html_()
+
+
+def test_a_comparison_of_one_word_has_no_agreement_to_report(model: SingleLayer) -> None:
+    c = heed.compare(model, "good", ["occlusion", "lime"])
+    assert np.isnan(c.agreement[0, 1])
+    assert c.to_dict()["agreement"][0][1] is None
+    assert "nan" not in c._repr_html_() and "nan" not in shown(c, False)
+
+
+def test_negative_agreement_is_written_with_its_sign(model: SingleLayer) -> None:
+    one, other = heed.explain(model, ["the film was slow"] * 2, "occlusion")
+    object.__setattr__(other, "scores", -one.scores)
+    matrix = agreement([one, other])
+    assert matrix[0, 1] == pytest.approx(-1)
+    assert "-1.00" in shown(Comparison((one, other), matrix), False)
+
+
+def test_methods_that_the_model_does_not_offer_are_left_out_of_a_comparison(model: SingleLayer) -> None:
+    bare = SingleLayer(model.network, model.tokenizer, model.labels)
+    bare.offers = frozenset()  # type: ignore[misc]
+    assert heed.compare(bare, "good film").methods == [n for n, m in METHODS.items() if not m.needs]
