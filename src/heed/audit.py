@@ -1,0 +1,181 @@
+"""Diagnostics over a data set: an `Audit` holds the rows; verdicts and the closing words are drawn from them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from heed.data import Dataset
+from heed.diagnose import DIAGNOSTICS, Diagnostic, Evidence, Study, Verdict, judge
+from heed.diagnose.diagnostic import FAMILIES
+from heed.errors import DataError, InputError, OutputError, UnknownName
+from heed.explain import Explainer, Explanation, method
+from heed.models.classifier import Classifier
+from heed.text import Document
+
+SHOWN = ("attention-mean", "gradient-input", "lime")  # methods that illustrate an audit
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What was measured, of which model, on which documents.
+
+    facts      model, revision, data, number of documents, seed, explainer, settings, seconds, version of heed
+    evidence   rows per claim, or why there are none
+    examples   a few documents with their explanations, for the reader
+    """
+
+    facts: dict[str, Any]
+    evidence: tuple[Evidence, ...]
+    examples: tuple[tuple[Explanation, ...], ...] = ()
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        return judge(self.evidence)
+
+    def sentence(self, verdict: Verdict) -> str:
+        """The claim in plain words, for the explainer that was judged."""
+        return sentence(verdict, self.facts["explainer"])
+
+    def closing(self) -> list[str]:
+        """One sentence per family of claims; never one yes or no for all of them."""
+        families = [[v for v in self.verdicts if v.claim.family == family] for family in FAMILIES]
+        return [_closing(members, self.facts["explainer"]) for members in families if members]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Facts, verdicts and closing words, for other programs."""
+        verdicts = [v.to_dict() | {"sentence": self.sentence(v)} for v in self.verdicts]
+        return {"facts": self.facts, "verdicts": verdicts, "closing": self.closing()}
+
+    def save(self, path: Path) -> None:
+        """Write the rows as Parquet, with facts and examples beside them in the file; `Audit.load` reads it."""
+        rows = [{"claim": e.claim.id} | row for e in self.evidence for row in e.rows]
+        columns = list(dict.fromkeys(key for row in rows for key in row)) or ["claim"]
+        table = pa.table({c: pa.array([row.get(c) for row in rows]) for c in columns})
+        about = {
+            "facts": self.facts,
+            "claims": {e.claim.id: e.reason for e in self.evidence},
+            "examples": [[x.to_dict() for x in group] for group in self.examples],
+        }
+        try:
+            pq.write_table(table.replace_schema_metadata({"heed": json.dumps(about)}), path)
+        except OSError as error:
+            raise OutputError(f"{path} cannot be written ({error}).") from None
+
+    @classmethod
+    def load(cls, path: Path) -> Audit:
+        """The audit that `save` wrote."""
+        try:
+            table = pq.read_table(path)
+            about = json.loads(table.schema.metadata[b"heed"])
+            rows = table.to_pylist()
+            evidence = [
+                Evidence(
+                    DIAGNOSTICS[name].claim,
+                    [
+                        {k: v for k, v in row.items() if k != "claim" and v is not None}
+                        for row in rows
+                        if row["claim"] == name
+                    ],
+                    reason,
+                )
+                for name, reason in about["claims"].items()
+            ]
+            examples = tuple(tuple(Explanation.from_dict(x) for x in group) for group in about["examples"])
+        except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{path} does not hold the rows of an audit ({type(error).__name__}).") from None
+        return cls(about["facts"], tuple(evidence), examples)
+
+
+def audit(
+    model: Classifier,
+    documents: Dataset | Sequence[Any],
+    claims: Sequence[str | Diagnostic] | None = None,
+    explainer: str | Explainer = "attention-mean",
+    seed: int = 0,
+    examples: int = 5,
+    progress: bool = False,
+) -> Audit:
+    """Test what an explanation (attention, by default) is worth on these documents."""
+    began = time.perf_counter()
+    data = documents if isinstance(documents, Dataset) else None
+    texts = [Document.of(d) for d in documents]
+    if not texts:
+        raise InputError("An audit needs documents, got none.")
+    given, texts = len(texts), [t.document for t in model.tokens(texts) if t.words]
+    study = Study(model, texts, method(explainer), seed, progress)
+    diagnostics = [_diagnostic(c) for c in (DIAGNOSTICS if claims is None else claims)]
+    evidence = []
+    for diagnostic in diagnostics:
+        reason = diagnostic.refusal(study)
+        rows = [] if reason else zip(texts, diagnostic.measure(study), strict=True)
+        keyed = [{"document": i, "id": d.id} | row for i, (d, row) in enumerate(rows)]
+        evidence.append(Evidence(diagnostic.claim, keyed, reason))
+    shown = [study.explainer, *(method(m) for m in SHOWN if m != study.explainer.name)]
+    few = texts[:examples]
+    columns = [m.explain(model, few, seed=seed) for m in shown if m.needs <= model.offers] if few else []
+    facts = {
+        "model": model.name,
+        "revision": model.revision,
+        "data": f"{data.name} ({data.split})" if data else f"{len(texts)} documents",
+        "documents": len(texts),
+        "left_out": given - len(texts),
+        "accuracy": _accuracy(model, texts),
+        "explainer": study.explainer.name,
+        "seed": seed,
+        "settings": {d.claim.id: {f.name: getattr(d, f.name) for f in fields(d)} for d in diagnostics},
+        "seconds": time.perf_counter() - began,
+        "heed": metadata.version("heed"),
+    }
+    return Audit(facts, tuple(evidence), tuple(zip(*columns, strict=True)))
+
+
+def sentence(verdict: Verdict, explainer: str) -> str:
+    text = verdict.claim.sentence.format(explainer="attention" if explainer == "attention-mean" else explainer)
+    return text[0].upper() + text[1:]
+
+
+_WORDS = {
+    "supported": "holds",
+    "refuted": "does not hold",
+    "undecided": "is undecided",
+    "not applicable": "does not apply",
+}
+
+
+def _closing(members: Sequence[Verdict], explainer: str) -> str:
+    """What is to be said of one family of claims; a reason that several share is given once."""
+    parts = []
+    for i, v in enumerate(members):
+        text = f"“{sentence(v, explainer)}” {_WORDS[v.outcome]}"
+        if v.mean is not None:
+            text += f" ({v.claim.statistic} {v.mean:.3f} on average, {v.claim.side()} was asked)"
+        if v.reason and all(v.reason != later.reason for later in members[i + 1 :]):
+            text += f": {v.reason}"
+        parts.append(text)
+    return f"{members[0].claim.family.capitalize()}: {'; '.join(parts)}."
+
+
+def _diagnostic(claim: str | Diagnostic) -> Diagnostic:
+    if isinstance(claim, Diagnostic):
+        return claim
+    if claim not in DIAGNOSTICS:
+        raise UnknownName("claim", claim, DIAGNOSTICS)
+    return DIAGNOSTICS[claim]()
+
+
+def _accuracy(model: Classifier, documents: Sequence[Document]) -> float | None:
+    gold = [(d, d.label) for d in documents if d.label is not None]
+    if not gold or any(label >= len(model.labels) for _, label in gold):
+        return None
+    predicted = model([d for d, _ in gold]).argmax(1)
+    return float(sum(int(p) == label for p, (_, label) in zip(predicted, gold, strict=True)) / len(gold))

@@ -1,0 +1,12 @@
+"""All diagnostics, in the order in which an audit reports them."""
+
+from heed.diagnose.diagnostic import Claim, Diagnostic, Evidence, Study, Verdict, judge
+from heed.diagnose.eraser import Removes
+from heed.diagnose.jain_wallace import AgreesGradient, AgreesRemoval, Used
+from heed.diagnose.lopardo import AgreesLime, Signed
+
+DIAGNOSTICS: dict[str, type[Diagnostic]] = {
+    cls.claim.id: cls for cls in (Used, AgreesGradient, AgreesRemoval, AgreesLime, Signed, Removes)
+}
+
+__all__ = ["DIAGNOSTICS", "Claim", "Diagnostic", "Evidence", "Study", "Verdict", "judge"]

@@ -1,0 +1,180 @@
+"""Claims, the evidence for them, and verdicts.
+
+A `Claim` says beforehand what is asserted, by which statistic it is judged and at which threshold. A `Diagnostic`
+measures one row per document. `judge` turns rows into a `Verdict`, needs no model, and treats all claims alike:
+
+    the bootstrap interval of the mean lies wholly on the claim's side of the threshold    supported
+    wholly on the other side                                                              refuted
+    across it, or fewer than 30 documents                                                 undecided
+    the model or the data lack what is needed, or the gate is closed                      not applicable
+
+Intervals are widened for the number of claims judged together (Bonferroni).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from heed.explain import AttentionMean, Explainer, Explanation
+from heed.metrics import bootstrap_mean
+from heed.models.classifier import Classifier
+from heed.text import Document
+
+Outcome = Literal["supported", "refuted", "undecided", "not applicable"]
+Row = dict[str, Any]
+
+FEWEST = 30
+FAMILIES = ("needed", "determined", "causal", "agrees", "signed", "informative", "faithful", "plausible", "stable")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is asserted, and when it counts as true.
+
+    id, family   names
+    sentence     the assertion in plain words, with {explainer} for what is judged
+    statistic    what is averaged over documents
+    threshold    the claim holds above it, or below it if `above` is False
+    needs        what the model must offer
+    gated        not applicable where the prediction does not depend on attention
+    source       key of the paper in papers.bib
+    """
+
+    id: str
+    family: str
+    sentence: str
+    statistic: str
+    threshold: float
+    source: str
+    above: bool = True
+    needs: frozenset[str] = frozenset()
+    gated: bool = False
+
+    def side(self) -> str:
+        return f"{'>' if self.above else '<'} {self.threshold:g}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim judged: the mean of its statistic, the interval at `level`, and the number of documents behind it."""
+
+    claim: Claim
+    outcome: Outcome
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    level: float = 0.95
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        own = {"claim": self.claim.id, "outcome": self.outcome, "mean": self.mean, "low": self.low, "high": self.high}
+        return own | {"n": self.n, "level": self.level, "threshold": self.claim.side(), "reason": self.reason}
+
+
+@dataclass(eq=False)
+class Study:
+    """A model, documents and the explanation under audit; explanations that several claims need are computed once."""
+
+    model: Classifier
+    documents: Sequence[Document]
+    explainer: Explainer = field(default_factory=AttentionMean)
+    seed: int = 0
+    progress: bool = False
+    _explanations: dict[Explainer, list[Explanation]] = field(default_factory=dict, repr=False)
+
+    def explain(self, explainer: Explainer | None = None) -> list[Explanation]:
+        """Explanations of all documents for their predicted labels, by the explainer under audit or another one."""
+        explainer = explainer or self.explainer
+        if explainer not in self._explanations:
+            self._explanations[explainer] = explainer.explain(
+                self.model, self.documents, seed=self.seed, progress=self.progress
+            )
+        return self._explanations[explainer]
+
+    def rng(self, claim: str, document: Document) -> np.random.Generator:
+        """Randomness from (seed, claim, text) alone."""
+        key = json.dumps([self.seed, claim, *document.segments]).encode()
+        return np.random.default_rng(int.from_bytes(hashlib.sha256(key).digest(), "big"))
+
+
+@dataclass(frozen=True)
+class Diagnostic(ABC):
+    """The test of one claim: its fields are settings, `measure` gives one row per document.
+
+    A row holds `value`, the statistic of the document (NaN where it has none), and whatever else is worth keeping.
+    """
+
+    claim: ClassVar[Claim]
+
+    @abstractmethod
+    def measure(self, study: Study) -> list[Row]:
+        """One row per document."""
+
+    def refusal(self, study: Study) -> str:
+        """Why this claim cannot be tested here, or nothing."""
+        missing = self.claim.needs - study.model.offers
+        return f"needs {' and '.join(sorted(missing))}, which the model does not offer" if missing else ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that was measured for one claim: rows, or the reason why there are none."""
+
+    claim: Claim
+    rows: list[Row]
+    reason: str = ""
+
+    @property
+    def values(self) -> Float[np.ndarray, "document"]:
+        found = np.array([row["value"] for row in self.rows], dtype=float)
+        return found[np.isfinite(found)]
+
+    def mean(self, column: str) -> float | None:
+        """The mean of a further column of the rows."""
+        found = np.array([row[column] for row in self.rows if row.get(column) is not None], dtype=float)
+        found = found[~np.isnan(found)]
+        return float(found.mean()) if len(found) else None
+
+
+def judge(evidence: Sequence[Evidence]) -> list[Verdict]:
+    """Verdicts on claims that are judged together."""
+    level = 1 - 0.05 / max(1, len(evidence))
+    found = [_judge(e, level) for e in evidence]
+    by_id = {v.claim.id: v for v in found}
+    gate = next((by_id[name] for name in ("needed", "used") if name in by_id), None)
+    if gate is None or gate.outcome != "refuted":
+        return found
+    reason = (
+        f"the prediction hardly depends on attention ('{gate.claim.id}' is refuted), so this would be a bad testbed"
+    )
+    return [_closed(v, reason) if v.claim.gated and v.outcome != "not applicable" else v for v in found]
+
+
+def _judge(evidence: Evidence, level: float) -> Verdict:
+    claim, values = evidence.claim, evidence.values
+    if evidence.reason:
+        return Verdict(claim, "not applicable", level=level, reason=evidence.reason)
+    if not len(values):
+        return Verdict(claim, "undecided", level=level, reason="no document has this statistic")
+    low, high = bootstrap_mean(values, level)
+    numbers = {"mean": float(values.mean()), "low": low, "high": high, "n": len(values), "level": level}
+    if len(values) < FEWEST:
+        return Verdict(claim, "undecided", **numbers, reason=f"fewer than {FEWEST} documents")  # type: ignore[arg-type]
+    above, below = low > claim.threshold, high < claim.threshold
+    if above or below:
+        return Verdict(claim, "supported" if above == claim.above else "refuted", **numbers)  # type: ignore[arg-type]
+    return Verdict(claim, "undecided", **numbers, reason="the interval spans the threshold")  # type: ignore[arg-type]
+
+
+def _closed(verdict: Verdict, reason: str) -> Verdict:
+    numbers = (verdict.mean, verdict.low, verdict.high, verdict.n, verdict.level)
+    return Verdict(verdict.claim, "not applicable", *numbers, reason=reason)
