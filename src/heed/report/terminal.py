@@ -1,0 +1,174 @@
+"""Explanations and audits on a terminal: readable in 80 columns, with and without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.rule import Rule
+from rich.text import Text
+
+from heed.explain import Comparison, agreement
+from heed.explain.comparison import side_by_side
+from heed.explain.drawing import has_colour, printable, shaded
+from heed.report import SYMBOLS, by_document, comparable, extras, interval
+
+if TYPE_CHECKING:
+    from heed.audit import Audit
+    from heed.diagnose import Evidence, Verdict
+    from heed.explain import Explanation
+
+# Blue and orange as in the explanations; both keep apart for colour-blind readers, on light and on dark ground.
+STYLES = {
+    "supported": "bold rgb(0,140,210)",
+    "refuted": "bold rgb(213,94,0)",
+    "undecided": "bold",
+    "not applicable": "dim",
+}
+_EXCERPT = 300  # characters of a document that is too long for its line
+
+
+def audit(audit: Audit) -> RenderableType:
+    """An audit as a table of claims and verdicts, followed by what they come to, family by family."""
+    widths = _widths(audit.verdicts)
+    parts: list[RenderableType] = [
+        *_head(audit),
+        Text(""),
+        _row(_TITLES, widths, ("dim", "dim", "dim")),
+        Rule(style="dim"),
+    ]
+    for evidence, verdict in zip(audit.evidence, audit.verdicts, strict=True):
+        parts += _claim(audit, evidence, verdict, widths)
+    parts += [Rule(style="dim"), Text(""), *_closing(audit), Text(""), _reading(audit)]
+    return Group(*parts)
+
+
+def explanations(explanations: Sequence[Explanation]) -> RenderableType:
+    """One block per document: a single explanation in full, several side by side."""
+    groups = by_document(explanations)
+    parts: list[RenderableType] = []
+    for i, group in enumerate(groups):
+        if i:
+            parts += [Text(""), Rule(style="dim"), Text("")]
+        parts.append(group[0] if len(group) == 1 else _Block(group))
+    return Group(*parts)
+
+
+@dataclass(frozen=True)
+class _Indented:
+    """Text set in from the left; rich's own padding would leave blanks at the end of every line."""
+
+    text: Text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self.text.wrap(console, max(10, options.max_width - 4)):
+            line.rstrip()
+            yield Text("    ").append_text(line)
+
+
+# Audits
+
+_TITLES = ("claim", "mean [interval]", "asked", "n", "verdict")
+
+
+def _head(audit: Audit) -> Iterator[RenderableType]:
+    facts = audit.facts
+    model = printable(f"{facts['model']}@{facts['revision']}")
+    yield Text.assemble(("Audit of ", "dim"), (model, "bold"), (" on ", "dim"), (printable(str(facts["data"])), "bold"))
+    about = [f"{facts['documents']:,} documents"]
+    if facts.get("left_out"):
+        about.append(f"{facts['left_out']:,} left out (no word that the model can read)")
+    if facts.get("accuracy") is not None:
+        about.append(f"accuracy {facts['accuracy']:.3f}")
+    about += [f"explanation judged: {printable(facts['explainer'])}", f"seed {facts['seed']}"]
+    yield Text(" · ".join(about))
+
+
+def _cells(verdict: Verdict) -> tuple[str, ...]:
+    claim = verdict.claim
+    return printable(claim.id), interval(verdict), claim.side(), f"{verdict.n:,}", _verdict(verdict)
+
+
+def _verdict(verdict: Verdict) -> str:
+    return f"{SYMBOLS[verdict.outcome]} {verdict.outcome}"
+
+
+def _widths(verdicts: Sequence[Verdict]) -> list[int]:
+    return [max(map(len, column)) for column in zip(_TITLES, *map(_cells, verdicts), strict=True)]
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], styles: tuple[str, str, str]) -> Text:
+    """One line of the table; styles of the name, the numbers and the verdict."""
+    name, mean, asked, n, verdict = (
+        c.rjust(w) if i == 3 else c.ljust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))
+    )
+    numbers = f"  {mean}  {asked}  {n}  "
+    return Text.assemble(*zip((name, numbers, verdict.rstrip()), styles, strict=True))
+
+
+def _claim(audit: Audit, evidence: Evidence, verdict: Verdict, widths: Sequence[int]) -> Iterator[RenderableType]:
+    yield _row(_cells(verdict), widths, ("bold", "", STYLES[verdict.outcome]))
+    yield _Indented(Text(f"{printable(audit.sentence(verdict))}."))
+    if verdict.reason:
+        yield _Indented(Text(f"{verdict.outcome}: {printable(verdict.reason)}", style="italic"))
+    for name, value in extras(evidence):
+        yield _Indented(Text(f"{printable(name)}: {value}", style="dim"))
+
+
+def _closing(audit: Audit) -> Iterator[RenderableType]:
+    for line in audit.closing():
+        family, _, rest = printable(line).partition(": ")
+        yield Text.assemble((family, "bold"), f": {rest}")
+
+
+def _reading(audit: Audit) -> Text:
+    level = audit.verdicts[0].level if audit.verdicts else 0.95
+    return Text(
+        f"Intervals are {level:.1%} bootstrap intervals of the mean, wide enough for all claims together. "
+        "A claim is supported if its interval lies wholly on the side that was asked, refuted if wholly on the other, "
+        "and undecided else.",
+        style="dim",
+    )
+
+
+# Explanations
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Several explanations of one document; drawn late, because only the console knows about width and colour."""
+
+    explanations: list[Explanation]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self._title()
+        if shaded(self.explanations[0], has_colour(console)).cell_len > options.max_width - 24:
+            yield Text(_shortened(self.explanations[0]), style="dim")
+        yield Text("")
+        if comparable(self.explanations):
+            yield Comparison(tuple(self.explanations), agreement(self.explanations))
+        else:
+            yield from side_by_side(self.explanations, console, options)
+        for note in dict.fromkeys(note for e in self.explanations for note in e.notes):
+            makers = [e.method for e in self.explanations if note in e.notes]
+            maker = "note" if len(makers) == len(self.explanations) else ", ".join(makers)
+            yield Text(f"{printable(maker)}: {printable(note)}", style="dim")
+
+    def _title(self) -> Text:
+        first = self.explanations[0]
+        labels = dict.fromkeys(e.label for e in self.explanations)
+        shown = ", ".join(f"{printable(label)} (p = {first.probabilities[label]:.3f})" for label in labels)
+        name = f"{printable(first.document.id)}: " if first.document.id else ""
+        return Text.assemble(
+            (name, "bold"),
+            "explained for ",
+            (shown, "bold"),
+            (f" · {printable(first.model)}@{printable(first.revision)}", "dim"),
+        )
+
+
+def _shortened(explanation: Explanation) -> str:
+    text = " ‖ ".join(printable(segment) for segment in explanation.document.segments)
+    return text if len(text) <= _EXCERPT else text[:_EXCERPT].rsplit(" ", 1)[0] + " …"

@@ -1,0 +1,441 @@
+"""Terminal, pages and charts, drawn from audits and explanations that are written by hand."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+
+from heed.audit import Audit
+from heed.diagnose import DIAGNOSTICS, Claim, Evidence
+from heed.errors import InputError
+from heed.explain.explanation import Explanation, Special, Unit
+from heed.report import by_document, charts, extras, html, number, terminal
+from heed.text import Document
+
+HOSTILE = (
+    "</style></title><script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
+    '<a href="javascript:alert(3)">x</a>&amp;\x1b[31m\x00'
+)
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+
+
+def explanation(
+    text: str = "a fine film , a fine cast", method: str = "lime", signed: bool = True, **changes: object
+) -> Explanation:
+    words = [(m.group(), m.span()) for m in re.finditer(r"\S+", text)]
+    scores = np.cos(np.arange(len(words)))
+    plain = Explanation(
+        document=Document(text, id="review-7", label=1),
+        method=method,
+        label="negative",
+        unit="word",
+        units=tuple(Unit(word, (span,)) for word, span in words),
+        scores=scores if signed else np.abs(scores),
+        specials=(Special("<cls>", 0.25),),
+        standard_errors=None,
+        signed=signed,
+        probabilities={"negative": 0.75, "positive": 0.25},
+        settings={"samples": 1000, "removal": None},
+        seed=0,
+        model="a-model",
+        revision="abc123",
+        removal="replace",
+        forward_passes=1000,
+        seconds=0.5,
+        facts={"intercept": 0.125},
+        notes=("Only the first 7 words were read.",),
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def rows(values: np.ndarray, **extra: float) -> list[dict[str, object]]:
+    return [{"document": i, "id": f"d{i}", "value": float(v)} | extra for i, v in enumerate(values)]
+
+
+def evidence(centre: dict[str, float] | None = None, n: int = 40) -> tuple[Evidence, ...]:
+    """Rows for every claim: around the given centre, or on the claim's side."""
+    spread = np.linspace(-0.01, 0.01, n)
+    found = []
+    for name, cls in DIAGNOSTICS.items():
+        away = 0.1 if cls.claim.above else -0.1
+        found.append(Evidence(cls.claim, rows((centre or {}).get(name, cls.claim.threshold + away) + spread)))
+    return tuple(found)
+
+
+def made(
+    found: tuple[Evidence, ...] | None = None, examples: tuple[tuple[Explanation, ...], ...] = (), **facts: object
+) -> Audit:
+    about = {
+        "model": "a-model", "revision": "abc123", "data": "sst (test)", "documents": 40, "left_out": 0,
+        "accuracy": 0.875, "explainer": "attention-mean", "seed": 0, "settings": {"used": {"permutations": 100}},
+        "seconds": 12.34, "heed": "0.1",
+    }  # fmt: skip
+    return Audit(about | facts, evidence() if found is None else found, examples)
+
+
+def mixed() -> Audit:
+    """One verdict of each kind."""
+    found = list(evidence({"agrees-removal": 0.5, "signed": 0.1}))
+    found[1] = Evidence(found[1].claim, [], "needs gradient, which the model does not offer")
+    pair = (explanation(), explanation(method="attention-mean", signed=False))
+    return made(tuple(found), (pair, (explanation("another text"),)))
+
+
+def printed(drawing: RenderableType, colour: bool = False, width: int = 80) -> str:
+    console = Console(
+        file=io.StringIO(), width=width, force_terminal=colour, color_system="truecolor" if colour else None
+    )
+    console.print(drawing)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def flat(text: str) -> str:
+    return " ".join(plain(text).split())
+
+
+class Page(HTMLParser):
+    """What a browser would find: tags in balance, attributes, ids, text."""
+
+    def __init__(self, source: str):
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text = ""
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] != "style":
+            self.text += data
+
+    def values(self, name: str) -> list[str]:
+        return [value for _, key, value in self.attributes if key == name]
+
+
+def check_safe(source: str) -> Page:
+    """A page that runs nothing and loads nothing."""
+    page = Page(source)
+    assert not page.open
+    assert not page.tags & {
+        "script",
+        "img",
+        "link",
+        "iframe",
+        "object",
+        "embed",
+        "form",
+        "base",
+        "image",
+        "foreignobject",
+    }
+    assert not [
+        key for _, key, _ in page.attributes if key.startswith("on") or key in ("src", "srcset", "action", "background")
+    ]
+    assert all(value.startswith("#") for tag, key, value in page.attributes if key.endswith("href"))
+    assert not re.search(r"https?://|@import|url\((?!#)", source)
+    assert source.count("</style>") == 1
+    (policy,) = (v for tag, key, v in page.attributes if (tag, key) == ("meta", "content") and "default-src" in v)
+    assert policy.startswith("default-src 'none'") and "script-src" not in policy
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+    assert {link[1:] for link in page.values("href")} <= set(ids)
+    assert ("html", "lang", "en") in page.attributes
+    return page
+
+
+# Pages
+
+
+def test_an_audit_page_holds_everything() -> None:
+    audit = mixed()
+    page = check_safe(html.audit(audit))
+    text = " ".join(page.text.split())
+    for verdict in audit.verdicts:
+        assert verdict.claim.id in text
+        assert audit.sentence(verdict) in text
+        assert verdict.claim.source in text
+        assert verdict.reason in text
+        assert f"claim-{verdict.claim.id}" in page.values("id")
+    assert {v.outcome for v in audit.verdicts} == {"supported", "refuted", "undecided", "not applicable"}
+    for badge in ("✓ supported", "✗ refuted", "~ undecided", "– not applicable"):
+        assert badge in text
+    for line in audit.closing():
+        assert line.partition(": ")[2] in text
+    for fact in (
+        "a-model",
+        "abc123",
+        "sst (test)",
+        "0.875",
+        "12.3 s",
+        "permutations = 100",
+        "99.2%",
+        "another",
+        "review-7",
+    ):
+        assert fact in text
+
+
+def test_an_explanations_page_shows_every_method_and_how_they_agree() -> None:
+    three = [explanation(), explanation(method="occlusion"), explanation(method="attention-mean", signed=False)]
+    text = " ".join(check_safe(html.explanations(three, title="A title")).text.split())
+    for part in (
+        "A title",
+        "lime",
+        "occlusion",
+        "attention-mean",
+        "Kendall's τ",
+        "<cls> +0.25",
+        "samples = 1000",
+        "0.750",
+        "seed = 0",
+    ):
+        assert part in text
+    assert "gold label positive, so the prediction is wrong" in text
+    assert "intercept = 0.125" in text and "a-model@abc123" in text
+    assert text.count("Only the first 7 words were read.") == 1  # a note of all methods is a note of the document
+    assert "1.00" in text  # τ of lime and occlusion, which are the same here
+
+
+def test_a_given_agreement_is_shown_as_it_is() -> None:
+    pair = [explanation(), explanation(method="occlusion")]
+    assert "-0.42" in html.explanations(pair, np.array([[1, -0.42], [-0.42, 1]]))
+    assert '<td style="background:transparent">–</td>' in html.explanations(pair, np.array([[1, np.nan], [np.nan, 1]]))
+
+
+def test_labels_or_units_that_differ_are_not_correlated() -> None:
+    pair = [explanation(), explanation(label="positive")]
+    assert "how far the methods agree" not in html.explanations(pair)
+    assert "Kendall" not in printed(terminal.explanations(pair))
+
+
+def test_many_labels_are_cut_short() -> None:
+    many = explanation(probabilities={"negative": 0.5} | {f"other-{i}": 0.01 for i in range(50)})
+    assert "and 45 more" in html.explanations([many])
+
+
+@pytest.mark.parametrize("field", ["model", "revision", "label", "method", "removal"])
+def test_names_are_escaped(field: str) -> None:
+    hostile = {field: HOSTILE}
+    if field == "label":
+        hostile["probabilities"] = {HOSTILE: 0.9, "other": 0.1}  # type: ignore[assignment]
+    page = check_safe(html.explanations([explanation(**hostile), explanation(**hostile)], title=HOSTILE))
+    assert "alert(1)" in page.text
+
+
+def test_texts_notes_settings_and_ids_are_escaped() -> None:
+    hostile = explanation(
+        HOSTILE, notes=(HOSTILE,), facts={HOSTILE: 1.0}, settings={HOSTILE: HOSTILE}, specials=(Special(HOSTILE, 1.0),)
+    )
+    hostile = replace(hostile, document=replace(hostile.document, id=HOSTILE))
+    for source in (html.explanations([hostile]), html.audit(made(examples=((hostile, hostile),)))):
+        assert HOSTILE.replace("\x1b", "")[:40] in check_safe(source).text
+
+
+def test_facts_reasons_claims_and_columns_are_escaped() -> None:
+    claim = Claim(HOSTILE, "agrees", HOSTILE.replace("{", ""), HOSTILE, 0.5, HOSTILE)
+    found = (
+        Evidence(claim, rows(np.linspace(0, 1, 40), **{HOSTILE: 1.0})),
+        Evidence(replace(claim, id="other"), [], HOSTILE),
+    )
+    audit = made(
+        found,
+        model=HOSTILE,
+        revision=HOSTILE,
+        data=HOSTILE,
+        explainer=HOSTILE,
+        heed=HOSTILE,
+        settings={HOSTILE: {HOSTILE: HOSTILE}},
+    )
+    assert "alert(1)" in check_safe(html.audit(audit)).text
+
+
+def test_pages_are_deterministic() -> None:
+    assert html.audit(mixed()) == html.audit(mixed())
+    pair = [explanation(), explanation(method="occlusion")]
+    assert html.explanations(pair) == html.explanations(pair)
+
+
+def test_nothing_measured_and_nothing_to_show() -> None:
+    for audit in (made(()), made(tuple(Evidence(e.claim, []) for e in evidence()))):
+        check_safe(html.audit(audit))
+        assert max(map(cell_len, printed(terminal.audit(audit)).splitlines())) <= 80
+    assert "no document has this statistic" in html.audit(made(tuple(Evidence(e.claim, []) for e in evidence())))
+    check_safe(html.explanations([]))
+    assert printed(terminal.explanations([])).strip() == ""
+
+
+# Charts
+
+
+@pytest.mark.parametrize("above", [True, False])
+def test_a_chart_shows_threshold_mean_and_axes(above: bool) -> None:
+    claim = replace(DIAGNOSTICS["used"].claim, threshold=0.35, above=above)
+    found = Evidence(claim, rows(np.linspace(0.1, 0.3, 50)))
+    drawn = charts.svg(charts.claim(found, made((found,)).verdicts[0]))
+    assert ("asked: &gt; 0.35 →" if above else "← asked: &lt; 0.35") in drawn
+    assert "mean 0.200 [" in drawn and "per document" in drawn and ">documents<" in drawn
+    assert "stroke-dasharray" in drawn and "http" not in drawn and "<script" not in drawn
+
+
+@pytest.mark.parametrize("values", [[0.5], [0.5] * 40, [0.0, 1e6], [-1e-9, 1e-9], [0.7] * 3])
+def test_every_document_is_in_the_chart(values: list[float]) -> None:
+    found = Evidence(DIAGNOSTICS["agrees-lime"].claim, rows(np.array(values)))
+    spec = charts.claim(found, made((found,)).verdicts[0]).to_dict()
+    bars = next(layer for layer in spec["layer"] if layer["mark"]["type"] == "bar")
+    data = bars["data"].get("values") or spec["datasets"][bars["data"]["name"]]
+    assert sum(row["documents"] for row in data) == len(values)
+    assert all(row["to"] <= 0.5 + 1e-9 or row["from"] >= 0.5 - 1e-9 for row in data)  # no bar lies on both sides
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_infinite_values_are_left_out_of_the_chart() -> None:
+    some = Evidence(DIAGNOSTICS["used"].claim, rows(np.array([0.1, 0.2, np.inf] * 20)))
+    none = Evidence(DIAGNOSTICS["signed"].claim, rows(np.full(40, np.inf)))
+    assert "inf" not in charts.svg(charts.claim(some, made((some,)).verdicts[0]))
+    assert html.audit(made((some, none))).count("<figure") == 1
+
+
+def test_ids_of_charts_do_not_collide() -> None:
+    import altair as alt
+
+    clipped = alt.Chart(alt.InlineData(values=[{"x": 1}, {"x": 2}])).mark_bar(clip=True).encode(x="x:Q")
+    drawn = charts.svg(clipped, "one") + charts.svg(clipped, "two")  # type: ignore[arg-type]
+    ids = re.findall(r'\bid="([^"]+)"', drawn)
+    assert len(ids) == len(set(ids)) > 0
+    assert set(re.findall(r"url\(#([^)]+)\)", drawn)) == set(ids)
+
+
+def test_charts_are_saved(tmp_path: Path) -> None:
+    found = evidence()[0]
+    chart = charts.claim(found, made((found,)).verdicts[0])
+    charts.save(chart, tmp_path / "used.svg")
+    charts.save(chart, tmp_path / "used.png")
+    assert (tmp_path / "used.svg").read_text(encoding="utf-8").startswith("<svg xmlns=")
+    assert (tmp_path / "used.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(InputError, match=r"\.png or \.svg"):
+        charts.save(chart, tmp_path / "used.gif")
+
+
+def test_a_chart_of_nothing_is_refused_with_the_reason() -> None:
+    found = Evidence(DIAGNOSTICS["used"].claim, [], "needs attention that can be replaced")
+    with pytest.raises(InputError, match="needs attention that can be replaced"):
+        charts.claim(found, made((found,)).verdicts[0])
+
+
+# Terminal
+
+
+@pytest.mark.parametrize("colour", [True, False])
+def test_an_audit_fits_80_columns(colour: bool) -> None:
+    audit = mixed()
+    long = replace(audit, facts=audit.facts | {"model": "organisation/" + "model" * 30, "left_out": 3})
+    for each in (audit, long):
+        out = printed(terminal.audit(each), colour)
+        assert max(map(cell_len, plain(out).splitlines())) <= 80
+        assert ("\x1b[" in out) == colour
+
+
+def test_an_audit_says_everything_in_words() -> None:
+    audit = mixed()
+    out = flat(printed(terminal.audit(audit)))
+    for verdict in audit.verdicts:
+        assert verdict.claim.id in out and audit.sentence(verdict) in out and verdict.reason in out
+    for badge in ("✓ supported", "✗ refuted", "~ undecided", "– not applicable"):
+        assert badge in out
+    for line in audit.closing():
+        assert flat(line) in out
+    assert "a-model@abc123" in out and "accuracy 0.875" in out and "> 0.05" in out and "40 documents" in out
+
+
+@pytest.mark.parametrize("colour", [True, False])
+def test_explanations_fit_80_columns(colour: bool) -> None:
+    text = "word " * 200
+    methods = ("attention-mean", "integrated-gradients", "lime", "shapley")
+    many = [explanation(t, m) for t in (text, "short 映画 text", "x" * 300) for m in methods]
+    out = plain(printed(terminal.explanations([*many, explanation("alone")]), colour))
+    assert max(map(cell_len, out.splitlines())) <= 80
+    assert out.count("explained for negative (p = 0.750)") == 3
+    assert out.count("Kendall's τ") == 3
+    assert "lime for negative" in out  # one explanation alone is shown in full
+
+
+def test_nothing_can_steer_the_terminal() -> None:
+    bad = "\x1b]0;title\x07[red]x[/red]\u202e"
+    hostile = explanation(f"{bad} text", label=bad, probabilities={bad: 1.0}, model=bad, revision=bad, notes=(bad,))
+    hostile = replace(hostile, document=replace(hostile.document, id=bad))
+    audit = made((Evidence(DIAGNOSTICS["used"].claim, [], bad),), model=bad, data=bad, explainer=bad)
+    for drawing in (terminal.explanations([hostile, hostile]), terminal.audit(audit)):
+        out = printed(drawing)
+        assert not set("\x1b\x07\u202e") & set(out)
+        assert "[red]" in out
+
+
+def test_the_terminal_starts_without_heavy_libraries() -> None:
+    heavy = {"torch", "altair", "jinja2", "vl_convert"}
+    code = f"import sys, heed.report.terminal; sys.exit(bool({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# What they share
+
+
+def test_extras_in_plain_words() -> None:
+    claim = DIAGNOSTICS["agrees-gradient"].claim
+    found = Evidence(
+        claim,
+        [*rows(np.array([0.5, 0.7]), gradient_removal=0.25, new_column=2.0), {"value": float("nan"), "flag": True}],
+    )
+    assert extras(found) == [
+        ("yardstick: τ between gradient × input and leave-one-out", "0.250"),
+        ("new column", "2.000"),
+        ("documents without this statistic", "1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.1234, "0.123"),
+        (-0.5, "-0.500"),
+        (0.0002, "0.0002"),
+        (-1e-9, "0.000"),
+        (0.0, "0.000"),
+        (None, "–"),
+        (float("nan"), "–"),
+    ],
+)
+def test_numbers(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+def test_explanations_are_grouped_by_document() -> None:
+    first, second = explanation("one"), explanation("two")
+    assert by_document([first, second, first]) == [[first, first], [second]]
