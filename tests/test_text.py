@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -228,3 +230,66 @@ def test_a_document_is_made_of_a_string_a_pair_or_a_document() -> None:
 def test_anything_else_is_refused(value: object) -> None:
     with pytest.raises(InputError, match="must be a string or a pair"):
         Document.of(value)  # type: ignore[arg-type]
+
+
+# Tokenizers of other people
+
+CORPUS = [
+    "the unbelievable film was surprisingly good",
+    "an unwatchable, overlong mess of a film",
+    "naïve café 😀 good",
+]
+
+
+def byte_level() -> tokenizers.Tokenizer:
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE())
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
+    backend.train_from_iterator(CORPUS, trainer)
+    return backend
+
+
+def word_piece() -> tokenizers.Tokenizer:
+    backend = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+    backend.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    specials = ["[UNK]", "[CLS]", "[SEP]"]
+    trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=90, special_tokens=specials, show_progress=False)
+    backend.train_from_iterator(CORPUS, trainer)
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
+    return backend
+
+
+@pytest.mark.parametrize("backend", [byte_level, word_piece])
+@pytest.mark.parametrize("text", ["the unwatchable film", "Naïve café, surprisingly 😀 overlong!", "  two  blanks "])
+def test_words_of_sub_word_tokenizers_slice_the_text(backend: Callable[[], tokenizers.Tokenizer], text: str) -> None:
+    (tokens,) = Tokenizer(backend(), 128)([Document(text)])
+    assert all(w.text == text[w.start : w.end] for w in tokens.words)
+    joined = "".join(w.text for w in tokens.words)
+    assert joined.replace(" ", "") == text.replace(" ", "")
+    assert not any(w.text != w.text.strip() for w in tokens.words if w.text.strip())
+    assert (np.diff(tokens.word[tokens.word >= 0]) >= 0).all()
+    assert len(tokens.ids) > len(tokens.words)  # some words are several tokens
+
+
+def test_pairs_of_a_bert_tokenizer_are_cut_as_the_library_cuts_them() -> None:
+    first, second = "the unbelievable film was surprisingly good " * 4, "an unwatchable mess " * 2
+    backend = word_piece().to_str()
+    for limit in (8, 9, 15, 24, 60):
+        plain, ours = tokenizers.Tokenizer.from_str(backend), tokenizers.Tokenizer.from_str(backend)
+        plain.enable_truncation(limit)
+        (tokens,) = Tokenizer(ours, limit)([Document(first, second)])
+        assert tokens.ids.tolist() == plain.encode(first, second).ids
+        assert tokens.word[~tokens.special].tolist() == sorted(tokens.word[~tokens.special].tolist())
+        assert tokens.word.max() + 1 == len(tokens.words)
+        assert len(tokens.words) + tokens.dropped == len(first.split()) + len(second.split())
+
+
+def test_a_long_pair_is_read_in_time_and_its_rest_counted() -> None:
+    (tokens,) = TOKENIZER([Document("good " * 100_000, "bad " * 100_000)])
+    assert len(tokens) == TOKENIZER.max_tokens
+    assert len(tokens.words) + tokens.dropped == 200_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from heed.errors import InputError, UnknownName
@@ -18,8 +19,13 @@ def read(owner: str, cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(f"{owner} has no settings, got '{key}'.")
         if key not in known:
             raise UnknownName(f"setting of {owner}", key, known)
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     return {key: _converted(owner, key, value, hints[key]) for key, value in given.items()}
+
+
+@lru_cache
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
 
 
 def _converted(owner: str, key: str, value: Any, hint: Any) -> Any:

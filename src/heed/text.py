@@ -123,20 +123,19 @@ class Tokens:
     @cached_property
     def words(self) -> tuple[Word, ...]:
         """The words that were read, in order."""
-        found: list[Word] = []
-        first = np.flatnonzero(np.diff(self.word, prepend=-1) * (self.word >= 0))
-        last = np.flatnonzero(np.diff(self.word, append=-1) * (self.word >= 0))
-        for i, j in zip(first, last, strict=True):
-            segment = int(self.segment[i])
-            source = self.document.segments[segment]
-            start, end = int(self.spans[i, 0]), int(self.spans[j, 1])
-            while (
-                start < end and source[start].isspace()
-            ):  # byte-level tokenizers count the blank before a word as its own
-                start += 1
-            text = source[start:end]
-            found.append(Word(segment, start, end, text, self.tokenizer.normalise(text)))
-        return tuple(found)
+        inside = self.word >= 0
+        first = np.flatnonzero((np.diff(self.word, prepend=-1) != 0) & inside)
+        last = np.flatnonzero((np.diff(self.word, append=-1) != 0) & inside)
+        places = zip(
+            self.segment[first].tolist(), self.spans[first, 0].tolist(), self.spans[last, 1].tolist(), strict=True
+        )
+        return tuple(self._word(*place) for place in places)
+
+    def _word(self, segment: int, start: int, end: int) -> Word:
+        text = self.document.segments[segment][start:end]
+        start += len(text) - len(text.lstrip())  # byte-level tokenizers count the blank before a word as its own
+        text = text.lstrip()
+        return Word(segment, start, end, text, self.tokenizer.normalise(text))
 
 
 class Tokenizer:

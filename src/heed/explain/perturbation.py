@@ -296,7 +296,7 @@ def ridge(
         gradient, mean, rest = _gradient(keep, y, weights, slope)
         step = inverse @ (gradient - penalty * slope)
         slope = slope + step
-        if np.abs(step).max() <= 1e-6 * np.abs(slope).max():  # what is left is smaller by the same factor again
+        if np.abs(step).max() <= 1e-5 * np.abs(slope).max():  # what is left is smaller by the same factor again
             break
     errors = _standard_errors(keep, weights, mean, rest, inverse)
     spread = float(weights @ y**2)
@@ -333,9 +333,9 @@ def _standard_errors(
     """How far other samples would have moved the coefficients; unequal variances are allowed for (HC2).
 
     Row 0 is the document itself, the same in every run, and adds nothing. Samples are independent, so that some of them
-    (at least 20 per unit, and 1,000) stand for all.
+    (at least 10 per unit, and 500) stand for all.
     """
-    used = slice(1, max(1000, 20 * keep.shape[1]) + 1)
+    used = slice(1, max(500, 10 * keep.shape[1]) + 1)
     z = keep[used].astype(np.float32) - mean.astype(np.float32)
     influence = z @ inverse.astype(np.float32)
     leverage = np.clip(weights[used] * np.einsum("ij,ij->i", influence, z), 0, 0.99)
@@ -350,19 +350,21 @@ def uniform_subsets(rng: np.random.Generator, n: int, d: int) -> Bool[np.ndarray
     are drawn again. p is a multiple of 2⁻¹⁶, with half the weight at 0 and 1, which is exact to 1e-6.
     """
     drawn = np.empty((n, d), dtype=bool)
-    todo = np.arange(n)
-    while len(todo):
-        for rows in _slices(drawn[: len(todo)]):
-            part = todo[rows]
-            share = rng.integers(0, 1 << 16, len(part)) + rng.integers(0, 2, len(part))
-            keys = np.frombuffer(rng.bytes(2 * len(part) * d), dtype=np.uint16).reshape(-1, d)
-            # key < share, for a share that may be 2¹⁶: key <= share - 1, with nothing taken where the share is 0
-            last = np.maximum(share, 1).astype(np.uint32) - 1
-            chosen = keys <= last.astype(np.uint16)[:, None]
-            chosen[share == 0] = False
-            drawn[part] = chosen
-        todo = todo[~drawn[todo].any(1)]
+    for rows in _slices(drawn):
+        drawn[rows] = _bernoulli_subsets(rng, len(drawn[rows]), d)
+    while len(empty := np.flatnonzero(~drawn.any(1))):
+        drawn[empty] = _bernoulli_subsets(rng, len(empty), d)
     return drawn
+
+
+def _bernoulli_subsets(rng: np.random.Generator, n: int, d: int) -> Bool[np.ndarray, "sample unit"]:
+    share = rng.integers(0, 1 << 16, n) + rng.integers(0, 2, n)  # of 2¹⁶, both ends included
+    words = rng.integers(0, 1 << 64, -(-n * d // 4), dtype=np.uint64)
+    keys = words.view(np.uint16)[: n * d].reshape(n, d)
+    # key < share, where the share may be 2¹⁶: key <= share - 1, and nothing where the share is 0
+    chosen = keys <= (np.maximum(share, 1) - 1).astype(np.uint16)[:, None]
+    chosen[share == 0] = False
+    return chosen
 
 
 def random_subsets(

@@ -215,7 +215,8 @@ class SingleLayer(Classifier):
         found = np.empty((len(keep), len(self.labels)))
         step = max(1, _ENTRIES // max(1, units))
         for start in range(0, len(keep), step):
-            found[start : start + step] = self._ratio(base + keep[start : start + step].astype(float) @ difference)
+            z = keep[start : start + step].astype(float)
+            found[start : start + step] = self._ratio(difference.T @ z.T + base[:, None])
         return found
 
     def _score_deleted(
@@ -228,9 +229,10 @@ class SingleLayer(Classifier):
         end = np.arange(self.shape.max_words + 1)
         s_pad, w_pad = self.tables.at(np.zeros_like(end), end)
         shift = np.maximum(s.max(0), s_pad.max(0))
-        if (s[0] - shift < -24 * math.log(2)).any():  # <cls>, which always stays, is all that can be left
+        least = float((s[0] - shift).min()) / math.log(2)  # <cls>, which always stays, may be all that is left
+        if least < -24:
             return self._score_literally(tokens, keep, groups, removal)
-        bag = ExactBag(_terms(np.exp(s - shift), w))
+        bag = ExactBag(_terms(np.exp(s - shift), w), bits=44 - least)
         padding = np.cumsum(_terms(np.exp(s_pad - shift), w_pad)[::-1], 0)[::-1]  # from a place to the end
         padding = np.concatenate([padding, np.zeros_like(padding[:1])])
         first = np.arange(T, dtype=np.int32) * np.arange(1, T + 1, dtype=np.int32) // 2  # row of token t at place 0
@@ -242,7 +244,7 @@ class SingleLayer(Classifier):
             total = bag.sums(first + np.cumsum(present, 1, dtype=np.int32) - 1, present)
             if self.shape.padding == "attends":
                 total += padding[present.sum(1)]
-            found[start : start + step] = self._ratio(total)
+            found[start : start + step] = self._ratio(total.T)
         return found
 
     def _score_literally(
@@ -271,10 +273,11 @@ class SingleLayer(Classifier):
             found[start : start + step] = ratio.mean(1) + self._constant
         return found
 
-    def _ratio(self, sums: Float[np.ndarray, "sample sum"]) -> Float[np.ndarray, "sample label"]:
+    def _ratio(self, sums: Float[np.ndarray, "sum sample"]) -> Float[np.ndarray, "sample label"]:
+        """The mean over heads of Σgw / Σg."""
         K, C = self.shape.heads, len(self.labels)
-        ratio = sums[:, K:].reshape(-1, K, C) / sums[:, :K, None]
-        return ratio.mean(1) + self._constant
+        ratio = sums[K:].reshape(K, C, -1) / sums[:K, None]
+        return ratio.sum(0).T / K + self._constant
 
     def _padded(self, tokens: Tokens) -> tuple[Int[np.ndarray, "token"], Int[np.ndarray, "token"]]:
         ids = tokens.ids
@@ -369,21 +372,20 @@ def pad(
 class ExactBag:
     """Sums of chosen rows of a table, for many choices at once, as exact as float64 at the speed of float32.
 
-    Every column is written in slices of 12 bits. Sums of up to 4096 such integers are exact in float32, for which torch
-    has a fast kernel; the slices of the sums are put together in float64.
+    Every column is written in slices of 12 bits, as many as give `bits` below its largest entry. Sums of up to 4096
+    such integers are exact in float32, for which torch has a fast kernel; the slices of the sums meet in float64.
     """
 
-    SLICES = 6
-
-    def __init__(self, table: Float[np.ndarray, "row column"]):
+    def __init__(self, table: Float[np.ndarray, "row column"], bits: float):
+        self.count = math.ceil(bits / 12)
         largest = np.maximum(np.abs(table).max(0), np.finfo(float).tiny)
         self.scale = np.exp2(np.ceil(np.log2(largest)))
         rest, slices = table / self.scale / 2, []
-        for _ in range(self.SLICES):
+        for _ in range(self.count):
             rest = rest * 4096
             slices.append(np.round(rest))
             rest -= slices[-1]
-        nothing = np.zeros((1, self.SLICES * table.shape[1]))  # row 0 is what is not there
+        nothing = np.zeros((1, self.count * table.shape[1]))  # row 0 is what is not there
         self.slices = torch.from_numpy(np.concatenate([nothing, np.concatenate(slices, 1)]).astype(np.float32))
 
     def sums(
@@ -391,9 +393,9 @@ class ExactBag:
     ) -> Float[np.ndarray, "sample column"]:
         index = torch.from_numpy((rows + 1) * present)
         parts = nn.functional.embedding_bag(index, self.slices, mode="sum").numpy()
-        parts = parts.reshape(len(parts), self.SLICES, -1)
+        parts = parts.reshape(len(parts), self.count, -1)
         total = parts[:, -1].astype(np.float64)
-        for i in reversed(range(self.SLICES - 1)):
+        for i in reversed(range(self.count - 1)):
             total /= 4096
             total += parts[:, i]
         return total * (self.scale * 2 / 4096)

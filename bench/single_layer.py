@@ -1,0 +1,101 @@
+"""The bundled single-layer classifier: LIME beside the `lime` package, gradients of a batch, memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from lime.lime_text import LimeTextExplainer
+
+import heed
+from bench.timing import interleave, table
+from heed.models.classifier import softmax
+from heed.models.single_layer import SingleLayer
+
+SAMPLES = 5000
+
+
+def review(words: int) -> str:
+    """Real one-sentence reviews one after another, up to a number of words (generated ones if there are none here)."""
+    known = heed.data.sources("rotten_tomatoes")
+    data = heed.data.load("rotten_tomatoes", limit=60) if known else heed.tasks.generate("reviews", 60)
+    text = " ".join(d.text for d in data)
+    return " ".join([w for w in text.split() if w.isalpha()][:words])
+
+
+def forward(model: SingleLayer, texts: Sequence[str]) -> np.ndarray:
+    """Probabilities by plain forward passes, batch by batch, as any PyTorch classifier computes them."""
+    tokens = model.tokens(texts)
+    found = []
+    with torch.no_grad():
+        for start in range(0, len(tokens), 64):
+            found.append(model.trace(tokens[start : start + 64]).logits.numpy())
+    return softmax(np.concatenate(found))
+
+
+def lime(model: SingleLayer) -> None:
+    """One LIME explanation end to end, default settings of both, 5,000 samples."""
+    for words in (20, 100, 250):
+        text = review(words)
+        tokens = model.tokens([text]) * 64
+
+        def floor(tokens: list = tokens) -> None:
+            with torch.no_grad():
+                for _ in range(-(-SAMPLES // 64)):
+                    model.trace(tokens)
+
+        peer = LimeTextExplainer(class_names=list(model.labels))
+        explain = partial(heed.explain, model, text, "lime", samples=SAMPLES)
+        package = partial(peer.explain_instance, text, num_samples=SAMPLES)
+        slow = interleave(
+            {
+                "lime, plain forward passes": partial(package, partial(forward, model)),
+                "lime, heed's fast model.predict": partial(package, model.predict),
+                "the bare forward passes": floor,
+            },
+            rounds=3,
+            warm=False,
+        )
+        fast = interleave({"heed, replace": explain, "heed, delete": partial(explain, removal="delete")}, rounds=15)
+        units = len(heed.explain(model, text, "occlusion").units)
+        table(f"LIME, {SAMPLES:,} samples, {units} words", slow | fast, "lime, plain forward passes")
+        ratio = slow["lime, heed's fast model.predict"].median / fast["heed, replace"].median
+        print(f"\nagainst lime on heed's own fast model.predict: {ratio:.0f} times faster")
+
+
+def gradients(model: SingleLayer) -> None:
+    """Gradients of 64 documents: one backward pass against 64."""
+    texts = [review(100)] * 64
+    tokens, labels = model.tokens(texts), [1] * 64
+
+    def one_by_one() -> None:
+        for t in tokens:
+            model.gradient([t], [1])
+
+    timings = interleave({"64 backward passes": one_by_one, "one": lambda: model.gradient(tokens, labels)}, rounds=7)
+    table("Gradients of 64 documents of 100 words", timings, "64 backward passes")
+
+
+def memory() -> None:
+    """Peak memory of a whole process that explains one review with more and more samples."""
+    print("\n### Memory of LIME as samples grow (100 words)\n\n| samples | peak of the process |\n|---|---|")
+    for samples in (1_000, 10_000, 100_000):
+        script = (
+            "import sys, heed; model = heed.load();"
+            f"heed.explain(model, sys.argv[1], 'lime', samples={samples});"
+            "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+        )
+        done = subprocess.run([sys.executable, "-c", script, review(100)], capture_output=True, text=True, check=True)
+        print(f"| {samples:,} | {int(done.stdout) // 1024} MB |")
+
+
+def run() -> None:
+    model = heed.load()
+    assert isinstance(model, SingleLayer)
+    lime(model)
+    gradients(model)
+    memory()
