@@ -5,7 +5,9 @@ from __future__ import annotations
 from jaxtyping import install_import_hook
 
 # before heed is imported for the first time
-install_import_hook(["heed.text", "heed.metrics", "heed.models.single_layer"], "beartype.beartype")
+install_import_hook(
+    ["heed.text", "heed.metrics", "heed.models.single_layer", "heed.models.scalar_form"], "beartype.beartype"
+)
 
 from collections.abc import Callable  # noqa: E402
 from dataclasses import replace  # noqa: E402

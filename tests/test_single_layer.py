@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from heed.errors import InputError, UnknownName
-from heed.models import single_layer
+from heed.models import scalar_form
 from heed.models.single_layer import Network, Shape, SingleLayer, pad, positions
 from heed.text import Tokens
 
@@ -96,7 +96,7 @@ def test_many_documents_in_small_chunks_give_the_same_logits(
 ) -> None:
     tokens = any_model.tokens(texts * 3)
     whole = any_model.logits(tokens)
-    monkeypatch.setattr(single_layer, "_ENTRIES", 1)
+    monkeypatch.setattr(scalar_form, "_ENTRIES", 1)
     close(any_model.logits(tokens), whole, 1e-13)
 
 
@@ -216,7 +216,7 @@ def test_scores_in_small_chunks_are_the_same(
     keep = [random_keep(9, len(t.words)) for t in tokens]
     whole = any_model.score(tokens, keep, removal=removal)
     for entries in (1, 40):
-        monkeypatch.setattr(single_layer, "_ENTRIES", entries)
+        monkeypatch.setattr(scalar_form, "_ENTRIES", entries)
         for a, b in zip(any_model.score(tokens, keep, removal=removal), whole, strict=True):
             close(a, b, 1e-12)
 
@@ -234,7 +234,7 @@ def test_what_a_dominant_word_left_over_counts_when_it_is_removed(
     network.W_q.data.mul_(factor)
     peaked = SingleLayer(network.double(), like.tokenizer, like.labels)
     (tokens,) = peaked.tokens(["the film is good and the plot is great"])
-    assert np.ptp(peaked.tables.at(tokens.ids, np.arange(10))[0], axis=0).max() > apart
+    assert np.ptp(peaked.scalars.at(tokens.ids, np.arange(10))[0], axis=0).max() > apart
     keep = random_keep(20, 9)
     (found,) = peaked.score([tokens], [keep], removal=removal)
     if removal == "replace":

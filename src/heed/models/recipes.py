@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
@@ -31,8 +32,8 @@ class Shape:
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "labels", "d_e", "heads", "d_att", "d_out", "max_words"):
-            if getattr(self, name) < 1:
-                raise InputError(f"The setting {name} of a model must be at least 1, got {getattr(self, name)}.")
+            _check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
+        _check("position_base", self.position_base, 1 < self.position_base < math.inf, "above 1")
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,24 @@ class Recipe:
     validation: float = 0.1
     shape: dict[str, Any] = field(default_factory=lambda: {"max_words": 512})
 
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch", "min_count"):
+            _check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
+        _check("vocabulary", self.vocabulary, self.vocabulary is None or self.vocabulary >= 1, "at least 1")
+        for name in ("word_dropout", "smoothing", "average"):
+            _check(name, getattr(self, name), 0 <= getattr(self, name) < 1, "from 0 to below 1")
+        for name in ("learning_rate", "embedding_scale"):
+            _check(name, getattr(self, name), 0 < getattr(self, name) < math.inf, "above 0")
+        _check("weight_decay", self.weight_decay, 0 <= self.weight_decay < math.inf, "at least 0")
+        _check("validation", self.validation, 0 < self.validation < 1, "between 0 and 1")
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _check(name: str, value: Any, good: bool, wanted: str) -> None:
+    if not good:
+        raise InputError(f"The setting {name} must be {wanted}, got {value}.")
 
 
 RECIPES = {

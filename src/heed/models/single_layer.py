@@ -6,16 +6,8 @@ A document is <cls> and T tokens ξ_1 … ξ_T. With one query, that of <cls>, a
     g_t = exp(q·k_t / √d_att),  a_t = g_t / Σ_u g_u
     f   = (1/K) Σ_heads W_l Σ_t a_t v_t             one logit per label
 
-<cls> stands at position 0 of every document, so q is a constant of the trained model. Then the score q·k_t/√d_att and
-the value w_t = W_l v_t are linear in e_t, and both split into a part of the word and a part of the position. Two
-small tables say everything:
-
-    log g_t = S_word[ξ_t] + S_position[t]           [vocabulary, head] and [position, head]
-    w_t     = w_word[ξ_t] + w_position[t]           [vocabulary, head, label] and [position, head, label]
-    f       = (1/K) Σ_heads Σ_t g_t w_t / Σ_t g_t
-
-`logits` and `score` work on these tables: thousands of perturbed documents cost a few matrix products and no forward
-pass. `trace` computes the formulas at the top as they stand.
+`trace` computes these formulas as they stand. `logits` and `score` use the scalar form (`scalar_form.py`), in which
+thousands of perturbed documents cost a few matrix products and no forward pass.
 """
 
 from __future__ import annotations
@@ -23,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -35,11 +27,10 @@ from torch import Tensor, nn
 from heed.errors import CheckpointError, HeedError, InputError
 from heed.models.classifier import ATTENTION, GRADIENT, HEADS, REPLACEABLE, Classifier, Removal
 from heed.models.recipes import Shape
+from heed.models.scalar_form import ScalarForm
 from heed.settings import read as read_settings
 from heed.text import Tokenizer, Tokens
 from heed.trace import Trace
-
-_ENTRIES = 1 << 21  # floats held at once while scoring: bounds memory however many samples are asked for
 
 
 class Network(nn.Module):
@@ -102,21 +93,6 @@ def positions(length: int, dim: int, base: float) -> Float[Tensor, "position dim
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)[:, :dim].float()
 
 
-@dataclass(frozen=True, eq=False)
-class Tables:
-    """The scalar form: log g and w, each a part of the word plus a part of the position (float64)."""
-
-    S_word: Float[np.ndarray, "word head"]
-    S_position: Float[np.ndarray, "position head"]
-    w_word: Float[np.ndarray, "word head label"]
-    w_position: Float[np.ndarray, "position head label"]
-
-    def at(
-        self, ids: Int[np.ndarray, "*token"], at: Int[np.ndarray, "*token"]
-    ) -> tuple[Float[np.ndarray, "*token head"], Float[np.ndarray, "*token head label"]]:
-        return self.S_word[ids] + self.S_position[at], self.w_word[ids] + self.w_position[at]
-
-
 class SingleLayer(Classifier):
     """The classifier: a `Network`, a word-level `Tokenizer` and the names of the labels."""
 
@@ -142,42 +118,24 @@ class SingleLayer(Classifier):
         return digest.hexdigest()[:12]
 
     @cached_property
-    def tables(self) -> Tables:
-        net = self.network
+    def scalars(self) -> ScalarForm:
+        """The same function by two small tables."""
+        net, constant = self.network, self.network.constant()
         u, w = (x.double() for x in net.folded())
         e, p = net.W_e.double(), net.W_p.double()
-        return Tables(
-            (e @ u.T).numpy(),
-            (p @ u.T).numpy(),
-            torch.einsum("td,kcd->tkc", e, w).numpy(),
-            torch.einsum("td,kcd->tkc", p, w).numpy(),
+        return ScalarForm(
+            S_word=(e @ u.T).numpy(),
+            S_position=(p @ u.T).numpy(),
+            w_word=torch.einsum("td,kcd->tkc", e, w).numpy(),
+            w_position=torch.einsum("td,kcd->tkc", p, w).numpy(),
+            constant=np.zeros(len(self.labels)) if constant is None else constant.double().numpy(),
+            padding_attends=self.shape.padding == "attends",
         )
-
-    @cached_property
-    def _constant(self) -> Float[np.ndarray, "label"]:
-        constant = self.network.constant()
-        return np.zeros(len(self.labels)) if constant is None else constant.double().numpy()
 
     # The four doors
 
     def logits(self, tokens: Sequence[Tokens]) -> Float[np.ndarray, "batch label"]:
-        parts = [np.zeros((0, len(self.labels)))]
-        step = max(1, _ENTRIES // (self.shape.heads * (self.shape.max_words + 1) * (1 + len(self.labels))))
-        for start in range(0, len(tokens), step):
-            parts.append(self._logits([t.ids for t in tokens[start : start + step]]))
-        return np.concatenate(parts)
-
-    def _logits(self, documents: Sequence[Int[np.ndarray, "_"]]) -> Float[np.ndarray, "batch label"]:
-        """All tokens of all documents in one row, summed by document: no padding is computed."""
-        if self.shape.padding == "attends":
-            documents = [np.pad(ids, (0, self.shape.max_words + 1 - len(ids))) for ids in documents]
-        lengths = np.array([len(ids) for ids in documents])
-        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-        at = np.arange(lengths.sum()) - np.repeat(starts, lengths)
-        s, w = self.tables.at(np.concatenate(documents), at)
-        g = np.exp(s - np.repeat(np.maximum.reduceat(s, starts), lengths, axis=0))
-        ratio = np.add.reduceat(g[:, :, None] * w, starts) / np.add.reduceat(g, starts)[:, :, None]
-        return ratio.mean(1) + self._constant
+        return self.scalars.logits([t.ids for t in tokens])
 
     def score(
         self,
@@ -188,102 +146,9 @@ class SingleLayer(Classifier):
     ) -> list[Float[np.ndarray, "_ label"]]:
         removal = self.removal(removal)
         groups = [t.word for t in tokens] if groups is None else groups
-        one = self._score_deleted if removal == "delete" else self._score_in_place
-        return [one(t, k, np.asarray(g), removal) for t, k, g in zip(tokens, keep, groups, strict=True)]
-
-    def _score_in_place(
-        self, tokens: Tokens, keep: Bool[np.ndarray, "sample unit"], groups: Int[np.ndarray, "token"], removal: Removal
-    ) -> Float[np.ndarray, "sample label"]:
-        """Per head N/D, where unit j adds (Σg, Σgw) over its positions if kept and the same sums for <unk> if not."""
-        ids, at = self._padded(tokens)
-        groups = np.concatenate([groups, np.full(len(ids) - len(tokens), -1)])
-        s, w = self.tables.at(ids, at)
-        s_unk, w_unk = self.tables.at(np.zeros_like(ids), at)
-        shift = np.maximum(s, s_unk).max(0)
-        units = keep.shape[1]
-        kept = _sums(np.exp(s - shift), w, groups, units)
-        fixed, kept = kept[-1], kept[:-1]
-        removed = np.zeros_like(kept)
-        if removal == "replace":
-            removed = _sums(np.exp(s_unk - shift), w_unk, groups, units)[:-1]
-        K = self.shape.heads
-        least = fixed[:K] + np.minimum(kept, removed)[:, :K].sum(0)
-        if (least < 1e-200).any() or (removed[:, :K].sum(0) > 1e4 * least).any():
-            return self._score_literally(tokens, keep, groups[: len(tokens)], removal)
-        # Σ over kept units + Σ over removed ones = all removed + Σ over kept units of the difference: one product
-        base, difference = fixed + removed.sum(0), kept - removed
-        found = np.empty((len(keep), len(self.labels)))
-        step = max(1, _ENTRIES // max(1, units))
-        for start in range(0, len(keep), step):
-            z = keep[start : start + step].astype(float)
-            found[start : start + step] = self._ratio(difference.T @ z.T + base[:, None])
-        return found
-
-    def _score_deleted(
-        self, tokens: Tokens, keep: Bool[np.ndarray, "sample unit"], groups: Int[np.ndarray, "token"], removal: Removal
-    ) -> Float[np.ndarray, "sample label"]:
-        """What is left moves up: a table holds (g, gw) of each token at each place it can move to."""
-        T = len(tokens)
-        token, place = np.tril_indices(T)  # a token only moves forward
-        s, w = self.tables.at(tokens.ids[token], place)
-        end = np.arange(self.shape.max_words + 1)
-        s_pad, w_pad = self.tables.at(np.zeros_like(end), end)
-        shift = np.maximum(s.max(0), s_pad.max(0))
-        least = float((s[0] - shift).min()) / math.log(2)  # <cls>, which always stays, may be all that is left
-        if least < -24:
-            return self._score_literally(tokens, keep, groups, removal)
-        bag = ExactBag(_terms(np.exp(s - shift), w), bits=44 - least)
-        padding = np.cumsum(_terms(np.exp(s_pad - shift), w_pad)[::-1], 0)[::-1]  # from a place to the end
-        padding = np.concatenate([padding, np.zeros_like(padding[:1])])
-        first = np.arange(T, dtype=np.int32) * np.arange(1, T + 1, dtype=np.int32) // 2  # row of token t at place 0
-        found = np.empty((len(keep), len(self.labels)))
-        step = max(1, _ENTRIES // (4 * T))
-        for start in range(0, len(keep), step):
-            part = keep[start : start + step]
-            present = np.where(groups >= 0, part[:, groups], True)
-            total = bag.sums(first + np.cumsum(present, 1, dtype=np.int32) - 1, present)
-            if self.shape.padding == "attends":
-                total += padding[present.sum(1)]
-            found[start : start + step] = self._ratio(total.T)
-        return found
-
-    def _score_literally(
-        self, tokens: Tokens, keep: Bool[np.ndarray, "sample unit"], groups: Int[np.ndarray, "token"], removal: Removal
-    ) -> Float[np.ndarray, "sample label"]:
-        """Each sample on its own scale, for documents in which one word outweighs the rest beyond the reach of sums."""
-        T, end = len(tokens), self.shape.max_words + 1
-        found = np.empty((len(keep), len(self.labels)))
-        step = max(1, _ENTRIES // (end * self.shape.heads * (1 + len(self.labels))))
-        for start in range(0, len(keep), step):
-            present = np.where(groups >= 0, keep[start : start + step][:, groups], True)
-            n = len(present)
-            ids, at, there = np.tile(tokens.ids, (n, 1)), np.tile(np.arange(T), (n, 1)), present
-            if removal == "replace":
-                ids, there = np.where(present, ids, 0), np.ones_like(present)
-            elif removal == "delete":
-                at = np.maximum(np.cumsum(present, 1) - 1, 0)
-            if self.shape.padding == "attends":
-                after = np.arange(end) + (present.sum(1) if removal == "delete" else np.full(n, T))[:, None]
-                ids = np.concatenate([ids, np.zeros((n, end), dtype=int)], 1)
-                at, there = np.concatenate([at, np.minimum(after, end - 1)], 1), np.concatenate([there, after < end], 1)
-            s, w = self.tables.at(ids, at)
-            s = np.where(there[:, :, None], s, -np.inf)
-            g = np.exp(s - s.max(1, keepdims=True))
-            ratio = np.einsum("ntk,ntkc->nkc", g, w) / g.sum(1)[:, :, None]
-            found[start : start + step] = ratio.mean(1) + self._constant
-        return found
-
-    def _ratio(self, sums: Float[np.ndarray, "sum sample"]) -> Float[np.ndarray, "sample label"]:
-        """The mean over heads of Σgw / Σg."""
-        K, C = self.shape.heads, len(self.labels)
-        ratio = sums[K:].reshape(K, C, -1) / sums[:K, None]
-        return ratio.sum(0).T / K + self._constant
-
-    def _padded(self, tokens: Tokens) -> tuple[Int[np.ndarray, "token"], Int[np.ndarray, "token"]]:
-        ids = tokens.ids
-        if self.shape.padding == "attends":
-            ids = np.pad(ids, (0, self.shape.max_words + 1 - len(ids)))
-        return ids, np.arange(len(ids))
+        return [
+            self.scalars.score(t.ids, k, np.asarray(g), removal) for t, k, g in zip(tokens, keep, groups, strict=True)
+        ]
 
     def trace(
         self,
@@ -367,54 +232,3 @@ def pad(
     ids = np.zeros((len(documents), length), dtype=np.int64)
     ids[real] = np.concatenate(documents)
     return torch.from_numpy(ids), torch.from_numpy(real)
-
-
-class ExactBag:
-    """Sums of chosen rows of a table, for many choices at once, as exact as float64 at the speed of float32.
-
-    Every column is written in slices of 12 bits, as many as give `bits` below its largest entry. Sums of up to 4096
-    such integers are exact in float32, for which torch has a fast kernel; the slices of the sums meet in float64.
-    """
-
-    def __init__(self, table: Float[np.ndarray, "row column"], bits: float):
-        self.count = math.ceil(bits / 12)
-        largest = np.maximum(np.abs(table).max(0), np.finfo(float).tiny)
-        self.scale = np.exp2(np.ceil(np.log2(largest)))
-        rest, slices = table / self.scale / 2, []
-        for _ in range(self.count):
-            rest = rest * 4096
-            slices.append(np.round(rest))
-            rest -= slices[-1]
-        nothing = np.zeros((1, self.count * table.shape[1]))  # row 0 is what is not there
-        self.slices = torch.from_numpy(np.concatenate([nothing, np.concatenate(slices, 1)]).astype(np.float32))
-
-    def sums(
-        self, rows: Int[np.ndarray, "sample token"], present: Bool[np.ndarray, "sample token"]
-    ) -> Float[np.ndarray, "sample column"]:
-        index = torch.from_numpy((rows + 1) * present)
-        parts = nn.functional.embedding_bag(index, self.slices, mode="sum").numpy()
-        parts = parts.reshape(len(parts), self.count, -1)
-        total = parts[:, -1].astype(np.float64)
-        for i in reversed(range(self.count - 1)):
-            total /= 4096
-            total += parts[:, i]
-        return total * (self.scale * 2 / 4096)
-
-
-def _terms(
-    g: Float[np.ndarray, "token head"], w: Float[np.ndarray, "token head label"]
-) -> Float[np.ndarray, "token sum"]:
-    """What each position adds to the sums Σg and Σgw, side by side."""
-    return np.concatenate([g, (g[:, :, None] * w).reshape(len(g), -1)], 1)
-
-
-def _sums(
-    g: Float[np.ndarray, "token head"],
-    w: Float[np.ndarray, "token head label"],
-    groups: Int[np.ndarray, "token"],
-    units: int,
-) -> Float[np.ndarray, "unit_or_fixed sum"]:
-    """Σg and Σgw of each unit, one row per unit and, last, one for what is always present."""
-    found = np.zeros((units + 1, g.shape[1] * (1 + w.shape[2])))
-    np.add.at(found, groups, _terms(g, w))  # group -1 is the last row
-    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Int
-from torch import nn
+from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from heed.errors import InputError
@@ -43,67 +44,100 @@ def fit(
 ) -> Training:
     """Train, validate after each epoch (on a part held out, if no documents are given), and keep the best epoch."""
     began = time.perf_counter()
-    documents = [d for d in documents if d.label is not None]
-    beyond = [
-        d.label for d in [*documents, *(validation or ())] if d.label is not None and not 0 <= d.label < len(labels)
-    ]
-    if beyond:
-        raise InputError(f"A document has the label {beyond[0]}, and there are only {len(labels)} labels.")
-    if len({d.label for d in documents}) < 2 or len(documents) < 10:
-        raise InputError(f"Training needs at least 10 documents and two labels, got {len(documents)} documents.")
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(documents))
-    cut = 0 if validation else max(1, round(len(documents) * recipe.validation))
-    held, rest = [documents[i] for i in order[:cut]], [documents[i] for i in order[cut:]]
-    held += [d for d in validation or () if d.label is not None]
-
+    rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
+    train, held = _parts(documents, validation, len(labels), recipe, rng)
     words = recipe.shape.get("max_words", Shape.max_words)
-    texts = (segment for d in rest for segment in d.segments)
+    texts = (segment for d in train for segment in d.segments)
     tokenizer = Tokenizer.train(texts, words + 1, recipe.vocabulary, recipe.min_count)
-    shape = Shape(vocabulary=len(tokenizer), labels=len(labels), **recipe.shape)
-    generator = torch.Generator().manual_seed(seed)
-    network = Network(shape, generator)
+    network = Network(Shape(vocabulary=len(tokenizer), labels=len(labels), **recipe.shape), generator)
     network.W_e.data.mul_(recipe.embedding_scale)
-    averaged = copy.deepcopy(network) if recipe.average else network
 
-    optimizer = torch.optim.AdamW(
-        network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
-    )
-    train, train_y = _ids(tokenizer, rest), torch.tensor([d.label for d in rest])
-    valid, valid_y = _ids(tokenizer, held), torch.tensor([d.label for d in held])
-    steps = recipe.epochs * math.ceil(len(train) / recipe.batch)
-    step, history = 0, []
-    best: tuple[float, dict[str, torch.Tensor]] = (-1.0, {})
-    for epoch in range(recipe.epochs):
-        batches = _batches(train, recipe.batch, rng)
-        bar = tqdm(batches, desc=f"epoch {epoch + 1}/{recipe.epochs}", disable=not progress, leave=False, unit="batch")
-        losses = []
-        for batch in bar:
-            if recipe.schedule == "cosine":
-                optimizer.param_groups[0]["lr"] = recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * step / steps))
-            ids, mask = _pad(network, [train[i] for i in batch])
-            if recipe.word_dropout:
-                drop = torch.rand(ids.shape, generator=generator) < recipe.word_dropout
-                ids = ids.masked_fill(drop & (ids > 2), 0)
-            loss = nn.functional.cross_entropy(network(ids, mask), train_y[batch], label_smoothing=recipe.smoothing)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            step += 1
-            if recipe.average:
-                _average(averaged, network, min(recipe.average, step / (step + 10)))
-            losses.append(loss.item())
-        correct = _accuracy(averaged, valid, valid_y)
-        history.append({"epoch": epoch + 1, "loss": float(np.mean(losses)), "accuracy": correct})
+    run = _Run(network, recipe, math.ceil(len(train) / recipe.batch), generator)
+    examples, checks = _Examples.of(tokenizer, train), _Examples.of(tokenizer, held)
+    history: list[dict[str, float]] = []
+    best: dict[str, Tensor] = {}
+    for epoch in range(1, recipe.epochs + 1):
+        batches = _batches(examples.ids, recipe.batch, rng)
+        hidden = None if progress else True  # None: shown on a terminal only
+        bar = tqdm(batches, f"epoch {epoch}/{recipe.epochs}", disable=hidden, leave=False, unit="batch")
+        loss = float(np.mean([run.step(examples, batch) for batch in bar]))
+        correct = _accuracy(run.averaged, checks)
+        if correct > max((row["accuracy"] for row in history), default=-1.0):
+            best = copy.deepcopy(run.averaged.state_dict())
+        history.append({"epoch": epoch, "loss": loss, "accuracy": correct})
         if progress:
-            tqdm.write(f"epoch {epoch + 1:>2}  loss {history[-1]['loss']:.4f}  validation accuracy {correct:.4f}")
-        if correct > best[0]:
-            best = (correct, copy.deepcopy(averaged.state_dict()))
-    network.load_state_dict(best[1])
-    chosen = max(range(len(history)), key=lambda i: history[i]["accuracy"])
-    return Training(
-        SingleLayer(network, tokenizer, labels, name), recipe, history, chosen + 1, time.perf_counter() - began
-    )
+            tqdm.write(f"epoch {epoch:>2}  loss {loss:.4f}  validation accuracy {correct:.4f}", file=sys.stderr)
+    network.load_state_dict(best)
+    chosen = int(np.argmax([row["accuracy"] for row in history])) + 1
+    model = SingleLayer(network, tokenizer, labels, name)
+    return Training(model, recipe, history, chosen, time.perf_counter() - began)
+
+
+def _parts(
+    documents: Sequence[Document],
+    validation: Sequence[Document] | None,
+    labels: int,
+    recipe: Recipe,
+    rng: np.random.Generator,
+) -> tuple[list[Document], list[Document]]:
+    """Documents to train on and to validate on, those without a label left out."""
+    known = [d for d in documents if d.label is not None]
+    given = [d for d in validation or () if d.label is not None]
+    for d in [*known, *given]:
+        if not 0 <= (d.label or 0) < labels:
+            raise InputError(f"A document has the label {d.label}, and there are only {labels} labels.")
+    if len({d.label for d in known}) < 2 or len(known) < 10:
+        raise InputError(f"Training needs at least 10 documents and two labels, got {len(known)} documents.")
+    shuffled = [known[i] for i in rng.permutation(len(known))]
+    cut = 0 if given else max(1, round(len(known) * recipe.validation))
+    return shuffled[cut:], shuffled[:cut] + given
+
+
+@dataclass(frozen=True)
+class _Examples:
+    """Documents as ids, and their labels."""
+
+    ids: list[Int[np.ndarray, "_"]]
+    gold: Int[Tensor, "document"]
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, documents: Sequence[Document]) -> _Examples:
+        return cls([t.ids for t in tokenizer(documents)], torch.tensor([d.label for d in documents]))
+
+
+class _Run:
+    """A network in training: the optimiser, its schedule, and the running mean of the weights."""
+
+    def __init__(self, network: Network, recipe: Recipe, batches: int, generator: torch.Generator):
+        self.network, self.recipe, self.generator = network, recipe, generator
+        self.averaged = copy.deepcopy(network) if recipe.average else network
+        self.optimizer = torch.optim.AdamW(
+            network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
+        )
+        self.steps, self.done = recipe.epochs * batches, 0
+
+    def step(self, examples: _Examples, batch: Int[np.ndarray, "_"]) -> float:
+        """Learn from one batch; the loss."""
+        recipe = self.recipe
+        if recipe.schedule == "cosine":
+            share = 0.5 * (1 + math.cos(math.pi * self.done / self.steps))
+            self.optimizer.param_groups[0]["lr"] = recipe.learning_rate * share
+        ids, mask = _pad(self.network, [examples.ids[i] for i in batch])
+        if recipe.word_dropout:
+            drop = torch.rand(ids.shape, generator=self.generator) < recipe.word_dropout
+            ids = ids.masked_fill(drop & (ids > 2), 0)
+        loss = nn.functional.cross_entropy(
+            self.network(ids, mask), examples.gold[batch], label_smoothing=recipe.smoothing
+        )
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.done += 1
+        if recipe.average:
+            decay = min(recipe.average, self.done / (self.done + 10))
+            with torch.no_grad():
+                torch._foreach_lerp_(list(self.averaged.parameters()), list(self.network.parameters()), 1 - decay)
+        return loss.item()
 
 
 def accuracy(model: SingleLayer, documents: Sequence[Document]) -> float:
@@ -142,11 +176,7 @@ for decisions about people.
 """
 
 
-def _ids(tokenizer: Tokenizer, documents: Sequence[Document]) -> list[Int[np.ndarray, "_"]]:
-    return [t.ids for t in tokenizer(documents)]
-
-
-def _pad(network: Network, documents: Sequence[Int[np.ndarray, "_"]]) -> tuple[torch.Tensor, torch.Tensor]:
+def _pad(network: Network, documents: Sequence[Int[np.ndarray, "_"]]) -> tuple[Tensor, Tensor]:
     if network.shape.padding == "masked":
         return pad(documents, max(len(ids) for ids in documents))
     ids, mask = pad(documents, network.shape.max_words + 1)
@@ -166,16 +196,11 @@ def _batches(
 
 
 @torch.no_grad()
-def _average(averaged: Network, network: Network, decay: float) -> None:
-    torch._foreach_lerp_(list(averaged.parameters()), list(network.parameters()), 1 - decay)
-
-
-@torch.no_grad()
-def _accuracy(network: Network, documents: Sequence[Int[np.ndarray, "_"]], gold: torch.Tensor) -> float:
-    order = sorted(range(len(documents)), key=lambda i: len(documents[i]))
+def _accuracy(network: Network, examples: _Examples) -> float:
+    order = sorted(range(len(examples.ids)), key=lambda i: len(examples.ids[i]))
     correct = 0
     for start in range(0, len(order), 256):
         batch = order[start : start + 256]
-        predicted = network(*_pad(network, [documents[i] for i in batch])).argmax(1)
-        correct += int((predicted == gold[batch]).sum())
-    return correct / len(documents)
+        predicted = network(*_pad(network, [examples.ids[i] for i in batch])).argmax(1)
+        correct += int((predicted == examples.gold[batch]).sum())
+    return correct / len(order)
