@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from heed.data import Dataset
 from heed.diagnose import DIAGNOSTICS, Diagnostic, Evidence, Study, Verdict, judge
-from heed.diagnose.diagnostic import FAMILIES
-from heed.errors import DataError, InputError, OutputError, UnknownName
+from heed.diagnose.diagnostic import FAMILIES, Row
+from heed.errors import DataError, InputError, NotApplicable, OutputError, UnknownName
 from heed.explain import Explainer, Explanation, method
 from heed.models.classifier import Classifier
 from heed.text import Document
@@ -74,6 +74,8 @@ class Audit:
     @classmethod
     def load(cls, path: Path) -> Audit:
         """The audit that `save` wrote."""
+        if not Path(path).is_file():
+            raise DataError(f"There is no file '{path}': give the .parquet file that an audit wrote.")
         try:
             table = pq.read_table(path)
             about = json.loads(table.schema.metadata[b"heed"])
@@ -112,13 +114,14 @@ def audit(
     if not texts:
         raise InputError("An audit needs documents, got none.")
     given, texts = len(texts), [t.document for t in model.tokens(texts) if t.words]
+    if not texts:
+        raise InputError("An audit needs documents, and none of these has a word that the model can read.")
     study = Study(model, texts, method(explainer), seed, progress)
     diagnostics = [_diagnostic(c) for c in (DIAGNOSTICS if claims is None else claims)]
     evidence = []
     for diagnostic in diagnostics:
-        reason = diagnostic.refusal(study)
-        rows = [] if reason else zip(texts, diagnostic.measure(study), strict=True)
-        keyed = [{"document": i, "id": d.id} | row for i, (d, row) in enumerate(rows)]
+        rows, reason = _measure(diagnostic, study)
+        keyed = [{"document": i, "id": d.id} | row for i, (d, row) in enumerate(zip(texts, rows, strict=not reason))]
         evidence.append(Evidence(diagnostic.claim, keyed, reason))
     shown = [study.explainer, *(method(m) for m in SHOWN if m != study.explainer.name)]
     few = texts[:examples]
@@ -129,7 +132,7 @@ def audit(
         "data": f"{data.name} ({data.split})" if data else f"{len(texts)} documents",
         "documents": len(texts),
         "left_out": given - len(texts),
-        "accuracy": _accuracy(model, texts),
+        "accuracy": _accuracy(model, texts, data.labels if data else ()),
         "explainer": study.explainer.name,
         "seed": seed,
         "settings": {d.claim.id: {f.name: getattr(d, f.name) for f in fields(d)} for d in diagnostics},
@@ -137,6 +140,17 @@ def audit(
         "heed": metadata.version("heed"),
     }
     return Audit(facts, tuple(evidence), tuple(zip(*columns, strict=True)))
+
+
+def _measure(diagnostic: Diagnostic, study: Study) -> tuple[list[Row], str]:
+    """Rows, or why there are none: the claim, or the explanation that is judged, asks for what the model lacks."""
+    reason = diagnostic.refusal(study)
+    if reason:
+        return [], reason
+    try:
+        return diagnostic.measure(study), ""
+    except NotApplicable as error:
+        return [], str(error).removesuffix(".")
 
 
 def sentence(verdict: Verdict, explainer: str) -> str:
@@ -173,9 +187,18 @@ def _diagnostic(claim: str | Diagnostic) -> Diagnostic:
     return DIAGNOSTICS[claim]()
 
 
-def _accuracy(model: Classifier, documents: Sequence[Document]) -> float | None:
+def _accuracy(model: Classifier, documents: Sequence[Document], names: Sequence[str]) -> float | None:
+    """The share of right predictions; None if the data's labels are not the model's.
+
+    Labels are matched by their names. Where the data have only numbers, or no names, they are the model's indices.
+    """
+    folded = [name.casefold() for name in model.labels]
+    if all(name.isdecimal() for name in names):
+        place = {i: i for i in range(len(folded))} if len(names) <= len(folded) else {}
+    else:
+        place = {i: folded.index(n.casefold()) for i, n in enumerate(names) if n.casefold() in folded}
     gold = [(d, d.label) for d in documents if d.label is not None]
-    if not gold or any(label >= len(model.labels) for _, label in gold):
+    if not gold or len(place) < len(names) or any(label not in place for _, label in gold):
         return None
     predicted = model([d for d, _ in gold]).argmax(1)
-    return float(sum(int(p) == label for p, (_, label) in zip(predicted, gold, strict=True)) / len(gold))
+    return float(sum(int(p) == place[label] for p, (_, label) in zip(predicted, gold, strict=True)) / len(gold))

@@ -6,8 +6,10 @@ exit code 2.
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
@@ -20,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from heed.errors import HeedError, InputError, OutputError, UnknownName
+from heed.errors import DataError, HeedError, InputError, OutputError, UnknownName
 
 if TYPE_CHECKING:
     from heed.data import Dataset
@@ -28,13 +30,24 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="heed",
-    help="Explains what a text classifier attends to, and audits whether that explains its prediction.",
+    help="""Explains what a text classifier attends to, and audits whether that explains its prediction.
+
+    heed explain "the selection is great but the service is bad"
+
+    heed audit -o audit.html
+    """,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-train_app = typer.Typer(help="Train one of heed's own models.", no_args_is_help=True)
+train_app = typer.Typer(
+    help="""Train one of heed's own models.
+
+    heed train single-layer --data imdb -o my-model
+    """,
+    no_args_is_help=True,
+)
 app.add_typer(train_app, name="train")
 
 
@@ -101,7 +114,7 @@ def explain(
     form = _format(format, output)
     _check_writable(output)
     document = Document(_text(text, file), pair)
-    if not any(segment.strip() for segment in document.segments):
+    if not all(segment.strip() for segment in document.segments):
         raise InputError("The text is empty: there is nothing to explain.")
     loaded = _load(model)
     if method is None:
@@ -163,7 +176,11 @@ def audit(
     for path in output or ():
         _check_writable(path, (".html", ".parquet", ".json"))
     dataset = _dataset(data, split, limit, seed)
-    found = run(_load(model), dataset, claim, judged, seed, progress=sys.stderr.isatty())
+    loaded = _load(model)
+    found = run(loaded, dataset, claim, judged, seed, progress=sys.stderr.isatty())
+    if found.facts["accuracy"] is None and dataset.labels:
+        theirs, ours = ", ".join(dataset.labels), ", ".join(loaded.labels)
+        _say(f"The labels of the data ({theirs}) are not those of the model ({ours}): no accuracy is given.")
     _emit_audit(found, format, output or [])
 
 
@@ -175,7 +192,10 @@ def report(
         list[Path] | None, typer.Option("--output", "-o", help="Write .html, .parquet or .json; may be repeated.")
     ] = None,
 ) -> None:
-    """Draw an audit again from its rows, without model or data."""
+    """Draw an audit again from its rows, without model or data.
+
+    heed audit -o rows.parquet; heed report rows.parquet -o audit.html
+    """
     from heed.audit import Audit
 
     for path in output or ():
@@ -208,17 +228,17 @@ def train_single_layer(
     chosen = recipes.change(recipes.find(recipe), _settings(set_))
     _check_folder(output)
     training, validation, test = _training_data(data, split, limit, seed)
-    from heed.models import checkpoint
-    from heed.models.training import accuracy, card, fit
+    with _status("loading torch"):
+        from heed.models import checkpoint
+        from heed.models.training import accuracy, card, fit
 
-    with _status("training"):
-        done = fit(training.documents, training.labels, chosen, seed, output.name, validation, progress=True)
+    done = fit(training.documents, training.labels, chosen, seed, output.name, validation, progress=True)
     model = done.model
     measured = None if test is None else accuracy(model, test.documents)
     facts = {
         "data": {"name": training.name, "split": training.split, "documents": len(training), "source": training.source},
         "recipe": {"name": recipe} | done.recipe.to_dict(),
-        "command": " ".join(["heed", *sys.argv[1:]]),
+        "command": shlex.join(["heed", *sys.argv[1:]]),
         "seed": seed,
         "history": done.history,
         "best_epoch": done.best,
@@ -234,10 +254,17 @@ def train_single_layer(
 
 
 @app.command("list")
-def list_(what: Annotated[Listed | None, typer.Argument(help="What to list.", show_default="all")] = None) -> None:
-    """List methods, data sets, generated tasks, claims and bundled models."""
+def list_(
+    what: Annotated[str | None, typer.Argument(help=f"What to list: {', '.join(Listed)}.", show_default="all")] = None,
+) -> None:
+    """List methods, data sets, generated tasks, claims and bundled models.
+
+    heed list methods
+    """
+    if what is not None and what not in list(Listed):
+        raise UnknownName("list", what, Listed)
     console = _console()
-    for kind in [what] if what else list(Listed):
+    for kind in [Listed(what)] if what else list(Listed):
         table = Table(
             box=None,
             padding=(0, 2, 0, 0),
@@ -257,7 +284,10 @@ def list_(what: Annotated[Listed | None, typer.Argument(help="What to list.", sh
 def cite(
     names: Annotated[list[str] | None, typer.Argument(help="Methods or claims.", show_default="all")] = None,
 ) -> None:
-    """Print the BibTeX entries of the papers behind methods and claims."""
+    """Print the BibTeX entries of the papers behind methods and claims.
+
+    heed cite lime used
+    """
     from heed.diagnose import DIAGNOSTICS
     from heed.explain import METHODS
 
@@ -274,6 +304,9 @@ def cite(
 
 def main() -> None:
     """Run the command line; an expected error is one sentence on standard error and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that is not UTF-8 shows '?', and not a traceback
     try:
         app()
     except HeedError as error:
@@ -284,6 +317,10 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output went away: `heed list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:  # a full disk behind `heed … > FILE`
+        _say(f"heed: Reading or writing failed ({error}).")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(2)
 
 
 # What goes in
@@ -362,10 +399,24 @@ def _training_data(name: str, split: str, limit: int | None, seed: int) -> tuple
         return _dataset(name, None, limit or 2000, seed), None, _dataset(name, None, 1000, seed + 1)
     if name not in data.KNOWN:
         return _dataset(name, None, limit, seed), None, None
-    splits = data.KNOWN[name].splits
     training = _dataset(name, split, limit, seed)
-    validation = _dataset(name, "dev", None, seed).documents if "dev" in splits and split != "dev" else None
-    return training, validation, _dataset(name, "test", None, seed) if "test" in splits else None
+    validation = None if split == "dev" else _held_out(name, "dev", seed)
+    return training, validation and validation.documents, _held_out(name, "test", seed)
+
+
+def _held_out(name: str, split: str, seed: int) -> Dataset | None:
+    """A part of a known data set, or None, with a remark, if it is not to be had on this machine."""
+    from heed import data
+
+    if split not in data.KNOWN[name].splits:
+        return None
+    if data.sources(name, split):
+        return _dataset(name, split, None, seed)
+    try:
+        return _dataset(name, split, None, seed)
+    except DataError as error:
+        _say(f"{error} Going on without it.")
+        return None
 
 
 # What comes out
@@ -386,9 +437,12 @@ def _status(text: str) -> Any:
 
 
 def _format(format: Format | None, output: Path | None) -> Format:
-    if format is not None:
-        return format
-    return {".json": Format.json, ".html": Format.html}.get(output.suffix if output else "", Format.text)
+    if format is not None or output is None:
+        return format or Format.text
+    known = {".html": Format.html, ".json": Format.json, ".txt": Format.text}
+    if output.suffix.lower() not in known:
+        raise OutputError(f"{output} must end in {', '.join(known)}, or choose with --format.")
+    return known[output.suffix.lower()]
 
 
 def _check_writable(path: Path | None, endings: Sequence[str] | None = None) -> None:

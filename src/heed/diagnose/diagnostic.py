@@ -150,7 +150,8 @@ def judge(evidence: Sequence[Evidence]) -> list[Verdict]:
     level = 1 - 0.05 / max(1, len(evidence))
     found = [_judge(e, level) for e in evidence]
     by_id = {v.claim.id: v for v in found}
-    gate = next((by_id[name] for name in ("needed", "used") if name in by_id), None)
+    could_run = [v for name in ("needed", "used") if (v := by_id.get(name)) and v.outcome != "not applicable"]
+    gate = could_run[0] if could_run else None
     if gate is None or gate.outcome != "refuted":
         return found
     reason = (

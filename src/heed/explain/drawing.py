@@ -128,7 +128,7 @@ def terminal(explanation: Explanation, console: Console, options: ConsoleOptions
         (explanation.method, "bold"), " for ", (printable(explanation.label), "bold"),
         f" (p = {explanation.probabilities[explanation.label]:.3f}) · {provenance(explanation)}",
     )  # fmt: skip
-    yield shaded(explanation, colour)
+    yield line(explanation, 12 * options.max_width, colour)  # of a very long text the strongest words
     yield Text.assemble(("strongest  ", "dim"), "  ".join(strongest(explanation)))
     if explanation.specials:
         apart = "  ".join(f"{printable(s.text)} {s.score:+.3g}" for s in explanation.specials)

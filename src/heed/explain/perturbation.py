@@ -148,7 +148,9 @@ class Lime(Repeating):
         weights = np.exp(-((1 - np.sqrt(1 - share)) ** 2) / (2 * self.bandwidth**2))
         fitted = ridge(keep, outputs, weights, self.ridge)
         facts = {"intercept": fitted.intercept, "r2": fitted.r2}
-        return Measured(fitted.coefficients, None, fitted.standard_errors, len(keep), facts)
+        notes = ("With a single word the ridge pulls LIME's score towards 0: occlusion says more.",)
+        few = self.ridge > 0 and len(job.units) == 1
+        return Measured(fitted.coefficients, None, fitted.standard_errors, len(keep), facts, notes if few else ())
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Heavy tests, for `make test-full`: real data, training to accuracy, a browser, a fresh clone."""

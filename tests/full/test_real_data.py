@@ -1,0 +1,71 @@
+"""All real data: every split is read, the bundled model is as good as its card says, audits measure everything."""
+
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+import heed
+from heed import data
+from heed.audit import Audit
+from heed.data import KNOWN
+from heed.diagnose import DIAGNOSTICS
+from heed.models.folders import DEFAULT, bundled
+from heed.models.training import accuracy
+
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif("HEED_DATA" not in os.environ, reason="HEED_DATA does not name a folder with the data sets"),
+]
+
+
+@pytest.mark.parametrize(("name", "split"), [(name, split) for name, known in KNOWN.items() for split in known.splits])
+def test_every_split_is_read_and_tokenized(name: str, split: str) -> None:
+    if data.sources(name, split) is None:
+        pytest.skip(f"the {split} part of {name} is only on the hub")
+    dataset = data.load(name, split)
+    assert len(dataset) > 100
+    assert set(dataset.gold.tolist()) == set(range(len(dataset.labels)))
+    assert all(segment.strip() for d in dataset for segment in d.segments)
+    assert all((d.pair is not None) == (name == "sick") for d in dataset)
+    limited = data.load(name, split, limit=1000, seed=1)
+    assert len(limited) == min(1000, len(dataset))
+    assert set(limited.documents) <= set(dataset.documents)
+    assert all(t.words for t in heed.load().tokens(limited.documents))
+
+
+def test_the_bundled_model_on_the_whole_test_set() -> None:
+    model, test = heed.load(), data.load("imdb", "test")
+    assert len(test) == 25_000
+    found = accuracy(model, test.documents)
+    assert found >= 0.86
+    config = json.loads((bundled()[DEFAULT] / "model.json").read_text(encoding="utf8"))
+    assert found == pytest.approx(config["test"]["accuracy"], abs=2e-3)  # the card is about the weights before rounding
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "documents"),
+    [("sst", "test", 1821), ("movie_rationales", "test", 199), ("imdb_counterfactual", "dev", 490)],
+)
+def test_an_audit_has_a_row_for_every_document(name: str, split: str, documents: int, tmp_path: Path) -> None:
+    found = heed.audit(heed.load(), data.load(name, split))
+    assert (found.facts["documents"], found.facts["left_out"]) == (documents, 0)
+    assert found.facts["accuracy"] > 0.7
+    for evidence in found.evidence:
+        assert [row["document"] for row in evidence.rows] == list(range(documents))
+        assert len(evidence.values) > 0.95 * documents
+        assert all(math.isnan(row["value"]) or -1 <= row["value"] <= 1 for row in evidence.rows)
+    assert [v.claim.id for v in found.verdicts] == list(DIAGNOSTICS)
+    assert all(v.low <= v.mean <= v.high for v in found.verdicts)
+    found.save(tmp_path / "rows.parquet")
+    assert Audit.load(tmp_path / "rows.parquet").to_dict() == found.to_dict()
+
+
+def test_a_rationale_lies_on_words_that_are_read() -> None:
+    test = data.load("movie_rationales", "test", limit=50)
+    for document, tokens in zip(test, heed.load().tokens(test.documents), strict=True):
+        assert document.rationale
+        marked = [w for w in tokens.words if any(s.start <= w.start < s.end for s in document.rationale)]
+        assert marked or tokens.dropped

@@ -1,0 +1,644 @@
+"""Verdicts from rows, each statistic against a slow version written out, and what an audit keeps of itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import heed
+from heed.audit import Audit, audit
+from heed.data import Dataset
+from heed.diagnose import DIAGNOSTICS, Claim, Evidence, Study, judge
+from heed.diagnose.diagnostic import FAMILIES
+from heed.diagnose.eraser import Removes, kept_after_removal
+from heed.diagnose.jain_wallace import Used
+from heed.diagnose.lopardo import AgreesLime, Signed
+from heed.errors import DataError, InputError, OutputError, UnknownName
+from heed.explain import AttentionMax, Lime, method
+from heed.metrics import bootstrap_mean
+from heed.models.classifier import Classifier
+from heed.models.single_layer import SingleLayer
+from heed.text import Document, Tokenizer, Tokens
+
+UNREADABLE = "qqqq"  # in no vocabulary
+
+LONG = (
+    "the film is good , the plot is fresh and the music was warm ; but the ending was slow , the actor dull , a scene "
+    "awful and cold ! do not miss it : very quick , very fine , great zyzzyva ?"
+)
+
+
+@pytest.fixture(scope="module")
+def documents(texts: list) -> list[Document]:
+    return [Document.of(t) for t in [*texts, LONG]]
+
+
+# Verdicts
+
+
+def claim(**changes: Any) -> Claim:
+    plain = Claim("a", "agrees", "{explainer} is right", "τ", 0.5, "jain2019")
+    return replace(plain, **changes)
+
+
+def evidence(values: Sequence[float], reason: str = "", **changes: Any) -> Evidence:
+    rows = [{"document": i, "id": f"d{i}", "value": v} for i, v in enumerate(values)]
+    return Evidence(claim(**changes), rows, reason)
+
+
+def around(centre: float, n: int = 40) -> list[float]:
+    return list(centre + np.linspace(-0.01, 0.01, n))
+
+
+@pytest.mark.parametrize(
+    ("values", "above", "outcome"),
+    [
+        (around(0.6), True, "supported"),
+        (around(0.4), True, "refuted"),
+        (around(0.5), True, "undecided"),
+        (around(0.4), False, "supported"),
+        (around(0.6), False, "refuted"),
+        (around(0.5), False, "undecided"),
+        (around(0.6, 29), True, "undecided"),
+        (around(0.6, 30), True, "supported"),
+        ([0.5] * 40, True, "undecided"),
+        ([0.5] * 40, False, "undecided"),
+        ([], True, "undecided"),
+        ([math.nan] * 40, True, "undecided"),
+        ([*around(0.6, 30), *[math.nan] * 9], True, "supported"),
+        ([*around(0.6, 29), *[math.nan] * 9], True, "undecided"),
+    ],
+)
+def test_one_claim(values: list[float], above: bool, outcome: str) -> None:
+    (found,) = judge([evidence(values, above=above)])
+    known = [v for v in values if not math.isnan(v)]
+    assert found.outcome == outcome
+    assert found.n == len(known)
+    assert found.mean == (pytest.approx(np.mean(known)) if known else None)
+    assert bool(found.reason) == (outcome == "undecided")
+    assert found.to_dict()["threshold"] == ("> 0.5" if above else "< 0.5")
+
+
+def test_reasons_of_the_undecided() -> None:
+    spans, few, none = judge([evidence(around(0.5)), evidence(around(0.6, 5)), evidence([math.nan])])
+    assert "spans the threshold" in spans.reason
+    assert "fewer than 30" in few.reason
+    assert "no document" in none.reason
+
+
+def test_evidence_that_could_not_be_had_is_not_applicable_with_its_reason() -> None:
+    (found,) = judge([evidence([], reason="needs a recipe")])
+    assert (found.outcome, found.reason, found.mean, found.n) == ("not applicable", "needs a recipe", None, 0)
+
+
+@pytest.mark.parametrize("together", [1, 2, 6])
+def test_intervals_are_widened_for_the_claims_judged_together(together: int) -> None:
+    values = np.random.default_rng(0).normal(0.6, 0.3, 50)
+    found = judge([evidence(list(values))] * together)
+    assert [v.level for v in found] == pytest.approx([1 - 0.05 / together] * together)
+    assert {(v.low, v.high) for v in found} == {bootstrap_mean(values, 1 - 0.05 / together)}
+
+
+def test_a_claim_that_holds_alone_may_be_undecided_among_many() -> None:
+    values = np.random.default_rng(1).normal(0, 1, 60)
+    low, _ = bootstrap_mean(values, 0.95)
+    wide, _ = bootstrap_mean(values, 1 - 0.05 / 20)
+    shifted = evidence(list(values - (low + wide) / 2 + 0.5))
+    assert judge([shifted])[0].outcome == "supported"
+    assert {v.outcome for v in judge([shifted] * 20)} == {"undecided"}
+    assert judge([]) == []
+
+
+GATED = {"id": "agrees-lime", "gated": True}
+
+
+@pytest.mark.parametrize("gate", ["used", "needed"])
+@pytest.mark.parametrize(("centre", "closed"), [(0.4, True), (0.5, False), (0.6, False)])
+def test_the_gate(gate: str, centre: float, closed: bool) -> None:
+    rows = [evidence(around(centre), id=gate), evidence(around(0.6), **GATED), evidence(around(0.6), id="removes")]
+    first, gated, free = judge(rows)
+    assert free.outcome == "supported"
+    assert first.outcome == ("refuted" if closed else "undecided" if centre == 0.5 else "supported")
+    assert gated.outcome == ("not applicable" if closed else "supported")
+    assert (gate in gated.reason) == closed
+    assert gated.mean == pytest.approx(0.6)  # what was measured stays visible
+
+
+def test_the_gate_stands_in_any_order_and_keeps_an_older_reason() -> None:
+    gated, refused, gate = judge(
+        [
+            evidence(around(0.6), **GATED),
+            evidence([], reason="no gradients", id="agrees-gradient", gated=True),
+            evidence(around(0.1), id="used"),
+        ]
+    )
+    assert gate.outcome == "refuted"
+    assert (gated.outcome, refused.outcome) == ("not applicable", "not applicable")
+    assert "used" in gated.reason and refused.reason == "no gradients"
+
+
+@pytest.mark.parametrize(("needed", "closed"), [(0.6, False), (0.5, False), (0.1, True)])
+def test_needed_comes_before_used(needed: float, closed: bool) -> None:
+    rows = [evidence(around(0.1), id="used"), evidence(around(needed), id="needed"), evidence(around(0.6), **GATED)]
+    assert (judge(rows)[2].outcome == "not applicable") == closed
+
+
+def test_where_needed_cannot_be_run_used_is_the_gate() -> None:
+    refused = evidence([], reason="needs a recipe", id="needed")
+    _, used, gated = judge([refused, evidence(around(0.1), id="used"), evidence(around(0.6), **GATED)])
+    assert used.outcome == "refuted"
+    assert gated.outcome == "not applicable"
+
+
+def test_too_few_documents_do_not_close_the_gate() -> None:
+    used, gated = judge([evidence(around(0.1, 20), id="used"), evidence(around(0.6), **GATED)])
+    assert (used.outcome, gated.outcome) == ("undecided", "supported")
+
+
+def test_values_that_are_not_finite_are_left_out_and_further_columns_are_averaged() -> None:
+    rows = [{"value": 1.0, "x": 2.0}, {"value": math.inf, "x": None}, {"value": math.nan}, {"value": 3.0, "x": 4.0}]
+    found = Evidence(claim(), rows)
+    assert found.values.tolist() == [1.0, 3.0]
+    assert found.mean("x") == 3.0
+    assert found.mean("y") is None
+
+
+def test_thresholds_are_those_that_were_fixed_beforehand() -> None:
+    found = {name: (c.claim.threshold, c.claim.above, c.claim.gated) for name, c in DIAGNOSTICS.items()}
+    assert found == {
+        "used": (0.05, True, False),
+        "agrees-gradient": (0.5, True, True),
+        "agrees-removal": (0.5, True, True),
+        "agrees-lime": (0.5, True, True),
+        "signed": (0.8, True, True),
+        "removes": (0.02, True, False),
+    }
+    assert all(c.claim.family in FAMILIES for c in DIAGNOSTICS.values())
+
+
+# Statistics against slow versions
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    return np.exp(x - x.max()) / np.exp(x - x.max()).sum()
+
+
+def literal_pass(model: SingleLayer, tokens: Tokens) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    """Attention [head, key] of one document, and the probabilities that any such attention would give."""
+    net, shape = model.network, model.shape
+    ids = [int(i) for i in tokens.ids]
+    if shape.padding == "attends":
+        ids += [0] * (shape.max_words + 1 - len(ids))
+    e = [(net.W_e[i] + net.W_p[t]).numpy() for t, i in enumerate(ids)]
+    attention, values = [], []
+    for k in range(shape.heads):
+        q, b_k, b_v = net.W_q[k].numpy() @ e[0], 0.0, 0.0
+        if shape.biases:
+            q, b_k, b_v = q + net.b_q[k].numpy(), net.b_k[k].numpy(), net.b_v[k].numpy()
+        keys = [net.W_k[k].numpy() @ x + b_k for x in e]
+        attention.append(softmax(np.array([q @ key for key in keys]) / math.sqrt(shape.d_att)))
+        values.append([net.W_v[k].numpy() @ x + b_v for x in e])
+
+    def predict(weights: np.ndarray) -> np.ndarray:
+        logits = np.zeros(shape.labels)
+        for k in range(shape.heads):
+            context = sum(w * v for w, v in zip(weights[k], values[k], strict=True))
+            logits += net.W_l[:, k].numpy() @ context / shape.heads
+        return softmax(logits + (net.b_l.numpy() if shape.biases else 0.0))
+
+    return np.array(attention), predict
+
+
+@pytest.mark.parametrize("positions", ["words", "all"])
+def test_used_is_the_loop_over_permutations(any_model: SingleLayer, documents: list, positions: str) -> None:
+    model = any_model
+    diagnostic = Used(permutations=7, positions=positions)  # type: ignore[arg-type]
+    study = Study(model, documents, seed=3)
+    tolerance = 1e-9 if model.network.W_e.dtype.itemsize == 8 else 1e-4
+    for row, tokens in zip(diagnostic.measure(study), model.tokens(documents), strict=True):
+        attention, predict = literal_pass(model, tokens)
+        places = [t for t in range(len(tokens)) if positions == "all" or tokens.word[t] >= 0]
+        orders = study.rng("used", tokens.document).permuted(np.tile(places, (7, 1)), axis=1)
+        plain, distances = predict(attention), []
+        for order in orders:
+            moved = attention.copy()
+            for place, source in zip(places, order, strict=True):
+                moved[:, place] = attention[:, source]  # all heads alike
+            distances.append(np.abs(predict(moved) - plain).sum() / 2)
+        assert row["value"] == pytest.approx(np.median(distances), abs=tolerance)
+        mean, special = attention.mean(0), [t for t in range(len(tokens)) if tokens.word[t] < 0]
+        assert row["special_attention"] == pytest.approx(mean[special].sum(), abs=tolerance)
+        assert row["padding_attention"] == pytest.approx(mean[len(tokens) :].sum(), abs=tolerance)
+        assert row["max_attention"] == pytest.approx(
+            max(mean[t] for t in range(len(tokens)) if t not in special), abs=tolerance
+        )
+
+
+def test_one_word_has_nothing_to_permute_unless_special_tokens_move(model: SingleLayer) -> None:
+    one, pair = Study(model, [Document("awful")]), Study(model, [Document("awful", "")])
+    assert Used().measure(one)[0]["value"] == pytest.approx(0, abs=1e-12)
+    assert Used().measure(pair)[0]["value"] == pytest.approx(0, abs=1e-12)
+    assert Used(positions="all").measure(pair)[0]["value"] > 0
+
+
+def removed(document: Document, words: Sequence[Any], gone: Sequence[int]) -> tuple[str, ...]:
+    """The document with some of its words overwritten by nonsense, which the model reads as <unk>."""
+    found = []
+    for s, segment in enumerate(document.segments):
+        for i in sorted(gone, reverse=True):
+            if words[i].segment == s:
+                segment = f"{segment[: words[i].start]} {UNREADABLE} {segment[words[i].end :]}"
+        found.append(segment)
+    return tuple(found)
+
+
+def as_text(segments: tuple[str, ...]) -> Any:
+    return segments[0] if len(segments) == 1 else segments
+
+
+def test_removes_is_the_loop_over_texts_with_nonsense_words(model: SingleLayer, documents: list) -> None:
+    study = Study(model, documents, seed=1)
+    for row, tokens in zip(Removes(orders=3).measure(study), model.tokens(documents), strict=True):
+        document, words = tokens.document, tokens.words
+        n, attention = len(words), heed.explain(model, document, "attention-mean").scores
+        probabilities = model.predict([document])[0]
+        label = int(probabilities.argmax())
+        rng = study.rng("removes", document)
+        first = sorted(range(n), key=lambda i: -attention[i])
+        orders = [first] + [list(np.argsort(rng.permutation(n))) for _ in range(3)]
+        areas = []
+        for order in orders:
+            cuts = [max(1, -(-k * n // 20)) for k in range(1, 11)]  # 5 %, 10 % … 50 %, rounded up
+            texts = [as_text(removed(document, words, order[:cut])) for cut in cuts]
+            areas.append(np.mean([probabilities[label] - p[label] for p in model.predict(texts)]))
+        assert row["comprehensiveness"] == pytest.approx(areas[0], abs=1e-9)
+        assert row["random"] == pytest.approx(np.mean(areas[1:]), abs=1e-9)
+        assert row["value"] == pytest.approx(areas[0] - np.mean(areas[1:]), abs=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 2, 19, 20, 21, 100, 300])
+def test_shares_of_words_are_rounded_up_and_at_least_one(n: int) -> None:
+    rank = np.random.default_rng(n).permutation(n)
+    kept = kept_after_removal(rank)
+    assert (~kept).sum(1).tolist() == [max(1, -(-k * n // 20)) for k in range(1, 11)]
+    assert all(rank[~row].max(initial=-1) < rank[row].min(initial=n) for row in kept)
+
+
+def by_word(e: heed.Explanation, tokens: Tokens) -> dict[tuple[int, str], float]:
+    """Scores summed over the occurrences of each distinct word."""
+    total: dict[tuple[int, str], float] = {}
+    for unit, score in zip(e.units, e.scores, strict=True):
+        key = (unit.segment, tokens.tokenizer.normalise(unit.text))
+        total[key] = total.get(key, 0.0) + score
+    return total
+
+
+def tau_b(x: Sequence[float], y: Sequence[float]) -> float:
+    """Over all pairs, with differences that are mere rounding taken as ties."""
+    s = tx = ty = 0
+    for i in range(len(x)):
+        for j in range(i):
+            a, b = (0 if abs(u[i] - u[j]) < 1e-9 * max(map(abs, u)) else np.sign(u[i] - u[j]) for u in (x, y))
+            s, tx, ty = s + a * b, tx + abs(a), ty + abs(b)
+    return s / math.sqrt(tx * ty) if tx and ty else math.nan
+
+
+@pytest.mark.parametrize("name", ["attention-mean", "gradient-input"])
+def test_agreement_with_lime_is_tau_over_distinct_words(model: SingleLayer, documents: list, name: str) -> None:
+    study = Study(model, documents, method(name), seed=2)
+    for row, tokens in zip(AgreesLime(samples=300).measure(study), model.tokens(documents), strict=True):
+        judged = by_word(heed.explain(model, tokens.document, name, seed=2), tokens)
+        lime = by_word(heed.explain(model, tokens.document, "lime", seed=2, samples=300), tokens)
+        expected = tau_b([abs(judged[w]) for w in lime], [abs(v) for v in lime.values()])
+        assert row["value"] == pytest.approx(expected, abs=1e-9, nan_ok=True)
+
+
+def test_signed_is_the_share_of_top_words_that_lime_does_not_score_negative(
+    model: SingleLayer, documents: list
+) -> None:
+    many = Document(" ".join(f"word{i}" for i in range(24)) + " the film is good but the plot is bad and slow")
+    for row, tokens in zip(
+        Signed(samples=300).measure(Study(model, [*documents, many])), model.tokens([*documents, many]), strict=True
+    ):
+        attention = by_word(heed.explain(model, tokens.document, "attention-mean"), tokens)
+        lime = by_word(heed.explain(model, tokens.document, "lime", samples=300), tokens)
+        top = sorted(attention, key=lambda w: -attention[w])[: max(3, round(len(attention) / 10))]
+        if len(attention) < 3:
+            assert math.isnan(row["value"])
+        else:
+            assert row["value"] == pytest.approx(sum(lime[w] >= 0 for w in top) / len(top))
+        against = sum(-v for v in lime.values() if v < 0) / sum(abs(v) for v in lime.values())
+        assert row["negative_contribution"] == pytest.approx(against)
+
+
+def test_agreement_with_removal_and_with_the_gradient(model: SingleLayer, documents: list) -> None:
+    found = audit(model, documents, ["agrees-gradient", "agrees-removal"], examples=0).evidence
+    for i, tokens in enumerate(model.tokens(documents)):
+        document, words = tokens.document, tokens.words
+        attention = heed.explain(model, document, "attention-mean").scores
+        gradient = np.abs(heed.explain(model, document, "gradient-input", output="probability").scores)
+        plain = model.predict([document])[0]
+        without = model.predict([as_text(removed(document, words, [j])) for j in range(len(words))])
+        removal = np.abs(plain.max() - without[:, plain.argmax()])
+        for (e, key), (x, y) in {
+            (0, "value"): (attention, gradient),
+            (0, "gradient_removal"): (gradient, removal),
+            (1, "value"): (attention, removal),
+        }.items():
+            assert found[e].rows[i][key] == pytest.approx(tau_b(x, y), abs=1e-9, nan_ok=True)
+
+
+# What must not matter, and what must
+
+
+def values(found: Audit, name: str) -> dict[str, float]:
+    (chosen,) = [e for e in found.evidence if e.claim.id == name]
+    return {row["id"]: row["value"] for row in chosen.rows}
+
+
+@pytest.fixture(scope="module")
+def named(documents: list) -> list[Document]:
+    return [replace(d, id=f"n{i}", label=i % 2) for i, d in enumerate(documents)]
+
+
+@pytest.fixture(scope="module")
+def whole(model: SingleLayer, named: list) -> Audit:
+    return audit(model, named, seed=5, examples=2)
+
+
+@pytest.mark.parametrize("name", DIAGNOSTICS)
+def test_order_and_company_of_documents_change_nothing(
+    model: SingleLayer, named: list, whole: Audit, name: str
+) -> None:
+    expected = values(whole, name)
+    backwards = values(audit(model, named[::-1], [name], seed=5, examples=0), name)
+    alone = {d.id: values(audit(model, [d], [name], seed=5, examples=0), name)[d.id] for d in named}
+    assert backwards == pytest.approx(expected, abs=1e-9, nan_ok=True)
+    assert alone == pytest.approx(expected, abs=1e-9, nan_ok=True)
+
+
+def test_more_documents_than_are_measured_together(model: SingleLayer, whole: Audit, named: list) -> None:
+    many = [replace(d, id=f"{d.id}/{i}") for i in range(20) for d in named]
+    found = audit(model, many, seed=5, examples=0)
+    for name in DIAGNOSTICS:
+        expected, got = values(whole, name), values(found, name)
+        assert len(got) == len(many)
+        assert got == pytest.approx({f"{k}/{i}": v for i in range(20) for k, v in expected.items()}, nan_ok=True)
+
+
+def test_the_same_audit_twice_is_the_same(model: SingleLayer, named: list, whole: Audit) -> None:
+    again = audit(model, named, seed=5, examples=2)
+    for a, b in zip(whole.evidence, again.evidence, strict=True):
+        assert a.claim == b.claim and a.reason == b.reason
+        np.testing.assert_equal(a.rows, b.rows)
+    assert [v.to_dict() for v in whole.verdicts] == [v.to_dict() for v in again.verdicts]
+    assert whole.facts | {"seconds": 0} == again.facts | {"seconds": 0}
+
+
+def test_another_seed_moves_what_is_drawn_and_nothing_else(model: SingleLayer, named: list, whole: Audit) -> None:
+    other = audit(model, named, seed=6, examples=0)
+    for name in ("used", "agrees-lime", "removes"):
+        assert values(other, name) != values(whole, name)
+    for name in ("agrees-gradient", "agrees-removal"):
+        np.testing.assert_equal(values(other, name), values(whole, name))
+
+
+def test_subset_of_claims_and_settings(model: SingleLayer, named: list, whole: Audit) -> None:
+    found = audit(model, named, ["removes", Used(permutations=11)], seed=5)
+    assert [v.claim.id for v in found.verdicts] == ["removes", "used"]
+    assert found.verdicts[0].level == pytest.approx(0.975)
+    assert found.facts["settings"]["used"] == {"permutations": 11, "positions": "words"}
+    assert values(found, "removes") == pytest.approx(values(whole, "removes"))
+
+
+def test_another_explainer_is_judged(model: SingleLayer, named: list) -> None:
+    found = audit(model, named, explainer=Lime(samples=200), examples=1)
+    assert found.facts["explainer"] == "lime"
+    assert [e.method for e in found.examples[0]] == ["lime", "attention-mean", "gradient-input"]
+    sentences = [found.sentence(v) for v in found.verdicts]
+    assert "Lime ranks words as the gradient does" in sentences
+    assert not any("{" in s or "attention ranks" in s.lower() for s in sentences)
+    agrees = [v for v in values(found, "agrees-lime").values() if not math.isnan(v)]
+    assert min(agrees) > 0.5  # LIME agrees with LIME
+    signed = [v for v in values(found, "signed").values() if not math.isnan(v)]
+    attention = values(audit(model, named, ["signed"], examples=0), "signed").values()
+    assert np.mean(signed) >= np.nanmean(list(attention))
+
+
+def test_settings_of_the_explainer_reach_it(model: SingleLayer, named: list) -> None:
+    mean, largest = (audit(model, named, ["removes"], e, examples=0) for e in ("attention-mean", AttentionMax()))
+    assert values(mean, "removes") != values(largest, "removes")
+    with pytest.raises(UnknownName, match="lime"):
+        audit(model, named, explainer="lim")
+    with pytest.raises(UnknownName, match="used"):
+        audit(model, named, ["usd"])
+
+
+# Facts
+
+
+def test_facts(model: SingleLayer, named: list, whole: Audit) -> None:
+    facts = whole.facts
+    right = [int(p) == d.label for p, d in zip(model(named).argmax(1), named, strict=True)]
+    assert facts["accuracy"] == pytest.approx(np.mean(right))
+    assert (facts["model"], facts["revision"]) == (model.name, model.revision)
+    assert (facts["documents"], facts["left_out"], facts["seed"]) == (len(named), 0, 5)
+    assert facts["explainer"] == "attention-mean"
+    assert facts["data"] == f"{len(named)} documents"
+    assert set(facts["settings"]) == set(DIAGNOSTICS)
+    assert facts["seconds"] > 0 and facts["heed"]
+    assert len(whole.examples) == 2
+    assert [e.method for e in whole.examples[0]] == ["attention-mean", "gradient-input", "lime"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "gold", "accuracy"),
+    [
+        (("negative", "positive"), "index", 1.0),
+        (("Positive", "NEGATIVE"), "swapped", 1.0),  # by name, whatever their order
+        (("0", "1"), "index", 1.0),
+        (("bad", "good"), "index", None),
+        (("negative", "neutral", "positive"), "index", None),
+        (("0", "1", "2"), "index", None),
+        ((), "none", None),
+    ],
+)
+def test_accuracy_goes_by_the_names_of_labels(
+    model: SingleLayer, labels: tuple[str, ...], gold: str, accuracy: float | None
+) -> None:
+    texts = ["good film", "bad plot", "the music was warm", "it is slow"]
+    predicted = [int(i) for i in model(texts).argmax(1)]
+    mapped = {"index": predicted, "swapped": [1 - i for i in predicted], "none": [None] * 4}[gold]
+    documents = tuple(Document(t, id=t, label=g) for t, g in zip(texts, mapped, strict=True))
+    found = audit(model, Dataset("mine", "all", documents, labels, "", ""), ["removes"], examples=0)
+    assert found.facts["accuracy"] == accuracy
+    assert found.facts["data"] == "mine (all)"
+
+
+def test_documents_without_words_are_left_out_and_counted(model: SingleLayer) -> None:
+    found = audit(model, ["", "a good film", " \x00 ", Document("bad plot", id="b")], ["used"], examples=4)
+    assert (found.facts["documents"], found.facts["left_out"]) == (2, 2)
+    assert [row["id"] for row in found.evidence[0].rows] == ["", "b"]
+    assert [group[0].document.text for group in found.examples] == ["a good film", "bad plot"]
+
+
+@pytest.mark.parametrize("documents", [[], ["", "  "]])
+def test_nothing_to_audit_is_refused(model: SingleLayer, documents: list) -> None:
+    with pytest.raises(InputError, match="needs documents"):
+        audit(model, documents)
+
+
+def test_the_closing_words_have_one_line_per_family(whole: Audit) -> None:
+    lines = whole.closing()
+    assert [line.split(":")[0] for line in lines] == ["Needed", "Agrees", "Signed", "Faithful"]
+    for verdict in whole.verdicts:
+        assert sum(f"“{whole.sentence(verdict)}”" in line for line in lines) == 1
+    assert all(line.endswith(".") and not line.endswith("..") for line in lines)
+
+
+def test_a_reason_that_a_family_shares_is_said_once() -> None:
+    rows = [
+        evidence(around(0.01), id="used", family="needed", threshold=0.05),
+        *(evidence(around(0.6), id=f"agrees-{i}", gated=True, sentence=f"{i} agrees") for i in range(3)),
+    ]
+    lines = Audit({"explainer": "attention-mean"}, tuple(rows)).closing()
+    assert len(lines) == 2
+    assert "does not hold" in lines[0]
+    assert lines[1].count("does not apply") == 3
+    assert lines[1].count("bad testbed") == 1
+
+
+# On disk
+
+
+def same(a: Audit, b: Audit) -> None:
+    assert a.facts == b.facts
+    assert [v.to_dict() for v in a.verdicts] == [v.to_dict() for v in b.verdicts]
+    assert a.to_dict() == b.to_dict()
+    for x, y in zip(a.evidence, b.evidence, strict=True):
+        assert (x.claim, x.reason, len(x.rows)) == (y.claim, y.reason, len(y.rows))
+        for row, read in zip(x.rows, y.rows, strict=True):
+            np.testing.assert_equal({k: v for k, v in row.items() if v is not None}, read)
+    assert [[e.to_dict() for e in group] for group in a.examples] == [
+        [e.to_dict() for e in group] for group in b.examples
+    ]
+
+
+def test_an_audit_is_read_back_as_it_was(whole: Audit, tmp_path: Path) -> None:
+    assert any(math.isnan(row["value"]) for e in whole.evidence for row in e.rows)
+    whole.save(tmp_path / "rows.parquet")
+    same(whole, Audit.load(tmp_path / "rows.parquet"))
+    table = pq.read_table(tmp_path / "rows.parquet")
+    assert {"claim", "document", "id", "value"} <= set(table.column_names)
+    assert table.num_rows == sum(len(e.rows) for e in whole.evidence)
+
+
+@pytest.mark.parametrize("ids", ["d", None], ids=["named", "none"])
+@pytest.mark.parametrize("kind", ["some", "nan", "no-rows", "nothing"])
+def test_odd_rows_are_read_back(ids: str | None, kind: str, tmp_path: Path) -> None:
+    def rows(n: int, **more: float) -> list[dict[str, Any]]:
+        return [{"document": i, "id": ids, "value": math.nan if kind == "nan" else i / n} | more for i in range(n)]
+
+    found = {
+        "some": (Evidence(DIAGNOSTICS["used"].claim, rows(40, extra=1.5)), Evidence(DIAGNOSTICS["signed"].claim, [])),
+        "nan": (Evidence(DIAGNOSTICS["used"].claim, rows(40)),),
+        "no-rows": (Evidence(DIAGNOSTICS["used"].claim, [], "needs more"),),
+        "nothing": (),
+    }[kind]
+    made = Audit({"explainer": "attention-mean", "accuracy": None, "model": "ü🎬"}, found)
+    made.save(tmp_path / "rows.parquet")
+    same(made, Audit.load(tmp_path / "rows.parquet"))
+
+
+def test_files_that_hold_no_audit_are_refused(whole: Audit, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no file"):
+        Audit.load(tmp_path / "none.parquet")
+    with pytest.raises(DataError, match="no file"):
+        Audit.load(tmp_path)
+    (tmp_path / "text.parquet").write_text("claim,value\n")
+    pq.write_table(pa.table({"claim": ["used"]}), tmp_path / "plain.parquet")
+    table = pa.table({"claim": ["used"]})
+    for i, about in enumerate([b"{", b"[]", b"{}", b'{"facts": {}, "claims": {"nope": ""}, "examples": []}']):
+        pq.write_table(table.replace_schema_metadata({"heed": about}), tmp_path / f"{i}.parquet")
+    for path in sorted(tmp_path.iterdir()):
+        with pytest.raises(DataError, match="does not hold"):
+            Audit.load(path)
+
+
+def test_a_place_that_cannot_be_written_is_refused(whole: Audit, tmp_path: Path) -> None:
+    with pytest.raises(OutputError):
+        whole.save(tmp_path / "no" / "rows.parquet")
+
+
+# A model that offers nothing
+
+
+class Counting(Classifier):
+    """Counts good and bad words; it has logits and scores, and no attention, trace or gradient."""
+
+    name, revision, labels = "counting", "1", ("negative", "positive")
+    offers: frozenset[str] = frozenset()
+    removals = ("replace",)
+    filler = 0
+    worth: Mapping[str, float] = {"good": 1, "great": 2, "fine": 1, "bad": -1.5, "awful": -2, "slow": -0.5}
+
+    def __init__(self) -> None:
+        self.tokenizer = Tokenizer.words(["the", "film", "plot", "is", "and", "a", *self.worth], 64)
+        self.weights = np.zeros(len(self.tokenizer))
+        for word, value in self.worth.items():
+            self.weights[self.tokenizer.backend.token_to_id(word)] = value
+
+    def logits(self, tokens: Sequence[Tokens]) -> np.ndarray:
+        total = np.array([self.weights[t.ids].sum() for t in tokens])
+        return np.stack([-total, total], 1)
+
+    def score(self, tokens: Any, keep: Any, groups: Any = None, removal: Any = None) -> list[np.ndarray]:
+        found = []
+        for i, (t, k) in enumerate(zip(tokens, keep, strict=True)):
+            group = t.word if groups is None else groups[i]
+            present = np.where(group >= 0, k[:, group], True)
+            total = (self.weights[t.ids] * present).sum(1)
+            found.append(np.stack([-total, total], 1))
+        return found
+
+    def trace(self, tokens: Any, attention: Any = None, embeddings: Any = None) -> Any:
+        raise AssertionError("nobody may ask for what is not offered")
+
+
+@pytest.fixture(scope="module")
+def reviews() -> list[str]:
+    rng = np.random.default_rng(0)
+    words = ["the", "film", "plot", "is", "and", "a", *Counting.worth]
+    return [" ".join(rng.permutation(words)[:9]) for _ in range(40)]
+
+
+def test_attention_claims_do_not_apply_to_a_model_without_attention(reviews: list) -> None:
+    found = audit(Counting(), reviews)
+    assert {v.claim.id: v.outcome for v in found.verdicts} == dict.fromkeys(DIAGNOSTICS, "not applicable")
+    assert all("attention" in v.reason or "gradients" in v.reason for v in found.verdicts)
+    assert [e.method for e in found.examples[0]] == ["lime"]
+    assert all(not line.endswith("..") for line in found.closing())
+
+
+def test_perturbation_claims_are_put_to_occlusion_on_any_model(reviews: list, tmp_path: Path) -> None:
+    found = audit(Counting(), reviews, explainer="occlusion")
+    outcomes = {v.claim.id: v.outcome for v in found.verdicts}
+    assert outcomes == {
+        "used": "not applicable",
+        "agrees-gradient": "not applicable",
+        "agrees-removal": "supported",
+        "agrees-lime": "supported",
+        "signed": outcomes["signed"],
+        "removes": "supported",
+    }
+    assert outcomes["signed"] != "not applicable"
+    found.save(tmp_path / "rows.parquet")
+    same(found, Audit.load(tmp_path / "rows.parquet"))

