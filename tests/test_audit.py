@@ -340,7 +340,7 @@ def test_signed_is_the_share_of_top_words_that_lime_does_not_score_negative(
 
 
 def test_agreement_with_removal_and_with_the_gradient(model: SingleLayer, documents: list) -> None:
-    found = audit(model, documents, ["agrees-gradient", "agrees-removal"], examples=0).evidence
+    found = audit(model, documents, ["used", "agrees-gradient", "agrees-removal"], examples=0).evidence
     for i, tokens in enumerate(model.tokens(documents)):
         document, words = tokens.document, tokens.words
         attention = heed.explain(model, document, "attention-mean").scores
@@ -349,9 +349,9 @@ def test_agreement_with_removal_and_with_the_gradient(model: SingleLayer, docume
         without = model.predict([as_text(removed(document, words, [j])) for j in range(len(words))])
         removal = np.abs(plain.max() - without[:, plain.argmax()])
         for (e, key), (x, y) in {
-            (0, "value"): (attention, gradient),
-            (0, "gradient_removal"): (gradient, removal),
-            (1, "value"): (attention, removal),
+            (1, "value"): (attention, gradient),
+            (1, "gradient_removal"): (gradient, removal),
+            (2, "value"): (attention, removal),
         }.items():
             assert found[e].rows[i][key] == pytest.approx(tau_b(x, y), abs=1e-9, nan_ok=True)
 
@@ -426,11 +426,39 @@ def test_another_explainer_is_judged(model: SingleLayer, named: list) -> None:
     sentences = [found.sentence(v) for v in found.verdicts]
     assert "Lime ranks words as the gradient does" in sentences
     assert not any("{" in s or "attention ranks" in s.lower() for s in sentences)
-    agrees = [v for v in values(found, "agrees-lime").values() if not math.isnan(v)]
-    assert min(agrees) > 0.5  # LIME agrees with LIME
-    signed = [v for v in values(found, "signed").values() if not math.isnan(v)]
-    attention = values(audit(model, named, ["signed"], examples=0), "signed").values()
-    assert np.mean(signed) >= np.nanmean(list(attention))
+    for claim in ("agrees-lime", "signed"):
+        (verdict,) = [v for v in found.verdicts if v.claim.id == claim]
+        assert (verdict.outcome, verdict.reason) == ("not applicable", "lime would be compared with itself")
+
+
+def test_the_gate_joins_claims_that_it_guards(model: SingleLayer, named: list) -> None:
+    def ids(claims: list[str], explainer: str = "attention-mean") -> list[str]:
+        return [v.claim.id for v in audit(model, named, claims, explainer, examples=0).verdicts]
+
+    assert ids(["signed"]) == ["used", "signed"]
+    assert ids(["signed", "used"]) == ["signed", "used"]
+    assert ids(["removes"]) == ["removes"]
+    assert ids(["agrees-removal"], "gradient-l2") == ["agrees-removal"]  # the gate is about attention
+
+
+def test_the_gate_is_for_attention_alone() -> None:
+    flat = Evidence(DIAGNOSTICS["used"].claim, [{"value": 0.0}] * 40)
+    high = Evidence(DIAGNOSTICS["agrees-removal"].claim, [{"value": 0.9}] * 40)
+    assert [v.outcome for v in judge([flat, high], "attention-mean")] == ["refuted", "not applicable"]
+    assert [v.outcome for v in judge([flat, high], "gradient-l2")] == ["refuted", "supported"]
+
+
+def test_an_audit_says_what_was_cut_off_and_unknown(model: SingleLayer) -> None:
+    texts = ["good film", "good qqq", "good " * (model.shape.max_words + 5)]
+    facts = audit(model, texts, ["removes"], examples=0).facts
+    assert facts["truncated"] == 1
+    assert facts["unknown"] == pytest.approx(1 / (4 + model.shape.max_words))
+
+
+@pytest.mark.parametrize("documents", ["a fine film", Document("a fine film")], ids=["text", "document"])
+def test_one_text_is_not_a_list_of_documents(model: SingleLayer, documents: Any) -> None:
+    with pytest.raises(InputError, match="one text"):
+        audit(model, documents)
 
 
 def test_settings_of_the_explainer_reach_it(model: SingleLayer, named: list) -> None:
@@ -553,7 +581,8 @@ def test_odd_rows_are_read_back(ids: str | None, kind: str, tmp_path: Path) -> N
         "no-rows": (Evidence(DIAGNOSTICS["used"].claim, [], "needs more"),),
         "nothing": (),
     }[kind]
-    made = Audit({"explainer": "attention-mean", "accuracy": None, "model": "ü🎬"}, found)
+    facts = {"model": "ü🎬", "revision": "1", "data": "d", "documents": 40, "seed": 0, "seconds": 1.5, "heed": "0"}
+    made = Audit(facts | {"explainer": "attention-mean", "accuracy": None}, found)
     made.save(tmp_path / "rows.parquet")
     same(made, Audit.load(tmp_path / "rows.parquet"))
 
@@ -634,7 +663,7 @@ def test_perturbation_claims_are_put_to_occlusion_on_any_model(reviews: list, tm
     assert outcomes == {
         "used": "not applicable",
         "agrees-gradient": "not applicable",
-        "agrees-removal": "supported",
+        "agrees-removal": "not applicable",  # occlusion with itself
         "agrees-lime": "supported",
         "signed": outcomes["signed"],
         "removes": "supported",

@@ -11,6 +11,7 @@ from heed import data
 from heed.models.folders import BUNDLED, DEFAULT, bundled
 from heed.models.single_layer import SingleLayer
 from heed.models.training import accuracy
+from heed.text import Tokenizer
 
 GOOD = (
     "A wonderful, moving film with superb acting. I loved every minute of it.",
@@ -99,3 +100,10 @@ def test_accuracy_on_a_sample_of_the_test_set(model: SingleLayer) -> None:
         pytest.skip("the IMDB test set is not on this machine: set HEED_DATA to a folder that has it")
     sample = data.load("imdb", "test", limit=2000, seed=0)
     assert accuracy(model, sample.documents) >= 0.86
+
+
+def test_the_tokenizer_of_the_bundled_model_is_the_one_of_the_code() -> None:
+    stored = json.loads(heed.load().tokenizer.backend.to_str())
+    today = json.loads(Tokenizer.words(["film"], 10).backend.to_str())
+    for part in ("normalizer", "pre_tokenizer", "post_processor"):
+        assert stored[part] == today[part]

@@ -29,6 +29,7 @@ from rich.cells import cell_len
 import heed
 from heed import cli
 from heed.audit import Audit
+from heed.data import KNOWN
 from heed.diagnose import DIAGNOSTICS
 from heed.explain import METHODS
 from heed.models import checkpoint
@@ -732,6 +733,7 @@ def test_cite_prints_the_papers_behind_names(run: Run) -> None:
     every = re.findall(r"^@\w+\{(\w+),$", run("cite").out, re.MULTILINE)
     assert len(every) == len(set(every))
     wanted = {c.paper for c in METHODS.values() if c.paper} | {d.claim.source for d in DIAGNOSTICS.values()}
+    wanted |= {known.cite for known in KNOWN.values()}
     assert set(every) == wanted
     assert run("cite", "random").out.strip() == ""
 

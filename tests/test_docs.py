@@ -30,8 +30,9 @@ def test_the_explainer_of_the_guide_works(model: SingleLayer) -> None:
     (code,) = blocks("CONTRIBUTING.md")
     names: dict = {}
     header = (
-        "from dataclasses import dataclass\nfrom typing import ClassVar\nimport numpy as np\n"
-        "from heed.explain.explanation import Measured\nfrom heed.explain.perturbation import Perturbation\n"
+        "from dataclasses import dataclass\nfrom typing import ClassVar\n"
+        "import numpy as np\nfrom jaxtyping import Bool, Float\n"
+        "from heed.explain.explanation import Job, Measured\nfrom heed.explain.perturbation import Perturbation\n"
     )
     exec(header + code, names)
     e = heed.explain(model, "good film", names["LeaveOneIn"]())

@@ -391,3 +391,62 @@ def test_methods_that_the_model_does_not_offer_are_left_out_of_a_comparison(mode
     bare = SingleLayer(model.network, model.tokenizer, model.labels)
     bare.offers = frozenset()  # type: ignore[misc]
     assert heed.compare(bare, "good film").methods == [n for n, m in METHODS.items() if not m.needs]
+
+
+# Too few samples, outputs that do not change, heads
+
+
+def test_lime_of_an_output_that_does_not_change_is_zero(model: SingleLayer) -> None:
+    e = heed.explain(model, "qqq zzz xxx", "lime")  # unknown words: replacing them changes nothing
+    assert not e.scores.any() and not e.standard_errors.any()
+
+
+def test_few_samples_are_told_or_raised(model: SingleLayer) -> None:
+    text = " ".join(f"w{i}" for i in range(30))
+    assert any("few for 30 words" in note for note in heed.explain(model, text, "lime", samples=40).notes)
+    for estimator, least in (("kernel", 4 * 30 + 2), ("permutation", 5 * 2 * 29 + 2)):
+        e = heed.explain(model, text, "shapley", samples=20, estimator=estimator)
+        assert e.forward_passes == least
+        assert any("need more than 20 samples" in note for note in e.notes)
+
+
+@pytest.mark.parametrize("name", ["lime", "gradient-input"])
+def test_a_head_has_a_part_of_the_logit_only(name: str) -> None:
+    with pytest.raises(InputError, match="part of the logit"):
+        method(name, {"head": 0, "output": "probability"})
+
+
+def test_pairs_on_a_model_without_pairs_are_noted(model: SingleLayer) -> None:
+    assert any("not trained on pairs" in note for note in heed.explain(model, ("good film", "bad film"), "lime").notes)
+
+
+@pytest.mark.parametrize("wrong", [None, ["lime"], METHODS["lime"], 3])
+def test_a_method_that_is_none_is_refused(model: SingleLayer, wrong: Any) -> None:
+    with pytest.raises(InputError, match="A method is a name"):
+        heed.explain(model, "good film", wrong)
+
+
+@pytest.mark.parametrize("seed", [None, "x", 1.7, True])
+def test_a_seed_that_is_no_number_is_refused(model: SingleLayer, seed: Any) -> None:
+    with pytest.raises(InputError, match="seed must be a whole number"):
+        heed.explain(model, "good film", seed=seed)
+
+
+def test_compare_takes_one_text_and_some_methods(model: SingleLayer) -> None:
+    with pytest.raises(InputError, match="one text"):
+        heed.compare(model, ["good film", "bad film"])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="at least one method"):
+        heed.compare(model, "good film", [])
+    assert heed.compare(model, "good film", "lime").methods == ["lime"]
+
+
+def test_settings_without_bound_come_back_as_numbers(model: SingleLayer) -> None:
+    e = heed.explain(model, "good film", "lime", samples=20, bandwidth="inf")
+    assert Explanation.from_json(e.to_json()).settings["bandwidth"] == float("inf")
+
+
+@pytest.mark.parametrize("change", [{"scores": [1.0]}, {"probabilities": {"negative": "x"}}, {"label": "nobody"}])
+def test_doctored_explanations_are_refused(model: SingleLayer, change: dict) -> None:
+    values = heed.explain(model, "good film", "occlusion").to_dict()
+    with pytest.raises(InputError, match="not an explanation"):
+        Explanation.from_dict(values | change)

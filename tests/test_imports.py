@@ -12,6 +12,7 @@ SOURCE = Path(heed.__file__).parent
 # Data flows one way: a module imports only from its own layer's package or from the left.
 LAYERS = [
     "errors",
+    "randomness",
     "settings",
     "text",
     "metrics",
@@ -22,6 +23,7 @@ LAYERS = [
     "explain",
     "diagnose",
     "audit",
+    "catalogue",
     "report",
     "cli",
 ]

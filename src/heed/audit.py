@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 from heed.data import Dataset
 from heed.diagnose import DIAGNOSTICS, Diagnostic, Evidence, Study, Verdict, judge
 from heed.diagnose.diagnostic import FAMILIES, Row
-from heed.errors import DataError, InputError, NotApplicable, OutputError, UnknownName
+from heed.errors import DataError, HeedError, InputError, NotApplicable, OutputError, UnknownName
 from heed.explain import Explainer, Explanation, method
+from heed.explain.drawing import printable
 from heed.models.classifier import Classifier
 from heed.text import Document
 
@@ -40,11 +41,11 @@ class Audit:
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        return judge(self.evidence)
+        return judge(self.evidence, self.facts["explainer"])
 
     def sentence(self, verdict: Verdict) -> str:
         """The claim in plain words, for the explainer that was judged."""
-        return sentence(verdict, self.facts["explainer"])
+        return verdict.claim.of(self.facts["explainer"])
 
     def closing(self) -> list[str]:
         """One sentence per family of claims; never one yes or no for all of them."""
@@ -93,7 +94,10 @@ class Audit:
                 for name, reason in about["claims"].items()
             ]
             examples = tuple(tuple(Explanation.from_dict(x) for x in group) for group in about["examples"])
-        except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
+            _check_facts(about["facts"])
+            if not all("value" in row for e in evidence for row in e.rows):
+                raise ValueError("a row has no value")
+        except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError, AttributeError, HeedError) as error:
             raise DataError(f"{path} does not hold the rows of an audit ({type(error).__name__}).") from None
         return cls(about["facts"], tuple(evidence), examples)
 
@@ -101,7 +105,7 @@ class Audit:
 def audit(
     model: Classifier,
     documents: Dataset | Sequence[Any],
-    claims: Sequence[str | Diagnostic] | None = None,
+    claims: Sequence[str | Diagnostic] | str | None = None,
     explainer: str | Explainer = "attention-mean",
     seed: int = 0,
     examples: int = 5,
@@ -109,19 +113,25 @@ def audit(
 ) -> Audit:
     """Test what an explanation (attention, by default) is worth on these documents."""
     began = time.perf_counter()
+    if isinstance(documents, str | Document):
+        raise InputError("An audit takes a list of documents or a data set, got one text.")
     data = documents if isinstance(documents, Dataset) else None
     texts = [Document.of(d) for d in documents]
     if not texts:
         raise InputError("An audit needs documents, got none.")
-    given, texts = len(texts), [t.document for t in model.tokens(texts) if t.words]
+    read = [t for t in model.tokens(texts) if t.words]
+    given, texts = len(texts), [t.document for t in read]
     if not texts:
         raise InputError("An audit needs documents, and none of these has a word that the model can read.")
     study = Study(model, texts, method(explainer), seed, progress)
-    diagnostics = [_diagnostic(c) for c in (DIAGNOSTICS if claims is None else claims)]
+    diagnostics = _diagnostics(claims, study)
     evidence = []
     for diagnostic in diagnostics:
         rows, reason = _measure(diagnostic, study)
-        keyed = [{"document": i, "id": d.id} | row for i, (d, row) in enumerate(zip(texts, rows, strict=not reason))]
+        keyed = [
+            {"document": i, "id": printable(d.id)} | row
+            for i, (d, row) in enumerate(zip(texts, rows, strict=not reason))
+        ]
         evidence.append(Evidence(diagnostic.claim, keyed, reason))
     shown = [study.explainer, *(method(m) for m in SHOWN if m != study.explainer.name)]
     few = texts[:examples]
@@ -132,6 +142,8 @@ def audit(
         "data": f"{data.name} ({data.split})" if data else f"{len(texts)} documents",
         "documents": len(texts),
         "left_out": given - len(texts),
+        "truncated": sum(t.dropped > 0 for t in read),
+        "unknown": float(sum(t.unknown.sum() for t in read) / sum(len(t.words) for t in read)),
         "accuracy": _accuracy(model, texts, data.labels if data else ()),
         "explainer": study.explainer.name,
         "seed": seed,
@@ -140,6 +152,16 @@ def audit(
         "heed": metadata.version("heed"),
     }
     return Audit(facts, tuple(evidence), tuple(zip(*columns, strict=True)))
+
+
+def _check_facts(facts: dict[str, Any]) -> None:
+    """Refuse facts that a report could not print."""
+    kinds = {"model": str, "revision": str, "data": str, "documents": int, "explainer": str, "seed": int}
+    for name, kind in (kinds | {"seconds": float, "heed": str}).items():
+        if not isinstance(facts[name], kind):
+            raise TypeError(f"{name} is {facts[name]!r}")
+    if not isinstance(facts["accuracy"], float | None):
+        raise TypeError(f"accuracy is {facts['accuracy']!r}")
 
 
 def _measure(diagnostic: Diagnostic, study: Study) -> tuple[list[Row], str]:
@@ -151,11 +173,6 @@ def _measure(diagnostic: Diagnostic, study: Study) -> tuple[list[Row], str]:
         return diagnostic.measure(study), ""
     except NotApplicable as error:
         return [], str(error).removesuffix(".")
-
-
-def sentence(verdict: Verdict, explainer: str) -> str:
-    text = verdict.claim.sentence.format(explainer="attention" if explainer == "attention-mean" else explainer)
-    return text[0].upper() + text[1:]
 
 
 _WORDS = {
@@ -170,13 +187,23 @@ def _closing(members: Sequence[Verdict], explainer: str) -> str:
     """What is to be said of one family of claims; a reason that several share is given once."""
     parts = []
     for i, v in enumerate(members):
-        text = f"“{sentence(v, explainer)}” {_WORDS[v.outcome]}"
+        text = f"“{v.claim.of(explainer)}” {_WORDS[v.outcome]}"
         if v.mean is not None:
             text += f" ({v.claim.statistic} {v.mean:.3f} on average, {v.claim.side()} was asked)"
         if v.reason and all(v.reason != later.reason for later in members[i + 1 :]):
             text += f": {v.reason}"
         parts.append(text)
     return f"{members[0].claim.family.capitalize()}: {'; '.join(parts)}."
+
+
+def _diagnostics(claims: Sequence[str | Diagnostic] | str | None, study: Study) -> list[Diagnostic]:
+    """The diagnostics that were asked for; where they include gated ones, the one that opens the gate joins them."""
+    wanted = [claims] if isinstance(claims, str) else list(DIAGNOSTICS if claims is None else claims)
+    found = [_diagnostic(c) for c in wanted]
+    gated = any(d.claim.gated for d in found) and not any(d.claim.id in ("needed", "used") for d in found)
+    if gated and study.explainer.name.startswith("attention"):
+        found.insert(0, DIAGNOSTICS["used"]())
+    return found
 
 
 def _diagnostic(claim: str | Diagnostic) -> Diagnostic:

@@ -11,15 +11,14 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, fields
+from collections.abc import Sequence
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from heed.errors import DataError, HeedError, InputError, OutputError, UnknownName
@@ -38,6 +37,7 @@ app = typer.Typer(
     """,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    add_completion=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -62,18 +62,10 @@ class UnitChoice(StrEnum):
     token = "token"
 
 
-class Listed(StrEnum):
-    methods = "methods"
-    data = "data"
-    tasks = "tasks"
-    claims = "claims"
-    models = "models"
-
-
 ModelOption = Annotated[
     str | None, typer.Option("--model", "-m", help="Name of a bundled model, or a folder.", show_default="bundled")
 ]
-SeedOption = Annotated[int, typer.Option(help="The same seed gives the same result.")]
+SeedOption = Annotated[int, typer.Option(help="The same seed gives the same result.", min=0)]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="A setting, as key=value; may be repeated.")]
 
 
@@ -121,7 +113,7 @@ def explain(
         chosen = [m for m in chosen if m.needs <= loaded.offers]
     found = [m.explain(loaded, [document], label, unit.value, seed)[0] for m in chosen]
     if form == Format.json:
-        _write(json.dumps([e.to_dict() for e in found], ensure_ascii=False, indent=1), output)
+        _write(json.dumps([e.to_dict() for e in found], ensure_ascii=False, indent=1, allow_nan=False), output)
     elif form == Format.html:
         from heed.report import html
 
@@ -146,13 +138,20 @@ def audit(
             show_default="rotten_tomatoes",
         ),
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Which part of the data.", show_default="the held-out one")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Which part of the data.", show_default="test, else dev, else the only one")
+    ] = None,
+    labels: Annotated[
+        str | None, typer.Option(help="Names of a file's labels in order, as a,b,c.", show_default="from the file")
+    ] = None,
     limit: Annotated[int, typer.Option(help="How many documents, drawn at random.", min=1)] = 200,
     claim: Annotated[
         list[str] | None, typer.Option(help="A claim of `heed list claims`; may be repeated.", show_default="all")
     ] = None,
     explainer: Annotated[str, typer.Option(help="The explanation that is judged.")] = "attention-mean",
-    set_: SetOption = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting of EXPLAINER, as key=value; may be repeated.")
+    ] = None,
     seed: SeedOption = 0,
     format: Annotated[Format, typer.Option(help="What to print.")] = Format.text,
     output: Annotated[
@@ -175,7 +174,7 @@ def audit(
     judged = _methods([explainer], set_)[0]
     for path in output or ():
         _check_writable(path, (".html", ".parquet", ".json"))
-    dataset = _dataset(data, split, limit, seed)
+    dataset = _dataset(data, split, limit, seed, labels)
     loaded = _load(model)
     found = run(loaded, dataset, claim, judged, seed, progress=sys.stderr.isatty())
     if found.facts["accuracy"] is None and dataset.labels:
@@ -211,6 +210,9 @@ def train_single_layer(
         typer.Option("--data", "-d", help="A data set of `heed list data`, a generated one as task:NAME, or a file."),
     ] = "imdb",
     split: Annotated[str, typer.Option(help="The part to train on.")] = "train",
+    labels: Annotated[
+        str | None, typer.Option(help="Names of a file's labels in order, as a,b,c.", show_default="from the file")
+    ] = None,
     limit: Annotated[int | None, typer.Option(help="Train on so many documents.", min=10)] = None,
     recipe: Annotated[
         str, typer.Option(help="'default', or 'paper' for Lopardo, Precioso and Garreau (2024).")
@@ -227,13 +229,15 @@ def train_single_layer(
 
     chosen = recipes.change(recipes.find(recipe), _settings(set_))
     _check_folder(output)
-    training, validation, test = _training_data(data, split, limit, seed)
+    training, validation, test = _training_data(data, split, limit, seed, labels)
     with _status("loading torch"):
         from heed.models import checkpoint
         from heed.models.training import accuracy, card, fit
 
     done = fit(training.documents, training.labels, chosen, seed, output.name, validation, progress=True)
     model = done.model
+    if half:
+        checkpoint.round_to_half(model)  # so that what is measured is what is stored
     measured = None if test is None else accuracy(model, test.documents)
     facts = {
         "data": {"name": training.name, "split": training.split, "documents": len(training), "source": training.source},
@@ -246,8 +250,6 @@ def train_single_layer(
         "seconds": round(done.seconds),
     }
     checkpoint.save(model, output, facts, half, card(model, facts))
-    if half and test is not None:
-        measured = accuracy(checkpoint.load(output), test.documents)  # type: ignore[arg-type]
     best = done.history[done.best - 1]["accuracy"]
     shown = "" if measured is None else f" · test accuracy {measured:.4f}"
     _say(f"{output}: best epoch {done.best}, validation accuracy {best:.4f}{shown}")
@@ -255,27 +257,27 @@ def train_single_layer(
 
 @app.command("list")
 def list_(
-    what: Annotated[str | None, typer.Argument(help=f"What to list: {', '.join(Listed)}.", show_default="all")] = None,
+    what: Annotated[
+        str | None, typer.Argument(help="methods, data, tasks, claims or models.", show_default="all")
+    ] = None,
 ) -> None:
     """List methods, data sets, generated tasks, claims and bundled models.
 
     heed list methods
     """
-    if what is not None and what not in list(Listed):
-        raise UnknownName("list", what, Listed)
+    from heed.catalogue import LISTS
+
+    if what is not None and what not in LISTS:
+        raise UnknownName("list", what, LISTS)
     console = _console()
-    for kind in [Listed(what)] if what else list(Listed):
-        table = Table(
-            box=None,
-            padding=(0, 2, 0, 0),
-            title=kind.value,
-            title_justify="left",
-            title_style="bold",
-            show_header=False,
-        )
-        for row in _LISTS[kind]():
-            table.add_row(*(Text(cell) for cell in row))
-        console.print(table)
+    for kind in [what] if what else LISTS:
+        console.print(Text(kind, style="bold"))
+        rows = LISTS[kind]()
+        width = max(len(name) for name, _ in rows) + 2
+        for name, about in rows:
+            for i, line in enumerate(Text(about).wrap(console, console.width - width)):
+                line.rstrip()
+                console.print(Text(f"{name if i == 0 else '':<{width}}").append_text(line))
         if what is None:
             console.print()
 
@@ -288,18 +290,9 @@ def cite(
 
     heed cite lime used
     """
-    from heed.diagnose import DIAGNOSTICS
-    from heed.explain import METHODS
+    from heed.catalogue import bibtex
 
-    keys = {name: cls.paper for name, cls in METHODS.items()} | {
-        name: d.claim.source for name, d in DIAGNOSTICS.items()
-    }
-    for name in names or ():
-        if name not in keys:
-            raise UnknownName("method or claim", name, keys)
-    wanted = {keys[name] for name in (names or keys)} - {""}
-    entries = (Path(__file__).parent / "papers.bib").read_text(encoding="utf8").split("\n\n")
-    typer.echo("\n\n".join(e.strip() for e in entries if any(f"{{{key}," in e for key in wanted)))
+    typer.echo(bibtex(names or []))
 
 
 def main() -> None:
@@ -310,7 +303,10 @@ def main() -> None:
     try:
         app()
     except HeedError as error:
-        Console(stderr=True, highlight=False).print(Text(f"heed: {error}"), soft_wrap=True)
+        _say(f"heed: {error}")
+        sys.exit(2)
+    except MemoryError:
+        _say("heed: There is not enough memory for this: ask for fewer samples or documents.")
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -376,7 +372,7 @@ def _load(model: str | None) -> Any:
         return load(model)
 
 
-def _dataset(name: str | None, split: str | None, limit: int | None, seed: int) -> Dataset:
+def _dataset(name: str | None, split: str | None, limit: int | None, seed: int, labels: str | None = None) -> Dataset:
     from heed import data, tasks
 
     if name is None:
@@ -388,17 +384,19 @@ def _dataset(name: str | None, split: str | None, limit: int | None, seed: int) 
     if name.startswith("task:"):
         return tasks.generate(name.removeprefix("task:"), limit or 1000, seed)
     with _status(f"loading {name}"):
-        return data.load(name, split, limit, seed)
+        return data.load(name, split, limit, seed, labels=labels.split(",") if labels else None)
 
 
-def _training_data(name: str, split: str, limit: int | None, seed: int) -> tuple[Dataset, Any, Dataset | None]:
+def _training_data(
+    name: str, split: str, limit: int | None, seed: int, labels: str | None
+) -> tuple[Dataset, Any, Dataset | None]:
     """Documents to train on, to validate on (None: a part of them) and to test on (None: there are none)."""
     from heed import data
 
     if name.startswith("task:"):
         return _dataset(name, None, limit or 2000, seed), None, _dataset(name, None, 1000, seed + 1)
     if name not in data.KNOWN:
-        return _dataset(name, None, limit, seed), None, None
+        return _dataset(name, None, limit, seed, labels), None, None
     training = _dataset(name, split, limit, seed)
     validation = None if split == "dev" else _held_out(name, "dev", seed)
     return training, validation and validation.documents, _held_out(name, "test", seed)
@@ -429,7 +427,9 @@ def _console() -> Console:
 
 def _say(text: str) -> None:
     """A remark to the person at the terminal, apart from the output."""
-    Console(stderr=True, highlight=False).print(Text(text), soft_wrap=True)
+    from heed.explain.drawing import printable
+
+    Console(stderr=True, highlight=False).print(Text(printable(text)), soft_wrap=True)
 
 
 def _status(text: str) -> Any:
@@ -472,7 +472,7 @@ def _write(text: str, output: Path | None) -> None:
         typer.echo(text)
         return
     try:
-        output.write_text(text + "\n", encoding="utf8")
+        output.write_text(text + "\n", encoding="utf8", errors="replace")
     except OSError as error:
         raise OutputError(f"{output} cannot be written ({error}).") from None
 
@@ -507,69 +507,6 @@ def _emit_audit(found: Any, format: Format, outputs: Sequence[Path]) -> None:
             _write(as_json() if path.suffix == ".json" else html.audit(found), path)
         _say(f"written to {path}")
 
-
-# Lists
-
-
-def _list_methods() -> list[tuple[str, str]]:
-    from heed.explain import METHODS
-
-    def default(f: Any) -> str:
-        value = f.default if f.default is not MISSING else f.default_factory()
-        return f"{f.name}={'none' if value is None else value}"
-
-    return [
-        (name, f"{cls.summary}\n" + (", ".join(default(f) for f in fields(cls)) or "no settings"))
-        for name, cls in METHODS.items()
-    ]
-
-
-def _list_data() -> list[tuple[str, str]]:
-    from heed.data import KNOWN, sources
-
-    rows = []
-    for name, known in KNOWN.items():
-        counts = ", ".join(f"{split} {part.rows:,}" for split, part in known.splits.items())
-        rows.append((name, f"{known.title}\n{counts}; {sources(name) or 'hub only'}"))
-    return rows
-
-
-def _list_tasks() -> list[tuple[str, str]]:
-    from heed.tasks import TASKS
-
-    return [(f"task:{name}", (make.__doc__ or "").strip().splitlines()[0]) for name, make in TASKS.items()]
-
-
-def _list_claims() -> list[tuple[str, str]]:
-    from heed.diagnose import DIAGNOSTICS
-
-    rows = []
-    for name, cls in DIAGNOSTICS.items():
-        claim = cls.claim
-        text = claim.sentence.format(explainer="attention")
-        rows.append((name, f"{text[0].upper()}{text[1:]}\n{claim.statistic} {claim.side()} ({claim.source})"))
-    return rows
-
-
-def _list_models() -> list[tuple[str, str]]:
-    from heed.models.folders import bundled, read_config
-
-    rows = []
-    for name, folder in bundled().items():
-        config = read_config(folder)
-        test = config.get("test") or {}
-        known = f"{config['kind']}, trained on {config['data']['name']}"
-        rows.append((name, known + (f", test accuracy {test['accuracy']:.1%}" if test else "")))
-    return rows
-
-
-_LISTS: dict[Listed, Callable[[], list[tuple[str, str]]]] = {
-    Listed.methods: _list_methods,
-    Listed.data: _list_data,
-    Listed.tasks: _list_tasks,
-    Listed.claims: _list_claims,
-    Listed.models: _list_models,
-}
 
 if __name__ == "__main__":
     main()

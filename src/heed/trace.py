@@ -34,7 +34,7 @@ class Trace:
     row: Int[Tensor, "batch"]
 
     def classifying(self, layer: int = -1) -> Float[np.ndarray, "batch head key"]:
-        """The attention of the row that classifies, in one layer (the last by default)."""
+        """The attention of the row that classifies, in one layer (the last by default), of a trace without variants."""
         weights = self.attention[layer].detach()
         index = self.row.view(-1, 1, 1, 1).expand(-1, weights.shape[1], 1, weights.shape[3])
         return weights.gather(2, index).squeeze(2).cpu().numpy()

@@ -13,8 +13,6 @@ Intervals are widened for the number of claims judged together (Bonferroni).
 
 from __future__ import annotations
 
-import hashlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,6 +24,7 @@ from jaxtyping import Float
 from heed.explain import AttentionMean, Explainer, Explanation
 from heed.metrics import bootstrap_mean
 from heed.models.classifier import Classifier
+from heed.randomness import generator
 from heed.text import Document
 
 Outcome = Literal["supported", "refuted", "undecided", "not applicable"]
@@ -44,7 +43,7 @@ class Claim:
     statistic    what is averaged over documents
     threshold    the claim holds above it, or below it if `above` is False
     needs        what the model must offer
-    gated        not applicable where the prediction does not depend on attention
+    gated        not applicable to attention where the prediction does not depend on it
     source       key of the paper in papers.bib
     """
 
@@ -57,6 +56,11 @@ class Claim:
     above: bool = True
     needs: frozenset[str] = frozenset()
     gated: bool = False
+
+    def of(self, explainer: str) -> str:
+        """The sentence, for the explanation that is judged."""
+        text = self.sentence.format(explainer="attention" if explainer == "attention-mean" else explainer)
+        return text[0].upper() + text[1:]
 
     def side(self) -> str:
         return f"{'>' if self.above else '<'} {self.threshold:g}"
@@ -102,8 +106,7 @@ class Study:
 
     def rng(self, claim: str, document: Document) -> np.random.Generator:
         """Randomness from (seed, claim, text) alone."""
-        key = json.dumps([self.seed, claim, *document.segments]).encode()
-        return np.random.default_rng(int.from_bytes(hashlib.sha256(key).digest(), "big"))
+        return generator(self.seed, claim, *document.segments)
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,7 @@ class Diagnostic(ABC):
     """
 
     claim: ClassVar[Claim]
+    against: ClassVar[type[Explainer] | None] = None  # the explanation that serves as the yardstick
 
     @abstractmethod
     def measure(self, study: Study) -> list[Row]:
@@ -122,7 +126,11 @@ class Diagnostic(ABC):
     def refusal(self, study: Study) -> str:
         """Why this claim cannot be tested here, or nothing."""
         missing = self.claim.needs - study.model.offers
-        return f"needs {' and '.join(sorted(missing))}, which the model does not offer" if missing else ""
+        if missing:
+            return f"needs {' and '.join(sorted(missing))}, which the model does not offer"
+        if self.against is not None and isinstance(study.explainer, self.against):
+            return f"{study.explainer.name} would be compared with itself"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -145,14 +153,14 @@ class Evidence:
         return float(found.mean()) if len(found) else None
 
 
-def judge(evidence: Sequence[Evidence]) -> list[Verdict]:
-    """Verdicts on claims that are judged together."""
+def judge(evidence: Sequence[Evidence], explainer: str = "attention-mean") -> list[Verdict]:
+    """Verdicts on claims that are judged together; the gate is for explanations that are attention."""
     level = 1 - 0.05 / max(1, len(evidence))
     found = [_judge(e, level) for e in evidence]
     by_id = {v.claim.id: v for v in found}
     could_run = [v for name in ("needed", "used") if (v := by_id.get(name)) and v.outcome != "not applicable"]
     gate = could_run[0] if could_run else None
-    if gate is None or gate.outcome != "refuted":
+    if gate is None or gate.outcome != "refuted" or not explainer.startswith("attention"):
         return found
     reason = (
         f"the prediction hardly depends on attention ('{gate.claim.id}' is refuted), so this would be a bad testbed"

@@ -11,9 +11,8 @@ from jaxtyping import Float
 
 from heed.diagnose.diagnostic import Claim, Diagnostic, Row, Study
 from heed.explain import GradientInput, Occlusion
-from heed.explain.comparison import aligned
-from heed.explain.explanation import Explanation
-from heed.metrics import kendall, tvd
+from heed.explain.comparison import rank_agreement
+from heed.metrics import tvd
 from heed.models.classifier import GRADIENT, REPLACEABLE, batches, softmax
 from heed.text import Tokens
 
@@ -45,7 +44,8 @@ class Used(Diagnostic):
     def measure(self, study: Study) -> list[Row]:
         tokens = study.model.tokens(study.documents)
         rows: list[Row] = [{}] * len(tokens)
-        for batch in batches([len(t) for t in tokens], tokens=1_000_000 // self.permutations):
+        widths = [study.model.width(t) for t in tokens]
+        for batch in batches(widths, tokens=1_000_000 // self.permutations):
             for i, row in zip(batch, self._batch(study, [tokens[i] for i in batch]), strict=True):
                 rows[i] = row
         return rows
@@ -97,12 +97,13 @@ class AgreesGradient(Diagnostic):
         needs=frozenset({GRADIENT}),
         gated=True,
     )
+    against = GradientInput
 
     def measure(self, study: Study) -> list[Row]:
         gradient = study.explain(GradientInput(output="probability"))
         removal = study.explain(Occlusion(output="probability"))
         return [
-            {"value": _tau(e, g), "gradient_removal": _tau(g, r)}
+            {"value": rank_agreement(e, g), "gradient_removal": rank_agreement(g, r)}
             for e, g, r in zip(study.explain(), gradient, removal, strict=True)
         ]
 
@@ -120,12 +121,8 @@ class AgreesRemoval(Diagnostic):
         source="jain2019",
         gated=True,
     )
+    against = Occlusion
 
     def measure(self, study: Study) -> list[Row]:
         removal = study.explain(Occlusion(output="probability"))
-        return [{"value": _tau(e, r)} for e, r in zip(study.explain(), removal, strict=True)]
-
-
-def _tau(a: Explanation, b: Explanation) -> float:
-    x, y = aligned([a, b])
-    return kendall(np.abs(x), np.abs(y))
+        return [{"value": rank_agreement(e, r)} for e, r in zip(study.explain(), removal, strict=True)]

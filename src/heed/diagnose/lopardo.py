@@ -9,8 +9,7 @@ import numpy as np
 
 from heed.diagnose.diagnostic import Claim, Diagnostic, Row, Study
 from heed.explain import Lime
-from heed.explain.comparison import aligned
-from heed.metrics import kendall
+from heed.explain.comparison import aligned, rank_agreement
 
 
 @dataclass(frozen=True)
@@ -26,13 +25,13 @@ class AgreesLime(Diagnostic):
         source="lopardo2024",
         gated=True,
     )
+    against = Lime
 
     samples: int = 2000
 
     def measure(self, study: Study) -> list[Row]:
-        pairs = zip(study.explain(), study.explain(Lime(samples=self.samples)), strict=True)
-        both = [aligned(pair) for pair in pairs]
-        return [{"value": kendall(np.abs(x), np.abs(y))} for x, y in both]
+        lime = study.explain(Lime(samples=self.samples))
+        return [{"value": rank_agreement(e, other)} for e, other in zip(study.explain(), lime, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,7 @@ class Signed(Diagnostic):
         source="lopardo2024",
         gated=True,
     )
+    against = Lime
 
     samples: int = 2000
 
@@ -58,6 +58,6 @@ class Signed(Diagnostic):
             top = np.argsort(-scores, kind="stable")[: max(3, round(len(scores) / 10))]
             negative = lime[top] < 0
             against = np.abs(lime[lime < 0]).sum() / (np.abs(lime).sum() or 1.0)
-            value = 1 - float(negative.mean()) if len(scores) >= 3 else float("nan")
+            value = 1 - float(negative.mean()) if len(scores) >= 3 and lime.any() else float("nan")
             rows.append({"value": value, "negative_contribution": float(against)})
         return rows

@@ -64,6 +64,8 @@ def method(name: str | Explainer, settings: dict[str, Any] | None = None) -> Exp
         if settings:
             raise InputError("Give settings to the explainer itself, not beside it.")
         return name
+    if not isinstance(name, str):
+        raise InputError(f"A method is a name or an explainer such as Lime(samples=500), got {name!r}.")
     if name not in METHODS:
         raise UnknownName("method", name, METHODS)
     return METHODS[name](**read_settings(name, METHODS[name], settings or {}))
@@ -103,13 +105,19 @@ _method = method  # `explain` has an argument of the same name
 def compare(
     model: Classifier,
     text: str | Document | tuple[str, str],
-    methods: Sequence[str | Explainer] | None = None,
+    methods: Sequence[str | Explainer] | str | None = None,
     label: int | str | None = None,
     unit: UnitKind = "word",
     seed: int = 0,
 ) -> Comparison:
     """Explain one text by several methods (all that the model offers, by default), and tell how far they agree."""
-    chosen = [method(m) for m in (METHODS if methods is None else methods)]
+    if not isinstance(text, str | Document | tuple):
+        raise InputError(
+            f"compare takes one text (a string, a pair in a tuple or a Document), got {type(text).__name__}."
+        )
+    chosen = [method(m) for m in (METHODS if methods is None else [methods] if isinstance(methods, str) else methods)]
+    if not chosen:
+        raise InputError("compare needs at least one method, got none.")
     if methods is None:
         chosen = [m for m in chosen if m.needs <= model.offers]
     found = [m.explain(model, [text], label, unit, seed)[0] for m in chosen]

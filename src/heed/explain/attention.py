@@ -33,7 +33,7 @@ class Attention(Explainer):
         import torch
 
         found: list[Measured] = [Measured()] * len(jobs)
-        for batch in batches([len(job.tokens) for job in jobs]):
+        for batch in batches([model.width(job.tokens) for job in jobs]):
             with torch.no_grad():
                 trace = model.trace([jobs[i].tokens for i in batch])
             layers = len(trace.attention)

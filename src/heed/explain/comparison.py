@@ -92,6 +92,12 @@ def agreement(explanations: Sequence[Explanation]) -> Float[np.ndarray, "method 
     return matrix
 
 
+def rank_agreement(a: Explanation, b: Explanation) -> float:
+    """Kendall's τ-b between the absolute scores of two explanations of one document."""
+    x, y = aligned([a, b])
+    return kendall(np.abs(x), np.abs(y))
+
+
 def aligned(explanations: Sequence[Explanation]) -> list[Float[np.ndarray, "unit"]]:
     """Scores of several explanations of one document over the units of the coarsest, summed over occurrences."""
     coarsest = min(explanations, key=lambda e: len(e.units))

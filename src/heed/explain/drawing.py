@@ -60,7 +60,7 @@ def shade(share: float, signed: bool) -> tuple[str, str]:
 def printable(text: str) -> str:
     """Text that cannot steer a terminal: blanks folded, control and direction characters shown as a dot."""
     folded = re.sub(r"\s+", " ", text)
-    return "".join(c if unicodedata.category(c) not in ("Cc", "Cf") or c in _JOINERS else "·" for c in folded)
+    return "".join(c if unicodedata.category(c) not in ("Cc", "Cf", "Cs") or c in _JOINERS else "·" for c in folded)
 
 
 # Terminal

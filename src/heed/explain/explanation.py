@@ -7,7 +7,6 @@ provenance. A method only says, for a few documents at a time, how it scores the
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
@@ -24,6 +23,7 @@ from tqdm.auto import tqdm
 from heed.errors import InputError, NotApplicable, UnknownName
 from heed.explain import drawing
 from heed.models.classifier import OUTPUTS, Classifier, Output, softmax
+from heed.randomness import generator
 from heed.text import Document, Span, Tokens
 
 UnitKind = Literal["word", "token"]
@@ -113,10 +113,16 @@ class Explanation:
                 "scores": np.array(values["scores"], dtype=float),
                 "specials": tuple(Special(**s) for s in values["specials"]),
                 "standard_errors": None if errors is None else np.array(errors, dtype=float),
-                "notes": tuple(values["notes"]),
+                "settings": {k: float(v) if v in ("inf", "-inf") else v for k, v in values["settings"].items()},
+                "probabilities": {str(k): float(v) for k, v in values["probabilities"].items()},
+                "notes": tuple(str(note) for note in values["notes"]),
             }
-            return cls(**(values | read))
-        except (KeyError, TypeError, ValueError) as error:
+            found = cls(**(values | read))
+            found.probabilities[found.label]
+            if not len(found.units) == len(found.scores) == len(errors if errors is not None else found.scores):
+                raise ValueError("units and scores differ in number")
+            return found
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"This is not an explanation that heed wrote ({type(error).__name__}: {error}).") from None
 
     def to_json(self) -> str:
@@ -206,6 +212,8 @@ class Explainer(ABC):
             )
         if unit not in ("word", "token"):
             raise UnknownName("unit", str(unit), ("word", "token"))
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+            raise InputError(f"A seed must be a whole number, got {seed!r}.")
         chosen, seed = None if label is None else model.label(label), int(seed)
         settings = {f.name: getattr(self, f.name) for f in fields(self)}
         found: list[Explanation] = []
@@ -234,8 +242,7 @@ class Explainer(ABC):
 
     def _rng(self, tokens: Tokens, seed: int) -> np.random.Generator:
         """Randomness from (seed, method, text) alone: batches, order and workers cannot change it."""
-        key = json.dumps([seed, self.name, *tokens.document.segments]).encode()
-        return np.random.Generator(np.random.SFC64(int.from_bytes(hashlib.sha256(key).digest(), "big")))
+        return generator(seed, self.name, *tokens.document.segments)
 
     def _assemble(
         self,
@@ -272,7 +279,7 @@ class Explainer(ABC):
             forward_passes=measured.forward_passes,
             seconds=seconds,
             facts=measured.facts,
-            notes=(*_reading_notes(job.tokens), *measured.notes),
+            notes=(*_reading_notes(job.tokens, model.pairs), *measured.notes),
         )
 
 
@@ -335,8 +342,10 @@ def _refuse_empty(tokens: Sequence[Tokens], start: int, total: int) -> None:
             raise InputError(f"{which} {why}: there is nothing to explain.")
 
 
-def _reading_notes(tokens: Tokens) -> tuple[str, ...]:
+def _reading_notes(tokens: Tokens, pairs: bool) -> tuple[str, ...]:
     notes = []
+    if tokens.document.pair is not None and not pairs:
+        notes.append("The model was not trained on pairs: what it makes of two texts means little.")
     if tokens.dropped:
         read = len(tokens.words)
         notes.append(
@@ -353,6 +362,12 @@ def _reading_notes(tokens: Tokens) -> tuple[str, ...]:
 def check_output(output: Output) -> None:
     if output not in OUTPUTS:
         raise UnknownName("output", str(output), OUTPUTS)
+
+
+def check_head(explainer: Explainer, head: int | None, output: Output) -> None:
+    """Heads add up to the logit, and to nothing else."""
+    if head is not None and output != "logit":
+        raise InputError(f"{explainer.name} explains one head by its part of the logit: leave output at 'logit'.")
 
 
 def check_at_least(explainer: Explainer, **least: float) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from heed.errors import UnknownName
-from heed.explain.explanation import Explainer, Job, Measured, check_at_least, check_output
+from heed.explain.explanation import Explainer, Job, Measured, check_at_least, check_head, check_output
 from heed.models.classifier import GRADIENT, Classifier, Gradient, Output, select_output
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class GradientExplainer(Explainer):
 
     def __post_init__(self) -> None:
         check_output(self.output)
+        check_head(self, self.head, self.output)
 
     @abstractmethod
     def reduce(self, found: Gradient) -> Float[np.ndarray, "row"]:
@@ -127,7 +128,7 @@ class IntegratedGradients(Explainer):
         f_end, f_start = select_output(both.logits, torch.tensor([job.label] * 2), self.output).tolist()
         gap = float(rows.sum() - (f_end - f_start))
         note = f"The scores sum to the change of the output, {f_end - f_start:+.4g}, up to {abs(gap):.1g}."
-        rows = rows[ends.tokens[0].numpy() | (rows != 0)]
+        rows = rows[ends.tokens[0].numpy()]  # padding is the same at both ends and scores 0
         return Measured(rows=rows, forward_passes=self.steps + 2, facts={"completeness_gap": gap}, notes=(note,))
 
     def _gradient(

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from heed.errors import InputError, UnknownName
-from heed.explain.explanation import Explainer, Job, Measured, check_at_least, check_output
+from heed.explain.explanation import Explainer, Job, Measured, check_at_least, check_head, check_output
 from heed.models.classifier import REMOVALS, Classifier, Output, Removal, output_of
 
 _ENTRIES = 1 << 21  # numbers held at once while fitting: bounds memory however many samples are asked for
@@ -129,6 +129,8 @@ class Lime(Repeating):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, samples=2, bandwidth=1e-3, ridge=0)
+        check_samples(self, self.samples)
+        check_head(self, self.head, self.output)
         if math.isinf(self.ridge):
             raise InputError("The setting ridge of lime must be finite.")
         if self.sampling != "lime":
@@ -148,9 +150,16 @@ class Lime(Repeating):
         weights = np.exp(-((1 - np.sqrt(1 - share)) ** 2) / (2 * self.bandwidth**2))
         fitted = ridge(keep, outputs, weights, self.ridge)
         facts = {"intercept": fitted.intercept, "r2": fitted.r2}
-        notes = ("With a single word the ridge pulls LIME's score towards 0: occlusion says more.",)
-        few = self.ridge > 0 and len(job.units) == 1
-        return Measured(fitted.coefficients, None, fitted.standard_errors, len(keep), facts, notes if few else ())
+        return Measured(
+            fitted.coefficients, None, fitted.standard_errors, len(keep), facts, self._notes(len(job.units))
+        )
+
+    def _notes(self, d: int) -> tuple[str, ...]:
+        if d == 1 and self.ridge > 0:
+            return ("With a single word the ridge pulls LIME's score towards 0: occlusion says more.",)
+        if self.samples < 2 * d:
+            return (f"{self.samples:,} samples are few for {d:,} words: the standard errors are too small.",)
+        return ()
 
 
 @dataclass(frozen=True)
@@ -172,6 +181,7 @@ class Shapley(Repeating):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, samples=2)
+        check_samples(self, self.samples)
         if self.estimator not in ("kernel", "permutation"):
             raise UnknownName("estimator", str(self.estimator), ("kernel", "permutation"))
 
@@ -190,7 +200,9 @@ class Shapley(Repeating):
             return Measured(np.array([change]), None, np.zeros(1), 2)
         solve = self._fit_orders if self.estimator == "permutation" else self._fit_subsets
         scores, errors = solve(keep[2:], outputs[2:], outputs[0], outputs[1])
-        return Measured(scores, None, errors, len(keep), {"change": float(change)})
+        more = len(keep) > self.samples + 2
+        note = f"{len(job.units):,} words need more than {self.samples:,} samples: {len(keep):,} were taken."
+        return Measured(scores, None, errors, len(keep), {"change": float(change)}, (note,) if more else ())
 
     def _exact(self, d: int) -> bool:
         return d <= 30 and 2**d - 2 <= self.samples
@@ -201,7 +213,8 @@ class Shapley(Repeating):
             return (np.arange(1, 2**d - 1)[:, None] >> np.arange(d) & 1).astype(bool)
         sizes = np.arange(1, d)
         kernel = 1 / (sizes * (d - sizes))
-        drawn = rng.choice(sizes, max(self.samples // 2, 2), p=kernel / kernel.sum())
+        pairs = max(self.samples // 2, 2 * d)  # with fewer the regression fits its own noise, and hides it
+        drawn = rng.choice(sizes, pairs, p=kernel / kernel.sum())
         half = random_subsets(rng, drawn, d)
         return np.stack([half, ~half], 1).reshape(-1, d)
 
@@ -240,7 +253,7 @@ class Shapley(Repeating):
 
     def _orders(self, rng: np.random.Generator, d: int) -> Bool[np.ndarray, "sample unit"]:
         """For each random order the first 1 … d-1 words, and the same for the reversed order."""
-        pairs = max(2, self.samples // (2 * (d - 1)))
+        pairs = max(5, self.samples // (2 * (d - 1)))  # with fewer the standard errors mean little
         rank = rng.permuted(np.tile(np.arange(d), (pairs, 1)), axis=1)
         both = np.stack([rank, d - 1 - rank], 1)  # [pair, direction, unit]
         return (both[:, :, None, :] < np.arange(1, d)[:, None]).reshape(-1, d)
@@ -257,6 +270,11 @@ class Shapley(Repeating):
         gains = np.take_along_axis(np.diff(steps, axis=1), came_in, 1)
         by_pair = gains.reshape(-1, 2, d).mean(1)
         return by_pair.mean(0), by_pair.std(0, ddof=1) / math.sqrt(len(by_pair))
+
+
+def check_samples(explainer: Explainer, samples: int) -> None:
+    if samples > 10_000_000:
+        raise InputError(f"The setting samples of {explainer.name} must be at most 10,000,000, got {samples:,}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,6 +300,8 @@ def ridge(
     """
     d, total = keep.shape[1], weights.sum()
     y_mean = weights @ y / total
+    if np.ptp(y) <= 1e-12 * max(1.0, float(np.abs(y).max())):  # rounding errors are not to be explained
+        return Ridge(np.zeros(d), float(y_mean), np.zeros(d), 1.0)
     y = y - y_mean
     gram, moment, mean = np.zeros((d, d)), np.zeros(d), np.zeros(d)
     for rows in _slices(keep):

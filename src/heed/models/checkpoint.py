@@ -35,6 +35,12 @@ def load(model: str | Path | None = None) -> Classifier:
     return _KINDS[kind](config, state, folder)
 
 
+def round_to_half(model: SingleLayer) -> None:
+    """Round the weights to what half precision can hold."""
+    for parameter in model.network.parameters():
+        parameter.data = parameter.data.half().float()
+
+
 def save(model: SingleLayer, folder: Path, facts: Mapping[str, Any], half: bool = False, card: str = "") -> None:
     """Write a checkpoint; `facts` (data, recipe …) join its json, `card` is its README.
 

@@ -32,7 +32,7 @@ REMOVALS: tuple[Removal, ...] = ("replace", "hide", "delete")
 OUTPUTS: tuple[Output, ...] = ("logit", "log-odds", "probability")
 
 # What a model may offer and a method may need.
-ATTENTION, REPLACEABLE, GRADIENT, HEADS = "attention", "replaceable attention", "gradients", "additive heads"
+ATTENTION, REPLACEABLE, GRADIENT = "attention", "replaceable attention", "gradients"
 
 
 class Gradient(NamedTuple):
@@ -47,9 +47,10 @@ class Classifier(ABC):
 
     name, revision   what provenance says of the model
     labels           their names, in the order of the logits
-    offers           which of ATTENTION, REPLACEABLE, GRADIENT, HEADS this model has
+    offers           which of ATTENTION, REPLACEABLE, GRADIENT this model has
     removals         the ways in which it can remove a word, the default first
     filler           the id that stands in for a word removed by "replace"
+    pairs            whether it was trained on pairs of texts
     """
 
     name: str
@@ -58,6 +59,7 @@ class Classifier(ABC):
     offers: frozenset[str]
     removals: tuple[Removal, ...]
     filler: int
+    pairs: bool = True
     tokenizer: Tokenizer
 
     # The four doors
@@ -93,7 +95,7 @@ class Classifier(ABC):
         import torch
 
         found: list[Gradient] = [None] * len(tokens)  # type: ignore[list-item]
-        for batch in batches([len(t) for t in tokens]):
+        for batch in batches([self.width(t) for t in tokens]):
             with torch.enable_grad():
                 trace = self.trace([tokens[i] for i in batch])
                 chosen = torch.tensor([labels[i] for i in batch])
@@ -111,6 +113,10 @@ class Classifier(ABC):
     def head(self, index: int) -> Classifier:
         """The part of the output that one attention head contributes, as a classifier of its own."""
         raise NotApplicable(f"The heads of {self.name} do not add up to its output, so none can be explained alone.")
+
+    def width(self, tokens: Tokens) -> int:
+        """How many keys a pass holds for a document, padding that attends included."""
+        return len(tokens)
 
     # Conveniences on top
 

@@ -43,7 +43,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"The folder {folder} has no model.safetensors: it is not a model of heed.")
     try:
         config = json.loads((folder / "model.json").read_text(encoding="utf8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{folder / 'model.json'} cannot be read ({error}).") from None
     if not isinstance(config, dict):
         raise CheckpointError(f"{folder / 'model.json'} must hold a json object.")

@@ -123,6 +123,7 @@ class ScalarForm:
         if least < -24:
             return self._literally(ids, keep, groups, "delete")
         bag = ExactBag(_terms(np.exp(s - shift), w), bits=44 - least)
+        del s, w  # large for a long document
         first = np.arange(T, dtype=np.int32) * np.arange(1, T + 1, dtype=np.int32) // 2  # row of token t at place 0
         found = np.empty((len(keep), self.labels))
         step = max(1, _ENTRIES // (4 * T))
@@ -178,16 +179,17 @@ class ExactBag:
     """
 
     def __init__(self, table: Float[np.ndarray, "row column"], bits: float):
-        self.count = math.ceil(bits / 12)
+        count = math.ceil(bits / 12)
         largest = np.maximum(np.abs(table).max(0), np.finfo(float).tiny)
         self.scale = np.exp2(np.ceil(np.log2(largest)))
-        rest, slices = table / self.scale / 2, []
-        for _ in range(self.count):
-            rest = rest * 4096
-            slices.append(np.round(rest))
-            rest -= slices[-1]
-        nothing = np.zeros((1, self.count * table.shape[1]))  # row 0 is what is not there
-        self.slices = torch.from_numpy(np.concatenate([nothing, np.concatenate(slices, 1)]).astype(np.float32))
+        slices = np.zeros((len(table) + 1, count, table.shape[1]), dtype=np.float32)  # row 0 is what is not there
+        rest = table / (2 * self.scale)
+        for i in range(count):
+            rest *= 4096
+            whole = np.round(rest)
+            slices[1:, i] = whole
+            rest -= whole
+        self.count, self.slices = count, torch.from_numpy(slices.reshape(len(slices), -1))
 
     def sums(
         self, rows: Int[np.ndarray, "sample token"], present: Bool[np.ndarray, "sample token"]

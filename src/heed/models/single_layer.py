@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from heed.errors import CheckpointError, HeedError, InputError
-from heed.models.classifier import ATTENTION, GRADIENT, HEADS, REPLACEABLE, Classifier, Removal
+from heed.models.classifier import ATTENTION, GRADIENT, REPLACEABLE, Classifier, Removal
 from heed.models.recipes import Shape
 from heed.models.scalar_form import ScalarForm
 from heed.settings import read as read_settings
@@ -41,8 +41,10 @@ class Network(nn.Module):
         self.shape = shape
         d, K, C = shape.d_e, shape.heads, shape.labels
 
+        source = generator or torch.Generator()  # never torch's own, which belongs to the user
+
         def normal(*size: int, scale: float) -> nn.Parameter:
-            return nn.Parameter(torch.randn(*size, generator=generator) * scale)
+            return nn.Parameter(torch.randn(*size, generator=source) * scale)
 
         self.W_e = normal(shape.vocabulary, d, scale=1.0)
         self.W_q = normal(K, shape.d_att, d, scale=d**-0.5)
@@ -96,15 +98,23 @@ def positions(length: int, dim: int, base: float) -> Float[Tensor, "position dim
 class SingleLayer(Classifier):
     """The classifier: a `Network`, a word-level `Tokenizer` and the names of the labels."""
 
-    offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, HEADS})
+    offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT})
     removals: tuple[Removal, ...] = ("replace", "delete", "hide")
     filler = 0
 
-    def __init__(self, network: Network, tokenizer: Tokenizer, labels: Sequence[str], name: str = "single-layer"):
+    def __init__(
+        self,
+        network: Network,
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        name: str = "single-layer",
+        pairs: bool = False,
+    ):
         self.network = network.eval().requires_grad_(False)
         self.tokenizer = tokenizer
         self.labels = tuple(labels)
         self.name = name
+        self.pairs = pairs
 
     @property
     def shape(self) -> Shape:
@@ -132,6 +142,9 @@ class SingleLayer(Classifier):
             padding_attends=self.shape.padding == "attends",
         )
 
+    def width(self, tokens: Tokens) -> int:
+        return self.shape.max_words + 1 if self.shape.padding == "attends" else len(tokens)
+
     # The four doors
 
     def logits(self, tokens: Sequence[Tokens]) -> Float[np.ndarray, "batch label"]:
@@ -157,7 +170,7 @@ class SingleLayer(Classifier):
         embeddings: Float[Tensor, "batch token dim"] | None = None,
     ) -> Trace:
         net = self.network
-        longest = self.shape.max_words + 1 if self.shape.padding == "attends" else max(len(t) for t in tokens)
+        longest = max(self.width(t) for t in tokens)
         ids, real = pad([t.ids for t in tokens], longest)
         e = embeddings
         if e is None:
@@ -194,11 +207,12 @@ class SingleLayer(Classifier):
         if "b_l" in state:
             state["b_l"] = state["b_l"] / K
         part.to(self.network.W_e.dtype).load_state_dict(state)
-        return SingleLayer(part, self.tokenizer, self.labels, f"{self.name} head {index}")
+        return SingleLayer(part, self.tokenizer, self.labels, f"{self.name} head {index}", self.pairs)
 
     def describe(self) -> dict[str, object]:
         """What a checkpoint's json says of the model."""
-        return {"kind": "single-layer", "labels": list(self.labels), "shape": asdict(self.shape)}
+        own = {"kind": "single-layer", "labels": list(self.labels), "pairs": self.pairs}
+        return own | {"shape": asdict(self.shape)}
 
     @classmethod
     def restore(cls, config: Mapping[str, object], state: Mapping[str, Tensor], folder: Path) -> SingleLayer:
@@ -208,19 +222,23 @@ class SingleLayer(Classifier):
             network = Network(shape)
             network.load_state_dict({key: value.float() for key, value in state.items()})
         except (KeyError, TypeError, RuntimeError, ValueError, HeedError) as error:
-            first = str(error).splitlines()[0]
+            why = " ".join(str(error).split())[:300]
             raise CheckpointError(
-                f"The checkpoint {folder} does not fit the single-layer classifier ({first})."
+                f"The checkpoint {folder} does not fit the single-layer classifier ({why})."
             ) from None
+        if not all(bool(p.isfinite().all()) for p in network.parameters()):
+            raise CheckpointError(f"The weights of {folder} are not all finite numbers.")
         labels = config.get("labels")
         if not isinstance(labels, list) or len(labels) != shape.labels or not all(isinstance(n, str) for n in labels):
             raise CheckpointError(f"The checkpoint {folder} must name {shape.labels} labels, got {labels!r}.")
+        if len(set(labels)) < len(labels):
+            raise CheckpointError(f"The checkpoint {folder} gives two labels the same name.")
         tokenizer = Tokenizer.load(folder / "tokenizer.json", shape.max_words + 1)
         if len(tokenizer) != shape.vocabulary:
             raise CheckpointError(
                 f"The tokenizer of {folder} has {len(tokenizer):,} words, and the model {shape.vocabulary:,}."
             )
-        return cls(network, tokenizer, labels, str(config.get("name") or folder.name))
+        return cls(network, tokenizer, labels, str(config.get("name") or folder.name), config.get("pairs") is True)
 
 
 def pad(

@@ -45,7 +45,7 @@ def fit(
     """Train, validate after each epoch (on a part held out, if no documents are given), and keep the best epoch."""
     began = time.perf_counter()
     rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
-    train, held = _parts(documents, validation, len(labels), recipe, rng)
+    train, held = _parts(documents, validation, labels, recipe, rng)
     words = recipe.shape.get("max_words", Shape.max_words)
     texts = (segment for d in train for segment in d.segments)
     tokenizer = Tokenizer.train(texts, words + 1, recipe.vocabulary, recipe.min_count)
@@ -69,23 +69,25 @@ def fit(
             tqdm.write(f"epoch {epoch:>2}  loss {loss:.4f}  validation accuracy {correct:.4f}", file=sys.stderr)
     network.load_state_dict(best)
     chosen = int(np.argmax([row["accuracy"] for row in history])) + 1
-    model = SingleLayer(network, tokenizer, labels, name)
+    model = SingleLayer(network, tokenizer, labels, name, pairs=any(d.pair is not None for d in train))
     return Training(model, recipe, history, chosen, time.perf_counter() - began)
 
 
 def _parts(
     documents: Sequence[Document],
     validation: Sequence[Document] | None,
-    labels: int,
+    labels: Sequence[str],
     recipe: Recipe,
     rng: np.random.Generator,
 ) -> tuple[list[Document], list[Document]]:
     """Documents to train on and to validate on, those without a label left out."""
+    if len(set(labels)) < len(labels):
+        raise InputError("Two labels have the same name.")
     known = [d for d in documents if d.label is not None]
     given = [d for d in validation or () if d.label is not None]
     for d in [*known, *given]:
-        if not 0 <= (d.label or 0) < labels:
-            raise InputError(f"A document has the label {d.label}, and there are only {labels} labels.")
+        if not 0 <= (d.label or 0) < len(labels):
+            raise InputError(f"A document has the label {d.label}, and there are only {len(labels)} labels.")
     if len({d.label for d in known}) < 2 or len(known) < 10:
         raise InputError(f"Training needs at least 10 documents and two labels, got {len(known)} documents.")
     shuffled = [known[i] for i in rng.permutation(len(known))]

@@ -37,7 +37,7 @@ def claim(evidence: Evidence, verdict: Verdict) -> alt.LayerChart:
     """The distribution of the statistic over documents, with its mean, interval and threshold."""
     import altair as alt
 
-    values = drawn(evidence)
+    values = evidence.values
     if not len(values):
         reason = verdict.reason or "no document has this statistic"
         raise InputError(f"There is nothing to draw for '{evidence.claim.id}': {reason}.")
@@ -53,11 +53,6 @@ def claim(evidence: Evidence, verdict: Verdict) -> alt.LayerChart:
         .configure_view(stroke=None)
         .configure_axis(**_AXIS)
     )
-
-
-def drawn(evidence: Evidence) -> Float[np.ndarray, "document"]:
-    """The values that have a place on an axis: ratios may be infinite."""
-    return evidence.values[np.isfinite(evidence.values)]
 
 
 def svg(chart: alt.LayerChart, key: str = "") -> str:

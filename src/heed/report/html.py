@@ -51,7 +51,6 @@ def audit(audit: Audit) -> str:
         "facts": list(_facts(audit)),
         "claims": claims,
         "closing": [line.partition(": ")[::2] for line in audit.closing()],
-        "explainer": audit.facts["explainer"],
         "level": f"{audit.verdicts[0].level:.1%}" if audit.verdicts else "95.0%",
     }
     documents = [_document(i, list(group), None) for i, group in enumerate(audit.examples, 1)]
@@ -87,6 +86,10 @@ def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
     yield "documents", f"{facts['documents']:,}"
     if facts.get("left_out"):
         yield "left out", f"{facts['left_out']:,} without a word that the model can read"
+    if facts.get("truncated"):
+        yield "cut off", f"{facts['truncated']:,} documents were longer than the model reads"
+    if facts.get("unknown"):
+        yield "unknown words", f"{facts['unknown']:.1%}"
     if facts.get("accuracy") is not None:
         yield "accuracy", f"{facts['accuracy']:.3f}"
     yield "explanation judged", facts["explainer"]
@@ -104,7 +107,6 @@ def _claim(audit: Audit, evidence: Evidence, verdict: Verdict) -> dict[str, Any]
         "sentence": audit.sentence(verdict),
         "statistic": claim.statistic,
         "mean": interval(verdict),
-        "level": f"{verdict.level:.1%}",
         "asked": claim.side(),
         "n": f"{verdict.n:,}",
         "outcome": verdict.outcome,
@@ -113,7 +115,6 @@ def _claim(audit: Audit, evidence: Evidence, verdict: Verdict) -> dict[str, Any]
         "reason": verdict.reason,
         "source": claim.source,
         "about": _about(claim.id),
-        "gated": claim.gated,
         "extras": extras(evidence),
         "settings": _pairs(settings),
         "chart": _chart(evidence, verdict),
@@ -137,7 +138,7 @@ def _chart(evidence: Evidence, verdict: Verdict) -> str:
 
     from heed.report import charts
 
-    if not len(charts.drawn(evidence)):
+    if not len(evidence.values):
         return ""
     return Markup(charts.svg(charts.claim(evidence, verdict), _anchor(evidence.claim.id)))
 

@@ -82,6 +82,10 @@ def _head(audit: Audit) -> Iterator[RenderableType]:
         about.append(f"{facts['left_out']:,} left out (no word that the model can read)")
     if facts.get("accuracy") is not None:
         about.append(f"accuracy {facts['accuracy']:.3f}")
+    if facts.get("truncated"):
+        about.append(f"{facts['truncated']:,} longer than the model reads")
+    if facts.get("unknown"):
+        about.append(f"{facts['unknown']:.1%} unknown words")
     about += [f"explanation judged: {printable(facts['explainer'])}", f"seed {facts['seed']}"]
     yield Text(" · ".join(about))
 

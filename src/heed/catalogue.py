@@ -1,0 +1,78 @@
+"""What heed knows, by name: rows of (name, what there is to say of it), without loading torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from heed.data import KNOWN, sources
+from heed.diagnose import DIAGNOSTICS
+from heed.errors import UnknownName
+from heed.explain import METHODS
+from heed.models.folders import bundled, read_config
+from heed.tasks import TASKS
+
+
+def methods() -> list[tuple[str, str]]:
+    def default(f: Any) -> str:
+        value = f.default if f.default is not MISSING else f.default_factory()
+        return f"{f.name}={'none' if value is None else value}"
+
+    return [
+        (name, f"{cls.summary}\n" + (", ".join(default(f) for f in fields(cls)) or "no settings"))
+        for name, cls in METHODS.items()
+    ]
+
+
+def data() -> list[tuple[str, str]]:
+    rows = []
+    for name, known in KNOWN.items():
+        counts = ", ".join(f"{split} {part.rows:,}" for split, part in known.splits.items())
+        rows.append((name, f"{known.title}\n{counts}; {sources(name) or 'hub only'}"))
+    return rows
+
+
+def tasks() -> list[tuple[str, str]]:
+    return [(f"task:{name}", (make.__doc__ or "").strip().splitlines()[0]) for name, make in TASKS.items()]
+
+
+def claims() -> list[tuple[str, str]]:
+    rows = []
+    for name, cls in DIAGNOSTICS.items():
+        claim = cls.claim
+        rows.append((name, f"{claim.of('attention')}\n{claim.statistic} {claim.side()} ({claim.source})"))
+    return rows
+
+
+def models() -> list[tuple[str, str]]:
+    rows = []
+    for name, folder in bundled().items():
+        config = read_config(folder)
+        test = config.get("test") or {}
+        known = f"{config['kind']}, trained on {config['data']['name']}"
+        rows.append((name, known + (f", test accuracy {test['accuracy']:.1%}" if test else "")))
+    return rows
+
+
+LISTS: dict[str, Callable[[], list[tuple[str, str]]]] = {
+    "methods": methods,
+    "data": data,
+    "tasks": tasks,
+    "claims": claims,
+    "models": models,
+}
+
+
+def bibtex(names: list[str]) -> str:
+    """The BibTeX entries behind these methods, claims and data sets (all, if there are no names)."""
+    keys = {name: cls.paper for name, cls in METHODS.items()}
+    keys |= {name: cls.claim.source for name, cls in DIAGNOSTICS.items()}
+    keys |= {name: known.cite for name, known in KNOWN.items()}
+    for name in names:
+        if name not in keys:
+            raise UnknownName("method, claim or data set", name, keys)
+    wanted = {keys[name] for name in (names or keys)} - {""}
+    entries = (Path(__file__).parent / "papers.bib").read_text(encoding="utf8").split("\n\n")
+    return "\n\n".join(e.strip() for e in entries if any(f"{{{key}," in e for key in wanted))
