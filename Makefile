@@ -12,7 +12,7 @@ ONE := -q -n 2
 
 demo: .venv/.demo  ## explain a review, write it as a page, and audit the bundled model on real reviews
 	@mkdir -p out
-	$(BIN)/heed explain "the selection is great but the service is bad" -o out/explanation.html
+	FORCE_COLOR=1 $(BIN)/heed explain "the selection is great but the service is bad" -o out/explanation.html
 	@echo
 	$(BIN)/heed audit -o out/audit.html -o out/audit.parquet
 

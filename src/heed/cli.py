@@ -12,6 +12,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
@@ -433,7 +434,8 @@ def _say(text: str) -> None:
 
 
 def _status(text: str) -> Any:
-    return Console(stderr=True).status(f"{text} …")
+    """A spinner for the person at the terminal, and nothing in a log."""
+    return Console(stderr=True).status(f"{text} …") if sys.stderr.isatty() else nullcontext()
 
 
 def _format(format: Format | None, output: Path | None) -> Format:
