@@ -882,7 +882,7 @@ def interrupted() -> Iterator[subprocess.Popen]:
 
 
 def test_an_interrupt_ends_quietly_with_130(interrupted: subprocess.Popen, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt() -> None:
+    def interrupt(**_: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "app", interrupt)

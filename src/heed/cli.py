@@ -302,7 +302,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that is not UTF-8 shows '?', and not a traceback
     try:
-        app()
+        app(prog_name="heed")
     except HeedError as error:
         _say(f"heed: {error}")
         sys.exit(2)
