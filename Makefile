@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # One thread per process: two torch threads beside a busy process are many times slower than one.
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= passive
-ONE := -q -n 2
+ONE := -q -n 2 --dist worksteal
 
 .PHONY: demo test test-full check bench reproduce clean
 
