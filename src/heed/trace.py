@@ -21,7 +21,7 @@ class Trace:
     values      what the weights multiply
     embeddings  a leaf of the graph (unless they were passed in): `torch.autograd.grad(logits, embeddings)` works
     tokens      True where a key is a token of the document, False where it is padding
-    row         the query row that classifies each document
+    row         the query row that classifies each document; -1 where all its rows do, averaged
 
     Keys beyond a document's tokens carry no attention where the model masks padding, and do where it does not.
     """
@@ -36,5 +36,10 @@ class Trace:
     def classifying(self, layer: int = -1) -> Float[np.ndarray, "batch head key"]:
         """The attention of the row that classifies, in one layer (the last by default), of a trace without variants."""
         weights = self.attention[layer].detach()
-        index = self.row.view(-1, 1, 1, 1).expand(-1, weights.shape[1], 1, weights.shape[3])
-        return weights.gather(2, index).squeeze(2).cpu().numpy()
+        index = self.row.clamp(min=0).view(-1, 1, 1, 1).expand(-1, weights.shape[1], 1, weights.shape[3])
+        one = weights.gather(2, index).squeeze(2)
+        if bool((self.row < 0).any()):
+            real = self.tokens[:, None, : weights.shape[2], None]
+            mean = (weights * real).sum(2) / real.sum(2)
+            one = mean.where((self.row < 0).view(-1, 1, 1), one)
+        return one.cpu().numpy()

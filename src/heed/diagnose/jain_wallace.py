@@ -13,7 +13,7 @@ from heed.diagnose.diagnostic import Claim, Diagnostic, Row, Study
 from heed.explain import GradientInput, Occlusion
 from heed.explain.comparison import rank_agreement
 from heed.metrics import tvd
-from heed.models.classifier import GRADIENT, REPLACEABLE, batches, softmax
+from heed.models.classifier import GRADIENT, REPLACEABLE, batches
 from heed.text import Tokens
 
 if TYPE_CHECKING:
@@ -61,8 +61,9 @@ class Used(Diagnostic):
             for b, t in enumerate(tokens):
                 self._shuffle(shuffled[:, b, :, plain.row[b]], t, study.rng(self.claim.id, t.document))
             moved = study.model.trace(tokens, attention={last: shuffled})
-        before, after = softmax(plain.logits.double().numpy()), softmax(moved.logits.double().numpy())
-        distance = np.median(tvd(after, before), axis=0)
+        before, after = (study.model.probabilities(t.logits.double().numpy()) for t in (plain, moved))
+        moves = tvd(after, before) if study.model.exclusive else np.abs(after - before).max(-1)
+        distance = np.median(moves, axis=0)
         classifying = plain.classifying().mean(1)
         return [
             {
