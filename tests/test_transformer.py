@@ -350,3 +350,35 @@ def test_pickled_and_missing_models_are_refused(tmp_path: Path, monkeypatch: pyt
         heed.load(tmp_path)
     with pytest.raises(CheckpointError, match="cannot be loaded"):
         heed.load("no-such-organisation/no-such-model")
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "modernbert"])
+def test_one_row_replaces_the_row_that_classifies(family: str) -> None:
+    m = model(family)
+    tokens = m.tokens(TEXTS[:1])
+    plain = m.trace(tokens)
+    row = plain.classifying_rows().flip(-1)
+    whole = plain.attention[-1].detach().clone()
+    if plain.row[0] < 0:
+        whole = whole.flip(-1)
+    else:
+        whole[:, :, plain.row[0]] = row[:, :, 0]
+    last = len(plain.attention) - 1
+    by_row = m.trace(tokens, attention={last: row}).logits.detach().numpy()
+    np.testing.assert_allclose(by_row, m.trace(tokens, attention={last: whole}).logits.detach().numpy(), atol=1e-5)
+    assert np.abs(by_row - plain.logits.detach().numpy()).max() > 1e-4
+
+
+@pytest.mark.parametrize("family", ["bert", "llama", "deberta"])
+def test_an_audit_runs_on_a_transformer(family: str) -> None:
+    audit = heed.audit(model(family), TEXTS * 8, examples=1)
+    outcomes = {v.claim.id: v.outcome for v in audit.verdicts}
+    assert (outcomes["used"] == "not applicable") == (family == "deberta")
+    assert all(len(e.rows) == 32 for e in audit.evidence if not e.reason)
+
+
+def test_a_model_without_a_trained_head_is_refused(tmp_path: Path) -> None:
+    network("bert").bert.save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match=r"not a trained classifier: it lacks classifier\.bias"):
+        heed.load(tmp_path)

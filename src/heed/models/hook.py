@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
@@ -31,12 +31,14 @@ _DEFAULT = "heed_default_attention"  # where a config keeps the implementation t
 class Recorder:
     """What to replace in a pass, and what the pass showed.
 
-    attention    weights by layer; NaN leaves the model's own weight where it is
+    attention    weights by layer; NaN leaves the model's own weight where it is; with a single query row they replace
+                 that of `row` (all rows where it is -1)
     embeddings   used in place of what the ids look up
     """
 
     attention: Mapping[int, Float[Tensor, "batch head query key"]] = field(default_factory=dict)
     embeddings: Float[Tensor, "batch token dim"] | None = None
+    row: Int[Tensor, "batch"] | None = None
     looked_up: Float[Tensor, "batch token dim"] | None = None
     queries: list[Tensor] = field(default_factory=list)
     keys: list[Tensor] = field(default_factory=list)
@@ -82,7 +84,11 @@ def attend(
     wanted = recorder.attention.get(len(recorder.weights))  # layers are counted by calls
     if wanted is not None:
         wanted = wanted.to(weights.dtype)
-        weights = torch.where(wanted.isnan(), weights, wanted)
+        own = wanted.isnan()
+        if wanted.shape[2] == 1 and recorder.row is not None:
+            place = torch.arange(weights.shape[2]) == recorder.row[:, None]
+            own = own | ~(place | (recorder.row < 0)[:, None])[:, None, :, None]
+        weights = torch.where(own, weights, wanted)
         output = (weights @ repeated).transpose(1, 2).contiguous()
     recorder.queries.append(query)
     recorder.keys.append(key)

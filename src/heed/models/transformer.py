@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import tokenizers
@@ -101,24 +101,53 @@ class Transformer(Classifier):
             raise NotApplicable(
                 f"The attention of {self.name} can be read but not replaced: its family has its own code for it."
             )
-        variants, replaced = _flattened(attention or {}, len(tokens))
-        inputs, real = self._batch([t.ids for t in tokens], [t.types for t in tokens], [None] * len(tokens))
-        if variants > 1:
-            inputs = {key: value.repeat(variants, 1) for key, value in inputs.items()}
-            embeddings = None if embeddings is None else embeddings.repeat(variants, 1, 1)
-        recorder = Recorder(replaced, embeddings)
-        extra = {} if self._hooked else {"output_attentions": True}
-        with recording(recorder):
-            output = self.model(**inputs, **self._uncached, **extra)
+        rows = [t.ids for t in tokens], [t.types for t in tokens], [None] * len(tokens)
+        inputs, real = self._batch(*rows)
+        several = [w.ndim > 4 for w in (attention or {}).values()]
+        if any(several):
+            return self._variants(inputs, real, attention or {}, embeddings)
+        output, recorder = self._recorded(inputs, real, attention or {}, embeddings)
         weights = tuple(recorder.weights) if self._hooked else tuple(output.attentions)
-        logits = self._spread(output.logits)
-        if variants > 1:
-            logits, weights = (
-                logits.unflatten(0, (variants, -1)),
-                tuple(w.unflatten(0, (variants, -1)) for w in weights),
-            )
         assert recorder.looked_up is not None
-        return Trace(logits, weights, tuple(recorder.values), recorder.looked_up, real, self._rows(real))
+        return Trace(
+            self._spread(output.logits), weights, tuple(recorder.values), recorder.looked_up, real, self._rows(real)
+        )
+
+    def _recorded(
+        self,
+        inputs: dict[str, Tensor],
+        real: Bool[Tensor, "batch token"],
+        attention: Mapping[int, Float[Tensor, "batch head query key"]],
+        embeddings: Float[Tensor, "batch token dim"] | None,
+    ) -> tuple[Any, Recorder]:
+        extra = {} if self._hooked else {"output_attentions": True}
+        with recording(Recorder(attention, embeddings, self._rows(real))) as recorder:
+            return self.model(**inputs, **self._uncached, **extra), recorder
+
+    def _variants(
+        self,
+        inputs: dict[str, Tensor],
+        real: Bool[Tensor, "batch token"],
+        attention: Mapping[int, Float[Tensor, "*variant batch head query key"]],
+        embeddings: Float[Tensor, "batch token dim"] | None,
+    ) -> Trace:
+        """Many replacements for the same documents: a few at a time in one batch; of each only the logits are kept."""
+        count = max(w.shape[0] for w in attention.values() if w.ndim > 4)
+        step = max(1, _BATCH // real.numel())
+        parts, recorder = [], Recorder()
+        for start in range(0, count, step):
+            n = min(step, count - start)
+            chosen = {
+                layer: (w[start : start + n] if w.ndim > 4 else w.expand(n, *w.shape)).flatten(0, 1)
+                for layer, w in attention.items()
+            }
+            repeated = {key: value.repeat(n, 1) for key, value in inputs.items()}
+            states = None if embeddings is None else embeddings.repeat(n, 1, 1)
+            output, recorder = self._recorded(repeated, real.repeat(n, 1), chosen, states)
+            parts.append(self._spread(output.logits).unflatten(0, (n, -1)))
+        assert recorder.looked_up is not None
+        looked_up = recorder.looked_up[: len(real)]
+        return Trace(torch.cat(parts), (), (), looked_up, real, self._rows(real))
 
     # Passes
 
@@ -190,13 +219,18 @@ class Transformer(Classifier):
 
 def load(model: str | Path) -> Transformer:
     """A sequence classifier by its folder or its id on the Hugging Face hub; safetensors only, no remote code."""
-    options = {"trust_remote_code": False}
+    safe = {"trust_remote_code": False}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model, **options)
-        network = AutoModelForSequenceClassification.from_pretrained(model, use_safetensors=True, **options)
+        tokenizer = AutoTokenizer.from_pretrained(model, **safe)
+        network, info = AutoModelForSequenceClassification.from_pretrained(
+            model, use_safetensors=True, output_loading_info=True, **safe
+        )
     except (OSError, ValueError, KeyError, ImportError) as error:
         why = " ".join(str(error).split())[:300]
         raise CheckpointError(f"The model {model} cannot be loaded ({why}).") from None
+    if info["missing_keys"]:
+        missing = ", ".join(sorted(info["missing_keys"])[:3])
+        raise CheckpointError(f"The model {model} is not a trained classifier: it lacks {missing}.")
     if not getattr(tokenizer, "is_fast", False):
         raise CheckpointError(
             f"The tokenizer of {model} has no fast version, which heed needs to find words in the text."
@@ -230,15 +264,3 @@ def _longest(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
 def _labels(model: PreTrainedModel) -> tuple[str, ...]:
     names = tuple(str(model.config.id2label[i]) for i in range(model.config.num_labels))
     return (f"not {names[0]}", names[0]) if len(names) == 1 else names
-
-
-def _flattened(
-    attention: Mapping[int, Float[Tensor, "*variant batch head query key"]], batch: int
-) -> tuple[int, dict[int, Float[Tensor, "row head query key"]]]:
-    """Variants of all documents as one batch, and how many variants there are."""
-    variants = max((w[..., 0, 0, 0, 0].numel() for w in attention.values()), default=1)
-    found = {}
-    for layer, w in attention.items():
-        shaped = w.reshape(-1, *w.shape[-4:])
-        found[layer] = shaped.expand(variants, batch, *w.shape[-3:]).reshape(-1, *w.shape[-3:])
-    return variants, found
