@@ -64,7 +64,10 @@ class UnitChoice(StrEnum):
 
 
 ModelOption = Annotated[
-    str | None, typer.Option("--model", "-m", help="Name of a bundled model, or a folder.", show_default="bundled")
+    str | None,
+    typer.Option(
+        "--model", "-m", help="A bundled model, a folder, or ORG/NAME on the Hugging Face hub.", show_default="bundled"
+    ),
 ]
 SeedOption = Annotated[int, typer.Option(help="The same seed gives the same result.", min=0)]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="A setting, as key=value; may be repeated.")]

@@ -88,6 +88,7 @@ class Tokens:
     spans     characters [start, end) of each token within its segment; (0, 0) for special tokens
     segment   0 or 1, the text a token comes from; -1 for special tokens
     word      index into `words`; -1 for special tokens
+    types     the type that the tokenizer gives each token (models of pairs tell the texts apart by it)
     names     the tokens as the vocabulary spells them
     dropped   number of words cut off because the document is longer than the model reads
     """
@@ -97,6 +98,7 @@ class Tokens:
     spans: Int[np.ndarray, "token 2"]
     segment: Int[np.ndarray, "token"]
     word: Int[np.ndarray, "token"]
+    types: Int[np.ndarray, "token"]
     names: tuple[str, ...]
     dropped: int
     tokenizer: Tokenizer
@@ -173,6 +175,7 @@ class Tokenizer:
             spans=spans[read],
             segment=segment[read],
             word=np.where(number < 0, -1, np.searchsorted(kept, number)),
+            types=np.array(encoding.type_ids, dtype=np.int64)[read],
             names=tuple(encoding.tokens)
             if read.all()
             else tuple(t for t, r in zip(encoding.tokens, read, strict=True) if r),

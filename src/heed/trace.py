@@ -17,11 +17,11 @@ class Trace:
     """What a batch of documents showed on its way through a model: one entry per layer where a field is a tuple.
 
     logits      the output; a leading `variant` axis appears when attention was replaced by several variants at once
-    attention   weights as they were used, after any replacement
+    attention   weights as they were used, after any replacement (a transformer does not keep those of variants)
     values      what the weights multiply
     embeddings  a leaf of the graph (unless they were passed in): `torch.autograd.grad(logits, embeddings)` works
     tokens      True where a key is a token of the document, False where it is padding
-    row         the query row that classifies each document
+    row         the query row that classifies each document; -1 where all its rows do, averaged
 
     Keys beyond a document's tokens carry no attention where the model masks padding, and do where it does not.
     """
@@ -33,8 +33,18 @@ class Trace:
     tokens: Bool[Tensor, "batch key"]
     row: Int[Tensor, "batch"]
 
+    def classifying_rows(self, layer: int = -1) -> Float[Tensor, "batch head query key"]:
+        """The rows that classify, as they can be passed back to replace them: one per document, or all where all do."""
+        weights = self.attention[layer].detach()
+        if weights.shape[2] == 1 or bool((self.row < 0).any()):
+            return weights
+        index = self.row.view(-1, 1, 1, 1).expand(-1, weights.shape[1], 1, weights.shape[3])
+        return weights.gather(2, index)
+
     def classifying(self, layer: int = -1) -> Float[np.ndarray, "batch head key"]:
         """The attention of the row that classifies, in one layer (the last by default), of a trace without variants."""
-        weights = self.attention[layer].detach()
-        index = self.row.view(-1, 1, 1, 1).expand(-1, weights.shape[1], 1, weights.shape[3])
-        return weights.gather(2, index).squeeze(2).cpu().numpy()
+        rows = self.classifying_rows(layer)
+        if rows.shape[2] > 1:
+            real = self.tokens[:, None, : rows.shape[2], None]
+            rows = (rows * real).sum(2, keepdim=True) / real.sum(2, keepdim=True)
+        return rows.squeeze(2).cpu().numpy()

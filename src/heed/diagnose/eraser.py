@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int
 
 from heed.diagnose.diagnostic import Claim, Diagnostic, Row, Study
 from heed.explain.explanation import units_of
-from heed.models.classifier import Removal, softmax
+from heed.models.classifier import Removal
 
 SHARES = np.arange(1, 11) / 20  # 5 %, 10 %, … 50 % of the words
 
@@ -47,7 +47,7 @@ class Removes(Diagnostic):
             keep = np.concatenate([np.ones((1, n), dtype=bool), *(kept_after_removal(r) for r in ranks)])
             _, groups = units_of(t, "word", study.explainer.together())
             logits = study.model.score([t], [keep], [groups], self.removal)[0]
-            probability = softmax(logits)[:, study.model.label(e.label)]
+            probability = study.model.probabilities(logits)[:, study.model.label(e.label)]
             falls = (probability[0] - probability[1:]).reshape(len(ranks), len(SHARES)).mean(1)
             top, random = float(falls[0]), float(falls[1:].mean())
             rows.append({"value": top - random, "comprehensiveness": top, "random": random})

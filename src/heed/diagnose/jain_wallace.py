@@ -13,7 +13,7 @@ from heed.diagnose.diagnostic import Claim, Diagnostic, Row, Study
 from heed.explain import GradientInput, Occlusion
 from heed.explain.comparison import rank_agreement
 from heed.metrics import tvd
-from heed.models.classifier import GRADIENT, REPLACEABLE, batches, softmax
+from heed.models.classifier import GRADIENT, REPLACEABLE, batches
 from heed.text import Tokens
 
 if TYPE_CHECKING:
@@ -56,13 +56,14 @@ class Used(Diagnostic):
         with torch.no_grad():
             plain = study.model.trace(tokens)
             last = len(plain.attention) - 1
-            weights = plain.attention[last]
+            weights = plain.classifying_rows()
             shuffled = weights.expand(self.permutations, *weights.shape).clone()
             for b, t in enumerate(tokens):
-                self._shuffle(shuffled[:, b, :, plain.row[b]], t, study.rng(self.claim.id, t.document))
+                self._shuffle(shuffled[:, b], t, study.rng(self.claim.id, t.document))
             moved = study.model.trace(tokens, attention={last: shuffled})
-        before, after = softmax(plain.logits.double().numpy()), softmax(moved.logits.double().numpy())
-        distance = np.median(tvd(after, before), axis=0)
+        before, after = (study.model.probabilities(t.logits.double().numpy()) for t in (plain, moved))
+        moves = tvd(after, before) if study.model.exclusive else np.abs(after - before).max(-1)
+        distance = np.median(moves, axis=0)
         classifying = plain.classifying().mean(1)
         return [
             {
@@ -74,13 +75,15 @@ class Used(Diagnostic):
             for b, t in enumerate(tokens)
         ]
 
-    def _shuffle(self, weights: Float[Tensor, "variant head key"], tokens: Tokens, rng: np.random.Generator) -> None:
+    def _shuffle(
+        self, weights: Float[Tensor, "variant head query key"], tokens: Tokens, rng: np.random.Generator
+    ) -> None:
         import torch
 
         places = np.flatnonzero(~tokens.special) if self.positions == "words" else np.arange(len(tokens))
         orders = torch.from_numpy(rng.permuted(np.tile(places, (self.permutations, 1)), axis=1))
-        taken = weights.gather(2, orders[:, None].expand(-1, weights.shape[1], -1))
-        weights[:, :, torch.from_numpy(places)] = taken
+        taken = weights.gather(3, orders[:, None, None].expand(-1, *weights.shape[1:3], -1))
+        weights[..., torch.from_numpy(places)] = taken
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 
 from heed.errors import InputError, NotApplicable, UnknownName
 from heed.explain import drawing
-from heed.models.classifier import OUTPUTS, Classifier, Output, softmax
+from heed.models.classifier import OUTPUTS, Classifier, Output
 from heed.randomness import generator
 from heed.text import Document, Span, Tokens
 
@@ -234,7 +234,7 @@ class Explainer(ABC):
             ]
             measured = self.measure(model, jobs)
             seconds = (time.perf_counter() - began) / len(jobs)
-            for job, row, m in zip(jobs, softmax(logits), measured, strict=True):
+            for job, row, m in zip(jobs, model.probabilities(logits), measured, strict=True):
                 found.append(self._assemble(model, job, row, m, settings, seed, unit, seconds))
             bar.update(len(jobs))
         bar.close()
@@ -279,7 +279,7 @@ class Explainer(ABC):
             forward_passes=measured.forward_passes,
             seconds=seconds,
             facts=measured.facts,
-            notes=(*_reading_notes(job.tokens, model.pairs), *measured.notes),
+            notes=(*model.notes, *_reading_notes(job.tokens, model.pairs), *measured.notes),
         )
 
 

@@ -125,7 +125,9 @@ class IntegratedGradients(Explainer):
         rows = ((end - start) * mean).sum(1).double().numpy()
         with torch.no_grad():
             both = model.trace([job.tokens] * 2, embeddings=torch.stack([end, start]))
-        f_end, f_start = select_output(both.logits, torch.tensor([job.label] * 2), self.output).tolist()
+        f_end, f_start = select_output(
+            both.logits, torch.tensor([job.label] * 2), self.output, model.exclusive
+        ).tolist()
         gap = float(rows.sum() - (f_end - f_start))
         note = f"The scores sum to the change of the output, {f_end - f_start:+.4g}, up to {abs(gap):.1g}."
         rows = rows[ends.tokens[0].numpy()]  # padding is the same at both ends and scores 0
@@ -139,6 +141,7 @@ class IntegratedGradients(Explainer):
         with torch.enable_grad():
             points = at.detach().requires_grad_()
             trace = model.trace([job.tokens] * len(points), embeddings=points)
-            total = select_output(trace.logits, torch.tensor([job.label] * len(points)), self.output).sum()
+            labels = torch.tensor([job.label] * len(points))
+            total = select_output(trace.logits, labels, self.output, model.exclusive).sum()
         (gradient,) = torch.autograd.grad(total, points)
         return gradient

@@ -71,7 +71,7 @@ class Perturbation(Explainer):
             return []
         jobs, keeps = zip(*planned, strict=True)
         logits = model.score([job.tokens for job in jobs], keeps, [job.groups for job in jobs], self.removal)
-        outputs = [output_of(x, job.label, self.output) for x, job in zip(logits, jobs, strict=True)]
+        outputs = [output_of(x, job.label, self.output, model.exclusive) for x, job in zip(logits, jobs, strict=True)]
         return [self.fit(job, keep, y) for job, keep, y in zip(jobs, keeps, outputs, strict=True)]
 
 

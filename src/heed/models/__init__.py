@@ -10,9 +10,13 @@ if TYPE_CHECKING:
 
 
 def load(model: str | Path | None = None) -> Classifier:
-    """A model by the name of a bundled one (the default one if no name is given) or by its folder."""
+    """A model by the name of a bundled one (the default one if no name is given), by its folder, or by its hub id."""
     from heed.models import folders
 
+    if folders.is_transformer(model):
+        from heed.models import transformer
+
+        return transformer.load(str(model))
     folders.read_config(folders.find(model))  # refuse before torch is loaded
     from heed.models import checkpoint
 

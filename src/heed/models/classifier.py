@@ -51,6 +51,8 @@ class Classifier(ABC):
     removals         the ways in which it can remove a word, the default first
     filler           the id that stands in for a word removed by "replace"
     pairs            whether it was trained on pairs of texts
+    exclusive        whether a document has one label (softmax) or any number of them (a sigmoid for each)
+    notes            what a user of the model should know
     """
 
     name: str
@@ -60,6 +62,8 @@ class Classifier(ABC):
     removals: tuple[Removal, ...]
     filler: int
     pairs: bool = True
+    exclusive: bool = True
+    notes: tuple[str, ...] = ()
     tokenizer: Tokenizer
 
     # The four doors
@@ -99,12 +103,10 @@ class Classifier(ABC):
             with torch.enable_grad():
                 trace = self.trace([tokens[i] for i in batch])
                 chosen = torch.tensor([labels[i] for i in batch])
-                total = select_output(trace.logits, chosen, output).sum()
+                total = select_output(trace.logits, chosen, output, self.exclusive).sum()
                 (gradient,) = torch.autograd.grad(total, trace.embeddings)
-            attends = trace.attention[-1].detach().sum((1, 2)) > 0 if trace.attention else trace.tokens
-            rows = (trace.tokens | attends).cpu().numpy()
             for position, i in enumerate(batch):
-                take = rows[position]
+                take = slice(self.width(tokens[i]))
                 found[i] = Gradient(
                     trace.embeddings[position].detach().cpu().numpy()[take], gradient[position].cpu().numpy()[take]
                 )
@@ -131,7 +133,10 @@ class Classifier(ABC):
 
     def predict(self, texts: Sequence[Any]) -> Float[np.ndarray, "batch label"]:
         """Probabilities for a list of strings, pairs or documents."""
-        return softmax(self(texts))
+        return self.probabilities(self(texts))
+
+    def probabilities(self, logits: Float[np.ndarray, "*batch label"]) -> Float[np.ndarray, "*batch label"]:
+        return softmax(logits) if self.exclusive else 1 / (1 + np.exp(-logits))
 
     def label(self, label: int | str) -> int:
         """The index of a label given by its name or its index."""
@@ -167,10 +172,14 @@ def softmax(logits: Float[np.ndarray, "*batch label"]) -> Float[np.ndarray, "*ba
     return shifted / shifted.sum(-1, keepdims=True)
 
 
-def output_of(logits: Float[np.ndarray, "*batch label"], label: int, output: Output) -> Float[np.ndarray, "*batch"]:
+def output_of(
+    logits: Float[np.ndarray, "*batch label"], label: int, output: Output, exclusive: bool = True
+) -> Float[np.ndarray, "*batch"]:
     """The explained quantity: a logit, a probability, or the log-odds log p/(1-p) of a label."""
-    if output == "logit":
+    if output == "logit" or (output == "log-odds" and not exclusive):
         return logits[..., label]
+    if not exclusive:
+        return 1 / (1 + np.exp(-logits[..., label]))
     if output == "probability":
         return softmax(logits)[..., label]
     others = np.delete(logits, label, -1)
@@ -179,23 +188,25 @@ def output_of(logits: Float[np.ndarray, "*batch label"], label: int, output: Out
 
 
 def select_output(
-    logits: Float[Tensor, "*batch label"], labels: Int[Tensor, "batch"], output: Output
+    logits: Float[Tensor, "*batch label"], labels: Int[Tensor, "batch"], output: Output, exclusive: bool = True
 ) -> Float[Tensor, "*batch"]:
     """`output_of` for one label per document, differentiable."""
     index = labels.expand(logits.shape[:-1]).unsqueeze(-1)
     chosen = logits.gather(-1, index).squeeze(-1)
-    if output == "logit":
+    if output == "logit" or (output == "log-odds" and not exclusive):
         return chosen
+    if not exclusive:
+        return chosen.sigmoid()
     if output == "probability":
         return (chosen - logits.logsumexp(-1)).exp()
     return chosen - logits.scatter(-1, index, float("-inf")).logsumexp(-1)
 
 
-def batches(lengths: Sequence[int], tokens: int = 20_000) -> Iterator[list[int]]:
-    """Indices of documents in batches of similar length whose padded size stays below a number of tokens."""
+def batches(lengths: Sequence[int], tokens: int = 20_000, even: bool = False) -> Iterator[list[int]]:
+    """Indices of documents in batches of similar (or `even`: equal) length, padded to no more than so many tokens."""
     batch: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
-        if batch and (len(batch) + 1) * lengths[i] > tokens:
+        if batch and ((len(batch) + 1) * lengths[i] > tokens or (even and lengths[i] != lengths[batch[0]])):
             yield batch
             batch = []
         batch.append(i)

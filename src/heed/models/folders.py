@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,16 @@ def find(model: str | Path | None) -> Path:
     """The folder of a model: a bundled one by its name (the default one if no name is given), or any other."""
     known = bundled()
     return known[str(model or DEFAULT)] if str(model or DEFAULT) in known else Path(model or DEFAULT).expanduser()
+
+
+def is_transformer(model: str | Path | None) -> bool:
+    """Whether this is a Hugging Face model: a folder with its config.json, or an ORG/NAME that is no path."""
+    if model is None or str(model) in bundled():
+        return False
+    folder = Path(model).expanduser()
+    if folder.exists():
+        return (folder / "config.json").is_file() and not (folder / "model.json").exists()
+    return re.fullmatch(r"[\w.-]+/[\w.-]+", str(model)) is not None and not folder.parent.exists()
 
 
 def read_config(folder: Path) -> dict[str, Any]:

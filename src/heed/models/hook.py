@@ -1,0 +1,121 @@
+"""One attention function for every transformer.
+
+`transformers` lets a program register an attention function and a mask function under a name. Ours, "heed", look at a
+context variable. Without a recorder they are the model's own default, bit for bit. With one they are the family's eager
+attention, so that soft caps, sinks, grouped keys and scaling stay the model's business, and they write down what
+passed: weights, values, queries and keys, layer by layer. Where other weights were asked for, these multiply the
+values instead. Nothing has to be restored afterwards, and threads do not see each other's recorders.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+NAME = "heed"
+_DEFAULT = "heed_default_attention"  # where a config keeps the implementation that the model had before
+
+
+@dataclass
+class Recorder:
+    """What to replace in a pass, and what the pass showed.
+
+    attention    weights by layer; NaN leaves the model's own weight where it is; with a single query row they replace
+                 that of `row` (all rows where it is -1)
+    embeddings   used in place of what the ids look up
+    """
+
+    attention: Mapping[int, Float[Tensor, "batch head query key"]] = field(default_factory=dict)
+    embeddings: Float[Tensor, "batch token dim"] | None = None
+    row: Int[Tensor, "batch"] | None = None
+    looked_up: Float[Tensor, "batch token dim"] | None = None
+    queries: list[Tensor] = field(default_factory=list)
+    keys: list[Tensor] = field(default_factory=list)
+    values: list[Float[Tensor, "batch head key dim"]] = field(default_factory=list)
+    weights: list[Float[Tensor, "batch head query key"]] = field(default_factory=list)
+    outputs: list[Float[Tensor, "batch query head dim"]] = field(default_factory=list)
+
+
+_recorder: ContextVar[Recorder | None] = ContextVar("heed_recorder", default=None)
+
+
+@contextmanager
+def recording(recorder: Recorder) -> Iterator[Recorder]:
+    token = _recorder.set(recorder)
+    try:
+        yield recorder
+    finally:
+        _recorder.reset(token)
+
+
+def install(model: PreTrainedModel) -> bool:
+    """Switch a model to heed's attention for good; False if its family has an attention of its own."""
+    default = model.config._attn_implementation or "eager"
+    setattr(model.config, _DEFAULT, default)
+    model.set_attn_implementation(NAME)
+    model.get_input_embeddings().register_forward_hook(_embed)
+    return model.config._attn_implementation == NAME
+
+
+def attend(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, Tensor | None]:
+    """The registered attention function."""
+    recorder = _recorder.get()
+    default = getattr(module.config, _DEFAULT, "eager")
+    if recorder is None and default != "eager":
+        return ALL_ATTENTION_FUNCTIONS[default](module, query, key, value, attention_mask, **options)
+    eager = sys.modules[type(module).__module__].eager_attention_forward
+    output, weights = eager(module, query, key, value, attention_mask, **options)
+    if recorder is None:
+        return output, weights
+    repeated = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
+    wanted = recorder.attention.get(len(recorder.weights))  # layers are counted by calls
+    if wanted is not None:
+        wanted = wanted.to(weights.dtype)
+        own = wanted.isnan()
+        if wanted.shape[2] == 1 and recorder.row is not None:
+            place = torch.arange(weights.shape[2]) == recorder.row[:, None]
+            own = own | ~(place | (recorder.row < 0)[:, None])[:, None, :, None]
+        weights = torch.where(own, weights, wanted)
+        output = (weights @ repeated).transpose(1, 2).contiguous()
+    recorder.queries.append(query)
+    recorder.keys.append(key)
+    recorder.values.append(repeated)
+    recorder.weights.append(weights)
+    recorder.outputs.append(output)
+    return output, weights
+
+
+def mask(*arguments: Any, **options: Any) -> Tensor | None:
+    """The registered mask function: additive for eager attention, the default's own otherwise."""
+    default = getattr(options.get("config"), _DEFAULT, "eager")
+    if _recorder.get() is not None or default == "eager":
+        return eager_mask(*arguments, **options)
+    return ALL_MASK_ATTENTION_FUNCTIONS[default](*arguments, **options)
+
+
+def _embed(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+    recorder = _recorder.get()
+    if recorder is None:
+        return output
+    if recorder.embeddings is not None:
+        recorder.looked_up = recorder.embeddings
+    else:
+        recorder.looked_up = output.detach().requires_grad_(torch.is_grad_enabled())
+    return recorder.looked_up
+
+
+AttentionInterface.register(NAME, attend)
+AttentionMaskInterface.register(NAME, mask)

@@ -1,0 +1,266 @@
+"""Any Hugging Face sequence classifier behind the four doors.
+
+Passes run in eval mode, without cache, on batches of similar length padded on the right. Without a trace they use the
+model's own fast attention; `trace` records through `hook.py`. Three things are found out by a small probe when a model
+is loaded: which query row classifies (the first, the last, or all of them averaged), whether attention can be
+recorded, and whether padding changes the answer (then only documents of equal length share a batch).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tokenizers
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from heed.errors import CheckpointError, NotApplicable
+from heed.models.classifier import ATTENTION, GRADIENT, REPLACEABLE, Classifier, Removal, batches
+from heed.models.hook import Recorder, install, recording
+from heed.text import Tokenizer, Tokens
+from heed.trace import Trace
+
+_BATCH = 2048  # tokens in a batch: on few cores larger ones are slower
+_LONGEST = 4096  # tokens read by models that set no limit
+
+
+class Transformer(Classifier):
+    """A sequence classifier and its tokenizer."""
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str):
+        self.model = model.eval().requires_grad_(False)
+        self.name = name
+        self.notes = _set_padding(model, tokenizer)
+        self._pad = int(model.config.pad_token_id)
+        self._typed = "token_type_ids" in tokenizer.model_input_names and _takes(model, "token_type_ids")
+        self._uncached = {"use_cache": False} if _takes(model, "use_cache") else {}
+        backend = tokenizers.Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+        self.tokenizer = Tokenizer(backend, _longest(model, tokenizer), tokenizer.unk_token_id)
+        self.labels = _labels(model)
+        self.exclusive = model.config.problem_type != "multi_label_classification"
+        fillers = [i for i in (tokenizer.mask_token_id, tokenizer.unk_token_id) if i is not None]
+        self.filler = int(fillers[0]) if fillers else self._pad
+        self.removals = ("replace", "delete", "hide") if fillers else ("hide", "delete")
+        self._hooked = install(model)
+        self.offers = frozenset({ATTENTION, GRADIENT} | ({REPLACEABLE} if self._hooked else set()))
+        self._even = False  # until the probe says otherwise
+        self._row, self._even = self._probe()
+
+    @cached_property
+    def revision(self) -> str:  # type: ignore[override]
+        digest = hashlib.sha256()
+        for key, value in sorted(self.model.state_dict().items()):
+            digest.update(key.encode() + value.detach().float().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:12]
+
+    # The four doors
+
+    def logits(self, tokens: Sequence[Tokens]) -> Float[np.ndarray, "batch label"]:
+        return self._run([t.ids for t in tokens], [t.types for t in tokens])
+
+    def score(
+        self,
+        tokens: Sequence[Tokens],
+        keep: Sequence[Bool[np.ndarray, "_ _"]],
+        groups: Sequence[Int[np.ndarray, "_"]] | None = None,
+        removal: Removal | None = None,
+    ) -> list[Float[np.ndarray, "_ label"]]:
+        """Rows of all documents share batches; equal rows of a document are evaluated once."""
+        removal = self.removal(removal)
+        groups = [t.word for t in tokens] if groups is None else groups
+        ids, types, seen, places = [], [], [], []
+        for t, k, g in zip(tokens, keep, groups, strict=True):
+            distinct, place = np.unique(k, axis=0, return_inverse=True)
+            places.append(place.ravel())
+            present = np.where(g >= 0, distinct[:, g], True)
+            of_types = t.types
+            for row in present:
+                deleted = removal == "delete"
+                ids.append(t.ids[row] if deleted else np.where(row | (removal == "hide"), t.ids, self.filler))
+                types.append(of_types[row] if deleted else of_types)
+                seen.append(row if removal == "hide" else None)
+        outputs = self._run(ids, types, seen)
+        ends = np.cumsum([place.max(initial=-1) + 1 for place in places])
+        return [part[place] for part, place in zip(np.split(outputs, ends[:-1]), places, strict=True)]
+
+    def trace(
+        self,
+        tokens: Sequence[Tokens],
+        attention: Mapping[int, Float[Tensor, "*variant batch head query key"]] | None = None,
+        embeddings: Float[Tensor, "batch token dim"] | None = None,
+    ) -> Trace:
+        if attention and not self._hooked:
+            raise NotApplicable(
+                f"The attention of {self.name} can be read but not replaced: its family has its own code for it."
+            )
+        rows = [t.ids for t in tokens], [t.types for t in tokens], [None] * len(tokens)
+        inputs, real = self._batch(*rows)
+        several = [w.ndim > 4 for w in (attention or {}).values()]
+        if any(several):
+            return self._variants(inputs, real, attention or {}, embeddings)
+        output, recorder = self._recorded(inputs, real, attention or {}, embeddings)
+        weights = tuple(recorder.weights) if self._hooked else tuple(output.attentions)
+        assert recorder.looked_up is not None
+        return Trace(
+            self._spread(output.logits), weights, tuple(recorder.values), recorder.looked_up, real, self._rows(real)
+        )
+
+    def _recorded(
+        self,
+        inputs: dict[str, Tensor],
+        real: Bool[Tensor, "batch token"],
+        attention: Mapping[int, Float[Tensor, "batch head query key"]],
+        embeddings: Float[Tensor, "batch token dim"] | None,
+    ) -> tuple[Any, Recorder]:
+        extra = {} if self._hooked else {"output_attentions": True}
+        with recording(Recorder(attention, embeddings, self._rows(real))) as recorder:
+            return self.model(**inputs, **self._uncached, **extra), recorder
+
+    def _variants(
+        self,
+        inputs: dict[str, Tensor],
+        real: Bool[Tensor, "batch token"],
+        attention: Mapping[int, Float[Tensor, "*variant batch head query key"]],
+        embeddings: Float[Tensor, "batch token dim"] | None,
+    ) -> Trace:
+        """Many replacements for the same documents: a few at a time in one batch; of each only the logits are kept."""
+        count = max(w.shape[0] for w in attention.values() if w.ndim > 4)
+        step = max(1, _BATCH // real.numel())
+        parts, recorder = [], Recorder()
+        for start in range(0, count, step):
+            n = min(step, count - start)
+            chosen = {
+                layer: (w[start : start + n] if w.ndim > 4 else w.expand(n, *w.shape)).flatten(0, 1)
+                for layer, w in attention.items()
+            }
+            repeated = {key: value.repeat(n, 1) for key, value in inputs.items()}
+            states = None if embeddings is None else embeddings.repeat(n, 1, 1)
+            output, recorder = self._recorded(repeated, real.repeat(n, 1), chosen, states)
+            parts.append(self._spread(output.logits).unflatten(0, (n, -1)))
+        assert recorder.looked_up is not None
+        looked_up = recorder.looked_up[: len(real)]
+        return Trace(torch.cat(parts), (), (), looked_up, real, self._rows(real))
+
+    # Passes
+
+    def _run(
+        self,
+        ids: Sequence[Int[np.ndarray, "_"]],
+        types: Sequence[Int[np.ndarray, "_"]],
+        seen: Sequence[Bool[np.ndarray, "_"] | None] | None = None,
+    ) -> Float[np.ndarray, "row label"]:
+        """Logits of many rows, in batches of similar length."""
+        found = np.empty((len(ids), len(self.labels)))
+        seen = [None] * len(ids) if seen is None else seen
+        with torch.inference_mode():
+            for batch in batches([len(row) for row in ids], _BATCH, self._even):
+                inputs, _ = self._batch([ids[i] for i in batch], [types[i] for i in batch], [seen[i] for i in batch])
+                found[batch] = self._spread(self.model(**inputs, **self._uncached).logits).double().numpy()
+        return found
+
+    def _batch(
+        self,
+        ids: Sequence[Int[np.ndarray, "_"]],
+        types: Sequence[Int[np.ndarray, "_"]],
+        seen: Sequence[Bool[np.ndarray, "_"] | None],
+    ) -> tuple[dict[str, Tensor], Bool[Tensor, "batch token"]]:
+        lengths = np.array([len(row) for row in ids])
+        real = np.arange(lengths.max()) < lengths[:, None]
+        padded = np.full(real.shape, self._pad)
+        padded[real] = np.concatenate(ids)
+        attends = real.astype(np.int64)
+        for i, row in enumerate(seen):
+            if row is not None:
+                attends[i, : len(row)] = row
+        inputs = {"input_ids": torch.from_numpy(padded), "attention_mask": torch.from_numpy(attends)}
+        if self._typed:
+            kinds = np.zeros(real.shape, dtype=np.int64)
+            kinds[real] = np.concatenate(types)
+            inputs["token_type_ids"] = torch.from_numpy(kinds)
+        return inputs, torch.from_numpy(real)
+
+    def _spread(self, logits: Float[Tensor, "batch output"]) -> Float[Tensor, "batch label"]:
+        """A single logit speaks for its label against zero."""
+        return torch.cat([torch.zeros_like(logits), logits], -1) if logits.shape[-1] == 1 else logits
+
+    def _rows(self, real: Bool[Tensor, "batch token"]) -> Int[Tensor, "batch"]:
+        if self._row == "last":
+            return real.sum(1) - 1
+        return torch.full((len(real),), -1 if self._row == "mean" else 0)
+
+    # Probe
+
+    def _probe(self) -> tuple[Literal["first", "last", "mean"], bool]:
+        """Which query row classifies, and whether padding changes the answer."""
+        some = np.array([i for i in range(len(self.tokenizer)) if i != self._pad][-7:])
+        rows, zeros = [np.resize(some, 7), np.resize(some, 4)], [np.zeros(7, dtype=int), np.zeros(4, dtype=int)]
+        together = self._run(rows, zeros)
+        even = bool(np.abs(together[1:] - self._run(rows[1:], zeros[1:])).max() > 1e-3 * max(1, np.abs(together).max()))
+        inputs, _ = self._batch(rows[:1], zeros[:1], [None])
+        with torch.enable_grad(), recording(Recorder()) as recorder:
+            output = self.model(**inputs, **self._uncached, output_hidden_states=not self._hooked)
+        last = recorder.outputs[-1] if self._hooked else output.hidden_states[-1]
+        (gradient,) = torch.autograd.grad(output.logits.sum(), last, allow_unused=True)
+        if gradient is None:  # what the family shows of its states is a copy (XLNet)
+            return ("last" if getattr(self.model.config, "summary_type", "") == "last" else "first"), even
+        moved = gradient.abs().flatten(2).sum(2)[0] > 0
+        if int(moved.sum()) != 1:
+            return "mean", even
+        return ("first" if bool(moved[0]) else "last"), even
+
+
+def load(model: str | Path) -> Transformer:
+    """A sequence classifier by its folder or its id on the Hugging Face hub; safetensors only, no remote code."""
+    safe = {"trust_remote_code": False}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model, **safe)
+        network, info = AutoModelForSequenceClassification.from_pretrained(
+            model, use_safetensors=True, output_loading_info=True, **safe
+        )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        why = " ".join(str(error).split())[:300]
+        raise CheckpointError(f"The model {model} cannot be loaded ({why}).") from None
+    if info["missing_keys"]:
+        missing = ", ".join(sorted(info["missing_keys"])[:3])
+        raise CheckpointError(f"The model {model} is not a trained classifier: it lacks {missing}.")
+    if not getattr(tokenizer, "is_fast", False):
+        raise CheckpointError(
+            f"The tokenizer of {model} has no fast version, which heed needs to find words in the text."
+        )
+    return Transformer(network, tokenizer, Path(str(model)).name if Path(model).exists() else str(model))
+
+
+def _takes(model: PreTrainedModel, argument: str) -> bool:
+    return argument in inspect.signature(model.forward).parameters
+
+
+def _set_padding(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
+    """Every batch needs a padding id; decoders often come without one."""
+    if model.config.pad_token_id is not None:
+        return ()
+    fallback = next((i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id) if i is not None), 0)
+    model.config.pad_token_id = fallback
+    return (f"The model names no padding token: token {fallback} is used for it.",)
+
+
+def _longest(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
+    """Tokens that the model reads: the tokenizer's limit, else the number of positions."""
+    positions = getattr(model.config, "max_position_embeddings", None) or -1
+    if positions < 1:  # no limit
+        positions = _LONGEST
+    if model.config.model_type in ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "longformer"):
+        positions -= model.config.pad_token_id + 1  # these count positions from behind the padding id
+    return int(min(tokenizer.model_max_length, positions, _LONGEST))
+
+
+def _labels(model: PreTrainedModel) -> tuple[str, ...]:
+    names = tuple(str(model.config.id2label[i]) for i in range(model.config.num_labels))
+    return (f"not {names[0]}", names[0]) if len(names) == 1 else names

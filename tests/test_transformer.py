@@ -1,0 +1,384 @@
+"""Any transformer through one hook: small instances with large random weights, so that every mistake shows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+
+import heed
+from heed.errors import CheckpointError, NotApplicable
+from heed.explain import METHODS
+
+transformers = pytest.importorskip("transformers")
+
+from heed.models.transformer import Transformer  # noqa: E402
+
+WORDS = (
+    *("the", "a", "film", "plot", "good", "bad", "great", "slow", "very", "not", "and", "but", "is", "was", "it"),
+    *("'s", "unbelievable", "surprisingly", ",", "."),
+)
+ENCODER = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 37,
+    "max_position_embeddings": 64,
+}
+DECODER = ENCODER | {"num_key_value_heads": 2}
+# windows shorter than the text, a soft cap near 2: otherwise they would not show
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("BertConfig", ENCODER),
+    "roberta": ("RobertaConfig", ENCODER),
+    "xlm-roberta": ("XLMRobertaConfig", ENCODER),
+    "camembert": ("CamembertConfig", ENCODER),
+    "distilbert": (
+        "DistilBertConfig",
+        {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 37, "max_position_embeddings": 64},
+    ),
+    "albert": ("AlbertConfig", ENCODER | {"embedding_size": 16}),
+    "electra": ("ElectraConfig", ENCODER | {"embedding_size": 16}),
+    "modernbert": ("ModernBertConfig", ENCODER | {"num_hidden_layers": 3, "local_attention": 4}),
+    "gpt2": ("GPT2Config", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}),
+    "gpt-neox": ("GPTNeoXConfig", ENCODER),
+    "opt": (
+        "OPTConfig",
+        {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "ffn_dim": 37,
+            "max_position_embeddings": 64,
+            "word_embed_proj_dim": 32,
+            "init_std": 0.6,
+        },
+    ),
+    "llama": ("LlamaConfig", DECODER),
+    "mistral": ("MistralConfig", DECODER | {"sliding_window": 4}),
+    "qwen2": ("Qwen2Config", DECODER),
+    "qwen3": ("Qwen3Config", DECODER | {"head_dim": 8}),
+    "gemma2": ("Gemma2Config", DECODER | {"head_dim": 8, "sliding_window": 4, "attn_logit_softcapping": 2.0}),
+}
+OUTSIDE: dict[str, tuple[str, dict[str, Any]]] = {
+    "deberta": ("DebertaV2Config", ENCODER),
+    "mpnet": ("MPNetConfig", ENCODER),
+    "xlnet": ("XLNetConfig", {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 37}),
+}
+DECODERS = {"gpt2", "gpt-neox", "opt", "llama", "mistral", "qwen2", "qwen3", "gemma2"}
+TEXTS = [
+    "the film was very good , but the unbelievable plot is not",
+    "bad",
+    "great great film and a surprisingly slow unwatchable plot .",
+    "it is good and it is bad and it is slow and it is great",
+]
+
+
+@cache
+def tokenizer() -> Any:
+    """A sub-word tokenizer with the special tokens of BERT; long words fall into several pieces."""
+    pieces = sorted({"##" + w[i:j] for w in WORDS for i in range(1, len(w)) for j in (i + 1, i + 3) if j <= len(w)})
+    names = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *(w for w in WORDS if len(w) < 9),
+        *"abcdefghijklmnopqrstuvwxyz",
+        *pieces,
+    ]
+    vocabulary = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    backend = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]"))
+    backend.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=48,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+    )
+
+
+def network(family: str, seed: int = 0, **more: Any) -> Any:
+    name, sizes = (FAMILIES | OUTSIDE)[family]
+    options = {"vocab_size": len(tokenizer()), "pad_token_id": 0, "num_labels": 3, "initializer_range": 0.6}
+    ids = {"bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
+    config = getattr(transformers, name)(**(options | ids | sizes | more))
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return transformers.AutoModelForSequenceClassification.from_config(config)
+
+
+@cache
+def model(family: str) -> Transformer:
+    return Transformer(network(family), tokenizer(), family)
+
+
+def eager(family: str) -> Callable[..., Any]:
+    """The same weights, as anyone would run them: eager attention, one document at a time."""
+    plain = network(family).eval()
+    plain.set_attn_implementation("eager")
+    return plain
+
+
+def inputs(m: Transformer, text: str) -> dict[str, torch.Tensor]:
+    (tokens,) = m.tokens([text])
+    found = {
+        "input_ids": torch.from_numpy(tokens.ids)[None],
+        "attention_mask": torch.ones(1, len(tokens), dtype=torch.long),
+    }
+    return found | ({"token_type_ids": torch.from_numpy(tokens.types)[None]} if m._typed else {})
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, *OUTSIDE])
+def test_logits_and_trace_are_those_of_eager_attention(family: str) -> None:
+    m, plain = model(family), eager(family)
+    with torch.no_grad():
+        expected = np.stack([plain(**inputs(m, text)).logits[0].numpy() for text in TEXTS])
+    np.testing.assert_allclose(m(TEXTS), expected, atol=1e-4)
+    if family != "xlnet":  # padding changes its answer: batches are of equal length there
+        trace = m.trace(m.tokens(TEXTS))
+        np.testing.assert_allclose(trace.logits.detach().numpy(), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_attention_is_the_models_own(family: str) -> None:
+    m, plain = model(family), eager(family)
+    trace = m.trace(m.tokens(TEXTS[:1]))
+    with torch.no_grad():
+        expected = plain(**inputs(m, TEXTS[0]), output_attentions=True).attentions
+    assert len(trace.attention) == len(expected) == len(trace.values)
+    for ours, theirs in zip(trace.attention, expected, strict=True):
+        np.testing.assert_allclose(ours.detach().numpy(), theirs.numpy(), atol=1e-5)
+        np.testing.assert_allclose(ours.detach().sum(-1).numpy(), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_replaced_attention_arrives_and_is_differentiable(family: str) -> None:
+    m = model(family)
+    tokens = m.tokens(TEXTS[:2])
+    plain = m.trace(tokens)
+    for layer, own in enumerate(plain.attention):
+        same = m.trace(tokens, attention={layer: own.detach()})
+        np.testing.assert_allclose(same.logits.detach().numpy(), plain.logits.detach().numpy(), atol=2e-4)
+        nothing = m.trace(tokens, attention={layer: torch.full_like(own, float("nan"))})
+        np.testing.assert_allclose(nothing.logits.detach().numpy(), plain.logits.detach().numpy(), atol=1e-6)
+        row = own.detach().flip(-1).requires_grad_()
+        other = m.trace(tokens, attention={layer: row})
+        assert torch.equal(other.attention[layer], row)
+        assert (other.logits - plain.logits).abs().max() > 1e-3
+        (gradient,) = torch.autograd.grad(other.logits.sum(), row)
+        assert gradient.abs().max() > 0
+
+
+def test_variants_of_attention_are_passes_of_their_own() -> None:
+    m = model("bert")
+    tokens = m.tokens(TEXTS[:2])
+    own = m.trace(tokens).attention[-1].detach()
+    variants = torch.stack([own, own.flip(-1), own.roll(1, -1)])
+    together = m.trace(tokens, attention={1: variants}).logits
+    for i, variant in enumerate(variants):
+        np.testing.assert_allclose(
+            together[i].detach().numpy(), m.trace(tokens, attention={1: variant}).logits.detach().numpy(), atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "deberta", "mpnet"])
+def test_padding_does_not_leak(family: str) -> None:
+    m = model(family)
+    together = m.trace(m.tokens(TEXTS))
+    for i, text in enumerate(TEXTS):
+        alone = m.trace(m.tokens([text]))
+        np.testing.assert_allclose(together.logits[i].detach().numpy(), alone.logits[0].detach().numpy(), atol=1e-4)
+        n = alone.tokens.shape[1]
+        np.testing.assert_allclose(together.classifying()[i][:, :n], alone.classifying()[0], atol=1e-4)
+        assert not together.classifying()[i][:, n:].any()
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, *OUTSIDE])
+def test_the_row_that_classifies_is_found(family: str) -> None:
+    m = model(family)
+    (tokens,) = m.tokens(TEXTS[:1])
+    row = int(m.trace([tokens]).row[0])
+    if family in DECODERS or family == "xlnet":
+        assert row == len(tokens) - 1
+    else:
+        assert row == (-1 if family == "modernbert" and m._row == "mean" else 0)
+
+
+@pytest.mark.parametrize("removal", ["replace", "delete", "hide"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "llama", "deberta", "xlnet"])
+def test_scores_are_those_of_documents_assembled_by_hand(family: str, removal: Any) -> None:
+    m, rng = model(family), np.random.default_rng(0)
+    tokens = m.tokens([TEXTS[0], TEXTS[2], ("good film", "the film is bad")])
+    keep = [rng.random((6, len(t.words))) < 0.6 for t in tokens]
+    for k in keep:
+        k[0], k[1] = True, k[2]  # all present; and a repeated row
+    found = m.score(tokens, keep, removal=removal)
+    for t, k, scores in zip(tokens, keep, found, strict=True):
+        np.testing.assert_allclose(scores[0], m.logits([t])[0], atol=1e-4)
+        for row, score in zip(k, scores, strict=True):
+            present = np.array([w < 0 or row[w] for w in t.word])
+            ids, attends = t.ids, np.ones(len(t.ids), dtype=int)
+            types = t.types
+            if removal == "delete":
+                ids, types, attends = ids[present], types[present], attends[present]
+            elif removal == "replace":
+                ids = np.where(present, ids, tokenizer().mask_token_id)
+            else:
+                attends = present.astype(int)
+            batch = {"input_ids": ids, "attention_mask": attends} | ({"token_type_ids": types} if m._typed else {})
+            with torch.no_grad():
+                expected = m.model(**{key: torch.from_numpy(value)[None] for key, value in batch.items()}).logits[0]
+            np.testing.assert_allclose(score, expected.numpy(), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("family", ["bert", "gpt2", "gemma2", "deberta"])
+def test_every_method_explains_every_transformer(family: str, name: str) -> None:
+    m = model(family)
+    settings = (
+        {"samples": 60} if name in ("lime", "shapley") else {"steps": 8} if name == "integrated-gradients" else {}
+    )
+    together = heed.explain(m, TEXTS, name, **settings)
+    for text, e in zip(TEXTS, together, strict=True):
+        alone = heed.explain(m, text, name, **settings)
+        assert np.isfinite(e.scores).all() and len(e.scores) == len(e.units)
+        largest = np.abs(alone.scores).max() or 1.0
+        np.testing.assert_allclose(e.scores, alone.scores, atol=max(1e-3 * largest, 1e-5))  # saturated ones are noise
+        assert [text[a:b] for u in e.units for a, b in u.spans[:1]] == [u.text for u in e.units]
+
+
+def test_attention_outside_the_interface_cannot_be_replaced() -> None:
+    m = model("deberta")
+    tokens = m.tokens(TEXTS[:1])
+    own = m.trace(tokens).attention[-1]
+    with pytest.raises(NotApplicable, match="read but not replaced"):
+        m.trace(tokens, attention={1: own})
+
+
+def test_a_failure_leaves_the_model_as_it_was() -> None:
+    m = model("bert")
+    before = m(TEXTS)
+    tokens = m.tokens(TEXTS[:2])
+    with pytest.raises(RuntimeError):
+        m.trace(tokens, attention={0: torch.ones(1, 2, 3, 4)})
+    np.testing.assert_array_equal(m(TEXTS), before)
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    m = model("gemma2")
+    expected = m(TEXTS)
+    wrong: list[float] = []
+
+    def read() -> None:
+        for _ in range(20):
+            wrong.append(float(np.abs(m(TEXTS) - expected).max()))
+
+    def record() -> None:
+        for _ in range(20):
+            m.trace(m.tokens(TEXTS))
+
+    threads = [threading.Thread(target=f) for f in (read, record, read, record)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(wrong) == 40 and max(wrong) == 0
+
+
+def test_single_logit_and_multi_label_heads() -> None:
+    single = Transformer(network("bert", num_labels=1), tokenizer(), "single")
+    assert single.labels == ("not LABEL_0", "LABEL_0")
+    z = single(TEXTS)
+    np.testing.assert_allclose(single.predict(TEXTS)[:, 1], 1 / (1 + np.exp(-z[:, 1])))
+    several = Transformer(network("bert", problem_type="multi_label_classification"), tokenizer(), "several")
+    np.testing.assert_allclose(several.predict(TEXTS), 1 / (1 + np.exp(-several(TEXTS))))
+    e = heed.explain(several, TEXTS[0], "occlusion", label="LABEL_2", output="probability")
+    assert np.isfinite(e.scores).all()
+
+
+def test_a_decoder_without_padding_gets_one_with_a_note() -> None:
+    m = Transformer(network("gpt2", pad_token_id=None), tokenizer(), "gpt")
+    assert any("padding token" in note for note in heed.explain(m, TEXTS[0], "occlusion").notes)
+    alone = np.concatenate([m([text]) for text in TEXTS])
+    np.testing.assert_allclose(m(TEXTS), alone, atol=1e-4)
+
+
+def test_sub_words_are_summed_into_words_and_pairs_stay_apart() -> None:
+    m = model("bert")
+    (tokens,) = m.tokens([("the unbelievable film", "the film")])
+    assert [w.text for w in tokens.words] == ["the", "unbelievable", "film", "the", "film"]
+    assert (tokens.word == 1).sum() > 1
+    words = heed.explain(m, ("the unbelievable film", "the film"), "gradient-input")
+    pieces = heed.explain(m, ("the unbelievable film", "the film"), "gradient-input", unit="token")
+    owner = tokens.word[~tokens.special]
+    np.testing.assert_allclose(words.scores, np.bincount(owner, pieces.scores), atol=1e-5)
+    lime = heed.explain(m, ("the unbelievable film", "the film"), "lime")
+    assert [(u.text, u.segment) for u in lime.units].count(("film", 0)) == 1
+    assert [(u.text, u.segment) for u in lime.units].count(("film", 1)) == 1
+
+
+def test_a_saved_model_is_loaded_by_its_folder(tmp_path: Path) -> None:
+    network("bert").save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    m = heed.load(tmp_path)
+    np.testing.assert_allclose(m(TEXTS), model("bert")(TEXTS), atol=1e-5)
+    assert m.name == tmp_path.name and m.revision == model("bert").revision
+
+
+def test_pickled_and_missing_models_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    network("bert").save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="cannot be loaded"):
+        heed.load(tmp_path)
+    with pytest.raises(CheckpointError, match="cannot be loaded"):
+        heed.load("no-such-organisation/no-such-model")
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "modernbert"])
+def test_one_row_replaces_the_row_that_classifies(family: str) -> None:
+    m = model(family)
+    tokens = m.tokens(TEXTS[:1])
+    plain = m.trace(tokens)
+    row = plain.classifying_rows().flip(-1)
+    whole = plain.attention[-1].detach().clone()
+    if plain.row[0] < 0:
+        whole = whole.flip(-1)
+    else:
+        whole[:, :, plain.row[0]] = row[:, :, 0]
+    last = len(plain.attention) - 1
+    by_row = m.trace(tokens, attention={last: row}).logits.detach().numpy()
+    np.testing.assert_allclose(by_row, m.trace(tokens, attention={last: whole}).logits.detach().numpy(), atol=1e-5)
+    assert np.abs(by_row - plain.logits.detach().numpy()).max() > 1e-4
+
+
+@pytest.mark.parametrize("family", ["bert", "llama", "deberta"])
+def test_an_audit_runs_on_a_transformer(family: str) -> None:
+    audit = heed.audit(model(family), TEXTS * 8, examples=1)
+    outcomes = {v.claim.id: v.outcome for v in audit.verdicts}
+    assert (outcomes["used"] == "not applicable") == (family == "deberta")
+    assert all(len(e.rows) == 32 for e in audit.evidence if not e.reason)
+
+
+def test_a_model_without_a_trained_head_is_refused(tmp_path: Path) -> None:
+    network("bert").bert.save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match=r"not a trained classifier: it lacks classifier\.bias"):
+        heed.load(tmp_path)
