@@ -115,7 +115,10 @@ def explain(
     loaded = _load(model)
     if method is None:
         chosen = [m for m in chosen if m.needs <= loaded.offers]
-    found = [m.explain(loaded, [document], label, unit.value, seed)[0] for m in chosen]
+    found = []
+    for m in chosen:
+        with _status(m.name):  # on a large model some take their time
+            found += m.explain(loaded, [document], label, unit.value, seed)
     if form == Format.json:
         _write(json.dumps([e.to_dict() for e in found], ensure_ascii=False, indent=1, allow_nan=False), output)
     elif form == Format.html:
