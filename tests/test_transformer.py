@@ -248,7 +248,7 @@ def test_scores_are_those_of_documents_assembled_by_hand(family: str, removal: A
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("family", ["bert", "gpt2", "gemma2", "deberta"])
+@pytest.mark.parametrize("family", ["bert", "gpt2", "gemma2", "deberta", "xlnet"])
 def test_every_method_explains_every_transformer(family: str, name: str) -> None:
     m = model(family)
     settings = (

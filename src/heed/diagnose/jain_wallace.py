@@ -13,7 +13,7 @@ from heed.diagnose.diagnostic import Claim, Diagnostic, Row, Study
 from heed.explain import GradientInput, Occlusion
 from heed.explain.comparison import rank_agreement
 from heed.metrics import tvd
-from heed.models.classifier import GRADIENT, REPLACEABLE, batches
+from heed.models.classifier import GRADIENT, REPLACEABLE
 from heed.text import Tokens
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ class Used(Diagnostic):
     def measure(self, study: Study) -> list[Row]:
         tokens = study.model.tokens(study.documents)
         rows: list[Row] = [{}] * len(tokens)
-        widths = [study.model.width(t) for t in tokens]
-        for batch in batches(widths, tokens=1_000_000 // self.permutations):
+        for batch in study.model.batches(tokens, most=1_000_000 // self.permutations):
             for i, row in zip(batch, self._batch(study, [tokens[i] for i in batch]), strict=True):
                 rows[i] = row
         return rows

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from heed.errors import InputError
 from heed.explain.explanation import Explainer, Job, Measured
-from heed.models.classifier import ATTENTION, Classifier, batches
+from heed.models.classifier import ATTENTION, Classifier
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Attention(Explainer):
         import torch
 
         found: list[Measured] = [Measured()] * len(jobs)
-        for batch in batches([model.width(job.tokens) for job in jobs]):
+        for batch in model.batches([job.tokens for job in jobs]):
             with torch.no_grad():
                 trace = model.trace([jobs[i].tokens for i in batch])
             layers = len(trace.attention)

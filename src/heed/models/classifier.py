@@ -53,6 +53,8 @@ class Classifier(ABC):
     pairs            whether it was trained on pairs of texts
     exclusive        whether a document has one label (softmax) or any number of them (a sigmoid for each)
     notes            what a user of the model should know
+    batch_tokens     how many tokens a batch of traces may hold
+    even             whether only documents of equal length may share a batch
     """
 
     name: str
@@ -64,6 +66,8 @@ class Classifier(ABC):
     pairs: bool = True
     exclusive: bool = True
     notes: tuple[str, ...] = ()
+    batch_tokens: int = 20_000
+    even: bool = False
     tokenizer: Tokenizer
 
     # The four doors
@@ -99,7 +103,7 @@ class Classifier(ABC):
         import torch
 
         found: list[Gradient] = [None] * len(tokens)  # type: ignore[list-item]
-        for batch in batches([self.width(t) for t in tokens]):
+        for batch in self.batches(tokens):
             with torch.enable_grad():
                 trace = self.trace([tokens[i] for i in batch])
                 chosen = torch.tensor([labels[i] for i in batch])
@@ -119,6 +123,11 @@ class Classifier(ABC):
     def width(self, tokens: Tokens) -> int:
         """How many keys a pass holds for a document, padding that attends included."""
         return len(tokens)
+
+    def batches(self, tokens: Sequence[Tokens], most: int | None = None) -> Iterator[list[int]]:
+        """Indices of documents that may share a trace, in batches of at most so many tokens."""
+        limit = self.batch_tokens if most is None else min(most, self.batch_tokens)
+        return batches([self.width(t) for t in tokens], limit, self.even)
 
     # Conveniences on top
 
@@ -202,7 +211,7 @@ def select_output(
     return chosen - logits.scatter(-1, index, float("-inf")).logsumexp(-1)
 
 
-def batches(lengths: Sequence[int], tokens: int = 20_000, even: bool = False) -> Iterator[list[int]]:
+def batches(lengths: Sequence[int], tokens: int, even: bool = False) -> Iterator[list[int]]:
     """Indices of documents in batches of similar (or `even`: equal) length, padded to no more than so many tokens."""
     batch: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -64,7 +65,8 @@ def install(model: PreTrainedModel) -> bool:
     default = model.config._attn_implementation or "eager"
     setattr(model.config, _DEFAULT, default)
     model.set_attn_implementation(NAME)
-    model.get_input_embeddings().register_forward_hook(_embed)
+    turned = model.config.model_type == "xlnet"  # which looks up its tokens as [token, batch]
+    model.get_input_embeddings().register_forward_hook(partial(_embed, turned=turned))
     return model.config._attn_implementation == NAME
 
 
@@ -106,15 +108,16 @@ def mask(*arguments: Any, **options: Any) -> Tensor | None:
     return ALL_MASK_ATTENTION_FUNCTIONS[default](*arguments, **options)
 
 
-def _embed(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+def _embed(module: nn.Module, inputs: Any, output: Tensor, turned: bool) -> Tensor:
     recorder = _recorder.get()
     if recorder is None:
         return output
     if recorder.embeddings is not None:
         recorder.looked_up = recorder.embeddings
     else:
-        recorder.looked_up = output.detach().requires_grad_(torch.is_grad_enabled())
-    return recorder.looked_up
+        own = output.transpose(0, 1) if turned else output
+        recorder.looked_up = own.detach().requires_grad_(torch.is_grad_enabled())
+    return recorder.looked_up.transpose(0, 1) if turned else recorder.looked_up
 
 
 AttentionInterface.register(NAME, attend)

@@ -28,12 +28,13 @@ from heed.models.hook import Recorder, install, recording
 from heed.text import Tokenizer, Tokens
 from heed.trace import Trace
 
-_BATCH = 2048  # tokens in a batch: on few cores larger ones are slower
 _LONGEST = 4096  # tokens read by models that set no limit
 
 
 class Transformer(Classifier):
     """A sequence classifier and its tokenizer."""
+
+    batch_tokens = 2048  # on few cores larger batches are slower
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str):
         self.model = model.eval().requires_grad_(False)
@@ -50,9 +51,10 @@ class Transformer(Classifier):
         self.filler = int(fillers[0]) if fillers else self._pad
         self.removals = ("replace", "delete", "hide") if fillers else ("hide", "delete")
         self._hooked = install(model)
-        self.offers = frozenset({ATTENTION, GRADIENT} | ({REPLACEABLE} if self._hooked else set()))
-        self._even = False  # until the probe says otherwise
-        self._row, self._even = self._probe()
+        self.offers = frozenset({GRADIENT})
+        if not model.config.is_encoder_decoder:
+            self.offers |= {ATTENTION, REPLACEABLE} if self._hooked else {ATTENTION}
+        self._row, self.even = self._probe()
 
     @cached_property
     def revision(self) -> str:  # type: ignore[override]
@@ -81,11 +83,13 @@ class Transformer(Classifier):
             distinct, place = np.unique(k, axis=0, return_inverse=True)
             places.append(place.ravel())
             present = np.where(g >= 0, distinct[:, g], True)
-            of_types = t.types
             for row in present:
-                deleted = removal == "delete"
-                ids.append(t.ids[row] if deleted else np.where(row | (removal == "hide"), t.ids, self.filler))
-                types.append(of_types[row] if deleted else of_types)
+                if removal == "delete":
+                    ids.append(t.ids[row])
+                    types.append(t.types[row])
+                else:
+                    ids.append(t.ids if removal == "hide" else np.where(row, t.ids, self.filler))
+                    types.append(t.types)
                 seen.append(row if removal == "hide" else None)
         outputs = self._run(ids, types, seen)
         ends = np.cumsum([place.max(initial=-1) + 1 for place in places])
@@ -133,7 +137,7 @@ class Transformer(Classifier):
     ) -> Trace:
         """Many replacements for the same documents: a few at a time in one batch; of each only the logits are kept."""
         count = max(w.shape[0] for w in attention.values() if w.ndim > 4)
-        step = max(1, _BATCH // real.numel())
+        step = max(1, self.batch_tokens // real.numel())
         parts, recorder = [], Recorder()
         for start in range(0, count, step):
             n = min(step, count - start)
@@ -161,7 +165,7 @@ class Transformer(Classifier):
         found = np.empty((len(ids), len(self.labels)))
         seen = [None] * len(ids) if seen is None else seen
         with torch.inference_mode():
-            for batch in batches([len(row) for row in ids], _BATCH, self._even):
+            for batch in batches([len(row) for row in ids], self.batch_tokens, self.even):
                 inputs, _ = self._batch([ids[i] for i in batch], [types[i] for i in batch], [seen[i] for i in batch])
                 found[batch] = self._spread(self.model(**inputs, **self._uncached).logits).double().numpy()
         return found
