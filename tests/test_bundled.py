@@ -1,6 +1,7 @@
 """The model that comes with heed."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +66,7 @@ def test_the_card_names_data_recipe_command_accuracy_and_limits(folder: Path) ->
     assert "`heed train single-layer --data imdb" in card
     assert f"{config['test']['accuracy']:.2%}" in card
     assert "Limits:" in card
-    assert not any(word in card for word in ("/home/", "/root/", "/work/", "/tmp/"))
+    assert not re.search(r"(?<![\w.])/\w", card)  # no path of the machine that trained it
     assert config["command"] in card
     assert config["test"]["accuracy"] >= 0.86
     assert config["test"]["documents"] == 25_000
