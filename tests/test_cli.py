@@ -892,3 +892,8 @@ def test_an_interrupt_ends_quietly_with_130(interrupted: subprocess.Popen, monke
     interrupted.send_signal(signal.SIGINT)
     out, err = interrupted.communicate(timeout=30)
     assert (interrupted.returncode, out, err) == (130, b"", b"")
+
+
+def test_the_version_is_told(run: Run) -> None:
+    done = run("--version")
+    assert done.code == 0 and re.fullmatch(r"heed \d+\.\d+\.\d+\n", done.out)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import fields
 from enum import StrEnum
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,6 +51,20 @@ train_app = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(train_app, name="train")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"heed {metadata.version('heed')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None: ...
 
 
 class Format(StrEnum):
