@@ -415,6 +415,11 @@ REFUSALS = [
     (["train", "single-layer", "-o", "m", "--set", "padding=loose"], ["padding", "'masked'"]),
     (["train", "single-layer", "-o", "folder", "--data", "task:planted"], ["folder holds other files"]),
     (["train", "single-layer", "-o", "review.txt", "--data", "task:planted"], ["review.txt", "cannot be written"]),
+    (["train", "transformer", "-o", "m"], ["either --base", "--scratch"]),
+    (["train", "transformer", "-o", "m", "--base", "a/b", "--scratch", "2x128"], ["either --base", "--scratch"]),
+    (["train", "transformer", "-o", "m", "--scratch", "small"], ["2x128", "'small'"]),
+    (["train", "transformer", "-o", "m", "--scratch", "2x128", "--set", "epoch=3"], ["did you mean 'epochs'?"]),
+    (["train", "transformer", "-o", "folder", "--scratch", "1x16"], ["folder holds other files"]),
     (["list", "method"], ["'method'", "did you mean 'methods'?"]),
     (["cite", "lim"], ["'lim'", "did you mean 'lime'?"]),
 ]
@@ -678,6 +683,23 @@ def test_a_trained_model_explains_and_is_audited(trained: tuple[Done, Path], run
     done = run("audit", "--model", folder, "--data", "task:planted", "--limit", 30, "--claim", "used")
     assert done.code == 0
     assert "my model@" in done.out
+
+
+def test_a_transformer_is_trained_measured_and_explains(run: Run) -> None:
+    settings = ["--set", "epochs=4", "--set", "learning_rate=0.005", "--set", "batch=16", "--set", "word_dropout=0"]
+    words = ["--scratch", "1x32", "--data", "task:planted", "--limit", 300, "-o", "small", *settings]
+    done = run("train", "transformer", *words)
+    assert done.code == 0
+    assert "validation accuracy" in done.err and "test accuracy" in done.err and "shards" not in done.err
+    facts = json.loads(Path("small/training.json").read_text(encoding="utf8"))
+    assert facts["test"]["accuracy"] > 0.8 and facts["base"] is None and len(facts["history"]) == 4
+    assert not Path("small/unfinished.safetensors").exists()
+    (e,) = explain("the clerk carried the violin to the station", "--model", "small", "--method", "occlusion")
+    assert e["units"][int(np.argmax(e["scores"]))]["text"] == "violin"
+    words = ["--base", "small", "--data", "task:planted", "--limit", 50, "-o", "further", "--set", "epochs=1"]
+    done = run("train", "transformer", *words)
+    assert done.code == 0
+    assert "fine-tuned from small" in Path("further/README.md").read_text(encoding="utf8")
 
 
 def test_a_file_of_ones_own_is_enough_to_train(run: Run, reviews: Path) -> None:

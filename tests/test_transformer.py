@@ -382,3 +382,26 @@ def test_a_model_without_a_trained_head_is_refused(tmp_path: Path) -> None:
     tokenizer().save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match=r"not a trained classifier: it lacks classifier\.bias"):
         heed.load(tmp_path)
+
+
+def test_a_model_that_is_handed_in_is_left_alone_and_its_further_training_is_seen() -> None:
+    theirs = network("bert").train()
+    theirs.config.pad_token_id = None
+    before = (
+        theirs.config.to_dict(),
+        theirs.config._attn_implementation,
+        [p.requires_grad for p in theirs.parameters()],
+    )
+    ours = Transformer(theirs, tokenizer(), "bert")
+    first = ours(TEXTS)
+    ours.trace(ours.tokens(TEXTS[:1]))
+    after = (
+        theirs.config.to_dict(),
+        theirs.config._attn_implementation,
+        [p.requires_grad for p in theirs.parameters()],
+    )
+    assert before == after and theirs.training
+    assert not any(module._forward_hooks for module in theirs.modules())
+    with torch.no_grad():
+        theirs.classifier.bias += 1
+    np.testing.assert_allclose(ours(TEXTS), first + 1, atol=1e-5)

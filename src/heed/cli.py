@@ -13,7 +13,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import fields
+from dataclasses import asdict, fields
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
@@ -224,24 +224,31 @@ def report(
     _emit_audit(Audit.load(rows), format, output or [])
 
 
+OutputFolder = Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")]
+DataOption = Annotated[
+    str, typer.Option("--data", "-d", help="A data set of `heed list data`, a generated one as task:NAME, or a file.")
+]
+SplitOption = Annotated[str, typer.Option(help="The part to train on.")]
+LabelsOption = Annotated[
+    str | None, typer.Option(help="Names of a file's labels in order, as a,b,c.", show_default="from the file")
+]
+LimitOption = Annotated[int | None, typer.Option(help="Train on so many documents.", min=10)]
+HalfOption = Annotated[bool, typer.Option("--half", help="Store half precision: half the size.")]
+
+
 @train_app.command("single-layer")
 def train_single_layer(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")],
-    data: Annotated[
-        str,
-        typer.Option("--data", "-d", help="A data set of `heed list data`, a generated one as task:NAME, or a file."),
-    ] = "imdb",
-    split: Annotated[str, typer.Option(help="The part to train on.")] = "train",
-    labels: Annotated[
-        str | None, typer.Option(help="Names of a file's labels in order, as a,b,c.", show_default="from the file")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(help="Train on so many documents.", min=10)] = None,
+    output: OutputFolder,
+    data: DataOption = "imdb",
+    split: SplitOption = "train",
+    labels: LabelsOption = None,
+    limit: LimitOption = None,
     recipe: Annotated[
         str, typer.Option(help="'default', or 'paper' for Lopardo, Precioso and Garreau (2024).")
     ] = "default",
     set_: SetOption = None,
     seed: SeedOption = 0,
-    half: Annotated[bool, typer.Option("--half", help="Store half precision: half the size.")] = False,
+    half: HalfOption = False,
 ) -> None:
     """Train the single-layer attention classifier and measure it on the test set.
 
@@ -254,16 +261,70 @@ def train_single_layer(
     training, validation, test = _training_data(data, split, limit, seed, labels)
     with _status("loading torch"):
         from heed.models import checkpoint
-        from heed.models.training import accuracy, card, fit
+        from heed.models.training import fit, single_layer_card
 
     done = fit(training.documents, training.labels, chosen, seed, output.name, validation, progress=True)
-    model = done.model
     if half:
-        checkpoint.round_to_half(model)  # so that what is measured is what is stored
-    measured = None if test is None else accuracy(model, test.documents)
-    facts = {
+        checkpoint.round_to_half(done.model)  # so that what is measured is what is stored
+    facts = _facts(done, training, test, {"name": recipe} | done.recipe.to_dict(), seed)
+    checkpoint.save(done.model, output, facts, half, single_layer_card(done.model, facts))
+    _say_trained(output, facts)
+
+
+@train_app.command("transformer")
+def train_transformer(
+    output: OutputFolder,
+    base: Annotated[
+        str | None, typer.Option(help="The model to train further: a folder, or ORG/NAME on the Hugging Face hub.")
+    ] = None,
+    scratch: Annotated[
+        str | None, typer.Option(help="Or the size of a new one, as LAYERSxWIDTH.", metavar="SIZE")
+    ] = None,
+    data: DataOption = "sst",
+    split: SplitOption = "train",
+    labels: LabelsOption = None,
+    limit: LimitOption = None,
+    set_: SetOption = None,
+    seed: SeedOption = 0,
+    half: HalfOption = False,
+) -> None:
+    """Train a transformer, and measure it on the test set. Stopped, the same command goes on where it was.
+
+    heed train transformer --base ORG/NAME --data sst -o my-model
+
+    heed train transformer --scratch 2x128 --data imdb -o my-model
+    """
+    from heed.models import recipes
+
+    if (base is None) == (scratch is None):
+        raise InputError("Give either --base, a model to train further, or --scratch, the size of a new one.")
+    size = recipes.size(scratch) if scratch else (0, 0)
+    chosen = recipes.tuning(base is None, _settings(set_))
+    _check_folder(output)
+    training, validation, test = _training_data(data, split, limit, seed, labels)
+    with _status("loading torch and transformers"):
+        from heed.models import tuning
+
+    done = tuning.tune(
+        training.documents, training.labels, chosen, base, size, seed, output.name, validation, output, progress=True
+    )
+    if half:
+        tuning.round_to_half(done)
+    facts = _facts(done, training, test, {"name": "fine-tuned" if base else "scratch"} | asdict(done.recipe), seed)
+    facts["base"] = None if base is None else Path(base).name if Path(base).exists() else base
+    tuning.save(done, output, facts, half)
+    _say_trained(output, facts)
+
+
+def _facts(done: Any, training: Dataset, test: Dataset | None, recipe: dict[str, Any], seed: int) -> dict[str, Any]:
+    """How a model came about and how good it is, for its folder."""
+    from heed.models.training import accuracy
+
+    with _status("measuring on the test set"):
+        measured = None if test is None else accuracy(done.model, test.documents)
+    return {
         "data": {"name": training.name, "split": training.split, "documents": len(training), "source": training.source},
-        "recipe": {"name": recipe} | done.recipe.to_dict(),
+        "recipe": recipe,
         "command": shlex.join(["heed", *sys.argv[1:]]),
         "seed": seed,
         "history": done.history,
@@ -271,10 +332,12 @@ def train_single_layer(
         "test": None if test is None else {"split": test.split, "documents": len(test), "accuracy": measured},
         "seconds": round(done.seconds),
     }
-    checkpoint.save(model, output, facts, half, card(model, facts))
-    best = done.history[done.best - 1]["accuracy"]
-    shown = "" if measured is None else f" · test accuracy {measured:.4f}"
-    _say(f"{output}: best epoch {done.best}, validation accuracy {best:.4f}{shown}")
+
+
+def _say_trained(output: Path, facts: dict[str, Any]) -> None:
+    best = facts["history"][facts["best_epoch"] - 1]["accuracy"]
+    shown = "" if facts["test"] is None else f" · test accuracy {facts['test']['accuracy']:.4f}"
+    _say(f"{output}: best epoch {facts['best_epoch']}, validation accuracy {best:.4f}{shown}")
 
 
 @app.command("list")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,9 @@ import safetensors
 import safetensors.torch
 import torch
 
-from heed.errors import CheckpointError, OutputError
+from heed.errors import CheckpointError
 from heed.models.classifier import Classifier
-from heed.models.folders import check_free, find, read_config
+from heed.models.folders import find, read_config, writing
 from heed.models.single_layer import SingleLayer
 
 _KINDS: dict[str, Callable[..., Classifier]] = {"single-layer": SingleLayer.restore}
@@ -42,17 +40,8 @@ def round_to_half(model: SingleLayer) -> None:
 
 
 def save(model: SingleLayer, folder: Path, facts: Mapping[str, Any], half: bool = False, card: str = "") -> None:
-    """Write a checkpoint; `facts` (data, recipe …) join its json, `card` is its README.
-
-    All is written beside the folder first, so that a full disk leaves an older checkpoint as it was.
-    """
-    check_free(folder)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".writing-"))
-    except OSError as error:
-        raise OutputError(f"The model cannot be written to {folder} ({error}).") from None
-    try:
+    """Write a checkpoint; `facts` (data, recipe …) join its json, `card` is its README."""
+    with writing(folder) as scratch:
         state = {key: value.contiguous() for key, value in model.network.state_dict().items()}
         if half:
             state = {key: value.to(torch.float16) for key, value in state.items()}
@@ -62,11 +51,3 @@ def save(model: SingleLayer, folder: Path, facts: Mapping[str, Any], half: bool 
         if card:
             (scratch / "README.md").write_text(card, encoding="utf8")
         model.tokenizer.save(scratch / "tokenizer.json")
-        folder.mkdir(exist_ok=True)
-        for path in scratch.iterdir():
-            path.chmod(0o644)  # safetensors writes files that only their owner may read
-            path.replace(folder / path.name)
-    except OSError as error:
-        raise OutputError(f"The model cannot be written to {folder} ({error}).") from None
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)

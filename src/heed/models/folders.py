@@ -1,10 +1,18 @@
-"""Models on disk: a folder with `model.safetensors`, `model.json` and `tokenizer.json`. What needs no torch is here."""
+"""Models on disk. What needs no torch is here.
+
+A folder holds `model.safetensors` and `tokenizer.json`; beside them a single-layer model has `model.json`, and a
+transformer has what Hugging Face's libraries read (`config.json` …), with heed's `training.json` if heed trained it.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +20,14 @@ from heed.errors import CheckpointError, OutputError
 
 BUNDLED = Path(__file__).parent / "bundled"
 DEFAULT = "single-layer-imdb"
+FACTS = "training.json"  # how a transformer was trained
+UNFINISHED = "unfinished.safetensors"  # the state of a training that may go on
 PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
 
 
 def bundled() -> dict[str, Path]:
     """The models that come with heed, by name."""
-    return {path.parent.name: path.parent for path in sorted(BUNDLED.glob("*/model.json"))}
+    return {path.parent.name: path.parent for path in sorted(BUNDLED.glob("*/model.safetensors"))}
 
 
 def find(model: str | Path | None) -> Path:
@@ -28,9 +38,7 @@ def find(model: str | Path | None) -> Path:
 
 def is_transformer(model: str | Path | None) -> bool:
     """Whether this is a Hugging Face model: a folder with its config.json, or an ORG/NAME that is no path."""
-    if model is None or str(model) in bundled():
-        return False
-    folder = Path(model).expanduser()
+    folder = find(model)
     if folder.exists():
         return (folder / "config.json").is_file() and not (folder / "model.json").exists()
     return re.fullmatch(r"[\w.-]+/[\w.-]+", str(model)) is not None and not folder.parent.exists()
@@ -63,8 +71,30 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def check_free(folder: Path) -> None:
     """Refuse a folder that a checkpoint cannot be written to, before hours are spent on training."""
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / "model.json").exists():
+    ours = ("model.json", FACTS, UNFINISHED)
+    if folder.is_dir() and any(folder.iterdir()) and not any((folder / name).exists() for name in ours):
         raise OutputError(f"{folder} holds other files: give a new folder, or one that holds a model of heed.")
     nearest = next(p for p in [folder.absolute(), *folder.absolute().parents] if p.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise OutputError(f"{folder} cannot be written: {nearest} is not a folder that you may write to.")
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[Path]:
+    """A scratch folder whose files move into `folder` in the end, so that a full disk leaves an older model whole."""
+    check_free(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".writing-"))
+    except OSError as error:
+        raise OutputError(f"The model cannot be written to {folder} ({error}).") from None
+    try:
+        yield scratch
+        folder.mkdir(exist_ok=True)
+        for path in scratch.iterdir():
+            path.chmod(0o644)  # safetensors writes files that only their owner may read
+            path.replace(folder / path.name)
+    except OSError as error:
+        raise OutputError(f"The model cannot be written to {folder} ({error}).") from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

@@ -11,6 +11,11 @@ from heed import settings
 from heed.errors import InputError, UnknownName
 
 
+def _check(name: str, value: Any, good: bool, wanted: str) -> None:
+    if not good:
+        raise InputError(f"The setting {name} must be {wanted}, got {value}.")
+
+
 @dataclass(frozen=True)
 class Shape:
     """The sizes and choices that make up a single-layer classifier.
@@ -81,9 +86,51 @@ class Recipe:
         return asdict(self)
 
 
-def _check(name: str, value: Any, good: bool, wanted: str) -> None:
-    if not good:
-        raise InputError(f"The setting {name} must be {wanted}, got {value}.")
+@dataclass(frozen=True)
+class Tuning:
+    """How a transformer is trained.
+
+    warmup           share of all steps over which the learning rate rises, before a cosine takes it down to zero
+    max_tokens       tokens read of each document
+    word_dropout     share of tokens that are masked in training: documents with words removed stay familiar to the
+                     model
+    smoothing        label smoothing
+    average          decay of the running mean of the weights that is validated and kept (0: the weights themselves)
+    validation       share of the training documents held out to choose the best epoch, where the data have no such part
+    vocabulary, heads, dropout   of a model trained from scratch: word pieces, attention heads, dropout
+    """
+
+    epochs: int = 3
+    batch: int = 32
+    learning_rate: float = 5e-5
+    weight_decay: float = 1e-2
+    warmup: float = 0.1
+    max_tokens: int = 256
+    word_dropout: float = 0.0
+    smoothing: float = 0.0
+    average: float = 0.0
+    validation: float = 0.1
+    vocabulary: int = 8000
+    heads: int = 4
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch", "heads"):
+            _check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
+        _check("max_tokens", self.max_tokens, self.max_tokens >= 8, "at least 8")
+        _check("vocabulary", self.vocabulary, self.vocabulary >= 100, "at least 100")
+        for name in ("warmup", "word_dropout", "smoothing", "average", "dropout"):
+            _check(name, getattr(self, name), 0 <= getattr(self, name) < 1, "from 0 to below 1")
+        _check("learning_rate", self.learning_rate, 0 < self.learning_rate < math.inf, "above 0")
+        _check("weight_decay", self.weight_decay, 0 <= self.weight_decay < math.inf, "at least 0")
+        _check("validation", self.validation, 0 < self.validation < 1, "between 0 and 1")
+
+
+# To train a given model further, and a small one from scratch.
+TUNINGS = {
+    "base": Tuning(),
+    "scratch": Tuning(epochs=6, learning_rate=8e-4, word_dropout=0.3, smoothing=0.05, average=0.998),
+}
 
 
 RECIPES = {
@@ -123,3 +170,16 @@ def change(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     shape = settings.read("the recipe", Shape, {k: v for k, v in changes.items() if k in of_shape})
     own = settings.read("the recipe", Recipe, {k: v for k, v in changes.items() if k not in of_shape})
     return replace(recipe, **own, shape=recipe.shape | shape)
+
+
+def tuning(scratch: bool, changes: Mapping[str, Any]) -> Tuning:
+    """The recipe for a transformer with some settings changed."""
+    return replace(TUNINGS["scratch" if scratch else "base"], **settings.read("the recipe", Tuning, changes))
+
+
+def size(text: str) -> tuple[int, int]:
+    """Layers and width of a model to train from scratch, as people type them: 2x128."""
+    layers, _, width = text.partition("x")
+    if not (layers.isdecimal() and width.isdecimal() and int(layers) and int(width)):
+        raise InputError(f"A size is the number of layers and the width, as in 2x128, got '{text}'.")
+    return int(layers), int(width)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from heed.errors import InputError
+from heed.models.classifier import Classifier
 from heed.models.recipes import RECIPES, Recipe, Shape
 from heed.models.single_layer import Network, SingleLayer, pad
 from heed.text import Document, Tokenizer
@@ -45,7 +47,7 @@ def fit(
     """Train, validate after each epoch (on a part held out, if no documents are given), and keep the best epoch."""
     began = time.perf_counter()
     rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
-    train, held = _parts(documents, validation, labels, recipe, rng)
+    train, held = parts(documents, validation, labels, recipe.validation, rng)
     words = recipe.shape.get("max_words", Shape.max_words)
     texts = (segment for d in train for segment in d.segments)
     tokenizer = Tokenizer.train(texts, words + 1, recipe.vocabulary, recipe.min_count)
@@ -57,7 +59,7 @@ def fit(
     history: list[dict[str, float]] = []
     best: dict[str, Tensor] = {}
     for epoch in range(1, recipe.epochs + 1):
-        batches = _batches(examples.ids, recipe.batch, rng)
+        batches = shuffled_batches(examples.ids, recipe.batch, rng)
         hidden = None if progress else True  # None: shown on a terminal only
         bar = tqdm(batches, f"epoch {epoch}/{recipe.epochs}", disable=hidden, leave=False, unit="batch")
         loss = float(np.mean([run.step(examples, batch) for batch in bar]))
@@ -73,14 +75,15 @@ def fit(
     return Training(model, recipe, history, chosen, time.perf_counter() - began)
 
 
-def _parts(
+def parts(
     documents: Sequence[Document],
     validation: Sequence[Document] | None,
     labels: Sequence[str],
-    recipe: Recipe,
+    share: float,
     rng: np.random.Generator,
 ) -> tuple[list[Document], list[Document]]:
-    """Documents to train on and to validate on, those without a label left out."""
+    """Documents to train on and to validate on (a share of the former if none are given), those without a label left
+    out."""
     if len(set(labels)) < len(labels):
         raise InputError("Two labels have the same name.")
     known = [d for d in documents if d.label is not None]
@@ -91,7 +94,7 @@ def _parts(
     if len({d.label for d in known}) < 2 or len(known) < 10:
         raise InputError(f"Training needs at least 10 documents and two labels, got {len(known)} documents.")
     shuffled = [known[i] for i in rng.permutation(len(known))]
-    cut = 0 if given else max(1, round(len(known) * recipe.validation))
+    cut = 0 if given else max(1, round(len(known) * share))
     return shuffled[cut:], shuffled[:cut] + given
 
 
@@ -142,40 +145,54 @@ class _Run:
         return loss.item()
 
 
-def accuracy(model: SingleLayer, documents: Sequence[Document]) -> float:
+def accuracy(model: Classifier, documents: Sequence[Document]) -> float:
     """Share of documents whose predicted label is the gold one."""
     gold = np.array([d.label for d in documents])
     return float((model(documents).argmax(1) == gold).mean())
 
 
-def card(model: SingleLayer, facts: Mapping[str, Any]) -> str:
+def card(facts: Mapping[str, Any], name: str, about: str, shape: str, limits: str) -> str:
     """The model card of a checkpoint: data, recipe, command, accuracy, limits."""
-    data, shape, test = facts["data"], model.shape, facts["test"]
+    data, test = facts["data"], facts["test"]
     recipe = ", ".join(f"{k} {v}" for k, v in facts["recipe"].items() if k not in ("name", "shape"))
     best = facts["history"][facts["best_epoch"] - 1]
     measured = (
         f"{test['accuracy']:.2%} on {test['documents']:,} documents of the {test['split']} split" if test else "–"
     )
-    sizes = f"{shape.vocabulary:,} words, d_e {shape.d_e}, d_att {shape.d_att}, d_out {shape.d_out}"
-    return f"""# {model.name}
+    text = (
+        f"Limits: {limits} Texts unlike its training data get predictions of unknown worth. It is meant for explaining"
+        " and auditing, not for decisions about people."
+    )
+    return f"""# {name}
 
-A single-layer, {shape.heads}-head attention classifier for the labels {", ".join(model.labels)}.
+{about}
 
 | | |
 |---|---|
 | data | {data["name"]}, {data["split"]} split, {data["documents"]:,} documents ({data["source"]}) |
 | recipe | {facts["recipe"]["name"]}: {recipe} |
-| shape | {sizes}; reads {shape.max_words} words, padding {shape.padding} |
+| shape | {shape} |
 | seed | {facts["seed"]} |
 | command | `{facts["command"]}` |
 | validation accuracy | {best["accuracy"]:.2%} (epoch {facts["best_epoch"]} of {len(facts["history"])}) |
 | test accuracy | {measured} |
 
-Limits: it reads lower-cased words and knows only those of its training data; every other word is `<unk>`. It has no
-layers above its attention, so that it cannot compose words (negation is learnt only as far as single words give it
-away). Texts unlike its training data get predictions of unknown worth. It is meant for explaining and auditing, not
-for decisions about people.
+{textwrap.fill(text, 120)}
 """
+
+
+def single_layer_card(model: SingleLayer, facts: Mapping[str, Any]) -> str:
+    shape = model.shape
+    return card(
+        facts,
+        model.name,
+        f"A single-layer, {shape.heads}-head attention classifier for the labels {', '.join(model.labels)}.",
+        f"{shape.vocabulary:,} words, d_e {shape.d_e}, d_att {shape.d_att}, d_out {shape.d_out}; reads"
+        f" {shape.max_words} words, padding {shape.padding}",
+        "it reads lower-cased words and knows only those of its training data; every other word is `<unk>`. It has no"
+        " layers above its attention, so that it cannot compose words (negation is learnt only as far as single words"
+        " give it away).",
+    )
 
 
 def _pad(network: Network, documents: Sequence[Int[np.ndarray, "_"]]) -> tuple[Tensor, Tensor]:
@@ -185,7 +202,7 @@ def _pad(network: Network, documents: Sequence[Int[np.ndarray, "_"]]) -> tuple[T
     return ids, torch.ones_like(mask)
 
 
-def _batches(
+def shuffled_batches(
     documents: Sequence[Int[np.ndarray, "_"]], size: int, rng: np.random.Generator
 ) -> list[Int[np.ndarray, "_"]]:
     """Random batches of documents of similar length: shuffle, sort within stretches, shuffle the batches."""

@@ -8,9 +8,11 @@ recorded, and whether padding changes the answer (then only documents of equal l
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -19,8 +21,9 @@ import numpy as np
 import tokenizers
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from heed.errors import CheckpointError, NotApplicable
 from heed.models.classifier import ATTENTION, GRADIENT, REPLACEABLE, Classifier, Removal, batches
@@ -32,19 +35,23 @@ _LONGEST = 4096  # tokens read by models that set no limit
 
 
 class Transformer(Classifier):
-    """A sequence classifier and its tokenizer."""
+    """A sequence classifier and its tokenizer.
+
+    The model that is passed in is left alone: heed works on a view, modules of its own over the same weights. Training
+    the model further shows in the view.
+    """
 
     batch_tokens = 2048  # on few cores larger batches are slower
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str):
-        self.model = model.eval().requires_grad_(False)
+        self.model = model = _view(model)
         self.name = name
         self.notes = _set_padding(model, tokenizer)
         self._pad = int(model.config.pad_token_id)
         self._typed = "token_type_ids" in tokenizer.model_input_names and _takes(model, "token_type_ids")
         self._uncached = {"use_cache": False} if _takes(model, "use_cache") else {}
         backend = tokenizers.Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-        self.tokenizer = Tokenizer(backend, _longest(model, tokenizer), tokenizer.unk_token_id)
+        self.tokenizer = Tokenizer(backend, longest(model, tokenizer), tokenizer.unk_token_id)
         self.labels = _labels(model)
         self.exclusive = model.config.problem_type != "multi_label_classification"
         fillers = [i for i in (tokenizer.mask_token_id, tokenizer.unk_token_id) if i is not None]
@@ -106,7 +113,7 @@ class Transformer(Classifier):
                 f"The attention of {self.name} can be read but not replaced: its family has its own code for it."
             )
         rows = [t.ids for t in tokens], [t.types for t in tokens], [None] * len(tokens)
-        inputs, real = self._batch(*rows)
+        inputs, real = self.inputs(*rows)
         several = [w.ndim > 4 for w in (attention or {}).values()]
         if any(several):
             return self._variants(inputs, real, attention or {}, embeddings)
@@ -166,16 +173,17 @@ class Transformer(Classifier):
         seen = [None] * len(ids) if seen is None else seen
         with torch.inference_mode():
             for batch in batches([len(row) for row in ids], self.batch_tokens, self.even):
-                inputs, _ = self._batch([ids[i] for i in batch], [types[i] for i in batch], [seen[i] for i in batch])
+                inputs, _ = self.inputs([ids[i] for i in batch], [types[i] for i in batch], [seen[i] for i in batch])
                 found[batch] = self._spread(self.model(**inputs, **self._uncached).logits).double().numpy()
         return found
 
-    def _batch(
+    def inputs(
         self,
         ids: Sequence[Int[np.ndarray, "_"]],
         types: Sequence[Int[np.ndarray, "_"]],
         seen: Sequence[Bool[np.ndarray, "_"] | None],
     ) -> tuple[dict[str, Tensor], Bool[Tensor, "batch token"]]:
+        """What the model takes, padded on the right, and which of it is real."""
         lengths = np.array([len(row) for row in ids])
         real = np.arange(lengths.max()) < lengths[:, None]
         padded = np.full(real.shape, self._pad)
@@ -208,7 +216,7 @@ class Transformer(Classifier):
         rows, zeros = [np.resize(some, 7), np.resize(some, 4)], [np.zeros(7, dtype=int), np.zeros(4, dtype=int)]
         together = self._run(rows, zeros)
         even = bool(np.abs(together[1:] - self._run(rows[1:], zeros[1:])).max() > 1e-3 * max(1, np.abs(together).max()))
-        inputs, _ = self._batch(rows[:1], zeros[:1], [None])
+        inputs, _ = self.inputs(rows[:1], zeros[:1], [None])
         with torch.enable_grad(), recording(Recorder()) as recorder:
             output = self.model(**inputs, **self._uncached, output_hidden_states=not self._hooked)
         last = recorder.outputs[-1] if self._hooked else output.hidden_states[-1]
@@ -223,23 +231,50 @@ class Transformer(Classifier):
 
 def load(model: str | Path) -> Transformer:
     """A sequence classifier by its folder or its id on the Hugging Face hub; safetensors only, no remote code."""
+    network, tokenizer, missing = read(model)
+    if missing:
+        raise CheckpointError(f"The model {model} is not a trained classifier: it lacks {', '.join(missing[:3])}.")
+    return Transformer(network, tokenizer, Path(str(model)).name if Path(model).exists() else str(model))
+
+
+def read(model: str | Path, **options: Any) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list[str]]:
+    """A network in single precision, its tokenizer, and the names of weights that are not in the files."""
     safe = {"trust_remote_code": False}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model, **safe)
-        network, info = AutoModelForSequenceClassification.from_pretrained(
-            model, use_safetensors=True, output_loading_info=True, **safe
-        )
+        with quiet():
+            tokenizer = AutoTokenizer.from_pretrained(model, **safe)
+            network, info = AutoModelForSequenceClassification.from_pretrained(
+                model, use_safetensors=True, output_loading_info=True, dtype=torch.float32, **safe, **options
+            )
     except (OSError, ValueError, KeyError, ImportError) as error:
         why = " ".join(str(error).split())[:300]
         raise CheckpointError(f"The model {model} cannot be loaded ({why}).") from None
-    if info["missing_keys"]:
-        missing = ", ".join(sorted(info["missing_keys"])[:3])
-        raise CheckpointError(f"The model {model} is not a trained classifier: it lacks {missing}.")
     if not getattr(tokenizer, "is_fast", False):
         raise CheckpointError(
             f"The tokenizer of {model} has no fast version, which heed needs to find words in the text."
         )
-    return Transformer(network, tokenizer, Path(str(model)).name if Path(model).exists() else str(model))
+    return network, tokenizer, sorted(info["missing_keys"])
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the progress bars and reports of `transformers`; what matters in them becomes a sentence of heed's."""
+    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _view(model: PreTrainedModel) -> PreTrainedModel:
+    """Modules and configuration of its own over the same weights, in eval mode."""
+    shared: dict[int, Any] = {id(p): nn.Parameter(p.data, requires_grad=False) for p in model.parameters()}
+    shared |= {id(b): b for b in model.buffers()}
+    return copy.deepcopy(model, shared).eval()
 
 
 def _takes(model: PreTrainedModel, argument: str) -> bool:
@@ -255,7 +290,7 @@ def _set_padding(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> 
     return (f"The model names no padding token: token {fallback} is used for it.",)
 
 
-def _longest(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
+def longest(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
     """Tokens that the model reads: the tokenizer's limit, else the number of positions."""
     positions = getattr(model.config, "max_position_embeddings", None) or -1
     if positions < 1:  # no limit
