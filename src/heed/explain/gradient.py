@@ -110,38 +110,36 @@ class IntegratedGradients(Explainer):
     def _one(self, model: Classifier, job: Job) -> Measured:
         import torch
 
-        with torch.no_grad():
-            ends = model.trace([job.tokens, model.blank(job.tokens)])
-        end, start = ends.embeddings[0], ends.embeddings[1].clone()
+        end, start = model.embeddings([job.tokens, model.blank(job.tokens)])
         if self.baseline == "zero":
             start[torch.from_numpy(np.flatnonzero(~job.tokens.special))] = 0
         nodes, weights = np.polynomial.legendre.leggauss(self.steps)
-        mean = torch.zeros_like(end)
-        step = max(1, 20_000 // len(end))
-        for i in range(0, self.steps, step):
-            part = torch.from_numpy((nodes[i : i + step] + 1) / 2).to(end.dtype)[:, None, None]
-            share = torch.from_numpy(weights[i : i + step] / 2).to(end.dtype)
-            mean += torch.einsum("n,ntd->td", share, self._gradient(model, job, start + part * (end - start)))
+        # both ends go with the nodes, for the output there
+        places = torch.from_numpy(np.concatenate([[0, 1], (nodes + 1) / 2])).to(end.dtype)
+        shares = torch.from_numpy(np.concatenate([[0, 0], weights / 2])).to(end.dtype)
+        mean, outputs = torch.zeros_like(end), []
+        for part in torch.arange(len(places)).split(max(1, model.batch_tokens // len(end))):
+            points = torch.lerp(start, end, places[part, None, None])
+            output, gradient = self._gradient(model, job, points)
+            outputs += output.tolist()
+            mean += torch.einsum("n,ntd->td", shares[part], gradient)
         rows = ((end - start) * mean).sum(1).double().numpy()
-        with torch.no_grad():
-            both = model.trace([job.tokens] * 2, embeddings=torch.stack([end, start]))
-        f_end, f_start = select_output(
-            both.logits, torch.tensor([job.label] * 2), self.output, model.exclusive
-        ).tolist()
-        gap = float(rows.sum() - (f_end - f_start))
-        note = f"The scores sum to the change of the output, {f_end - f_start:+.4g}, up to {abs(gap):.1g}."
-        rows = rows[ends.tokens[0].numpy()]  # padding is the same at both ends and scores 0
+        change = outputs[1] - outputs[0]
+        gap = float(rows.sum() - change)
+        note = f"The scores sum to the change of the output, {change:+.4g}, up to {abs(gap):.1g}."
+        rows = rows[: len(job.tokens)]  # padding is the same at both ends and scores 0
         return Measured(rows=rows, forward_passes=self.steps + 2, facts={"completeness_gap": gap}, notes=(note,))
 
     def _gradient(
-        self, model: Classifier, job: Job, at: Float[Tensor, "step token dim"]
-    ) -> Float[Tensor, "step token dim"]:
+        self, model: Classifier, job: Job, points: Float[Tensor, "step token dim"]
+    ) -> tuple[Float[Tensor, "step"], Float[Tensor, "step token dim"]]:
+        """The output at each point, and its gradient there."""
         import torch
 
         with torch.enable_grad():
-            points = at.detach().requires_grad_()
-            trace = model.trace([job.tokens] * len(points), embeddings=points)
+            points = points.detach().requires_grad_()
+            trace = model.trace([job.tokens] * len(points), embeddings=points, lean=True)
             labels = torch.tensor([job.label] * len(points))
-            total = select_output(trace.logits, labels, self.output, model.exclusive).sum()
-        (gradient,) = torch.autograd.grad(total, points)
-        return gradient
+            outputs = select_output(trace.logits, labels, self.output, model.exclusive)
+            (gradient,) = torch.autograd.grad(outputs.sum(), points)
+        return outputs.detach(), gradient

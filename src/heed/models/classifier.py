@@ -95,8 +95,19 @@ class Classifier(ABC):
         tokens: Sequence[Tokens],
         attention: Mapping[int, Float[Tensor, "*variant batch head query key"]] | None = None,
         embeddings: Float[Tensor, "batch token dim"] | None = None,
+        lean: bool = False,
     ) -> Trace:
-        """What one pass shows; with `attention` (by layer) or `embeddings`, what it would show if they were these."""
+        """What one pass shows; with `attention` (by layer) or `embeddings`, what it would show if they were these.
+
+        A `lean` trace may leave out attention and values, where that is faster.
+        """
+
+    def embeddings(self, tokens: Sequence[Tokens]) -> Float[Tensor, "batch token dim"]:
+        """What the tokens look up."""
+        import torch
+
+        with torch.no_grad():
+            return self.trace(tokens, lean=True).embeddings
 
     def gradient(self, tokens: Sequence[Tokens], labels: Sequence[int], output: Output = "logit") -> list[Gradient]:
         """The gradient of each document's output for its label: one backward pass per batch, not per document."""
@@ -105,7 +116,7 @@ class Classifier(ABC):
         found: list[Gradient] = [None] * len(tokens)  # type: ignore[list-item]
         for batch in self.batches(tokens):
             with torch.enable_grad():
-                trace = self.trace([tokens[i] for i in batch])
+                trace = self.trace([tokens[i] for i in batch], lean=True)
                 chosen = torch.tensor([labels[i] for i in batch])
                 total = select_output(trace.logits, chosen, output, self.exclusive).sum()
                 (gradient,) = torch.autograd.grad(total, trace.embeddings)

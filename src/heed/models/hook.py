@@ -35,11 +35,13 @@ class Recorder:
     attention    weights by layer; NaN leaves the model's own weight where it is; with a single query row they replace
                  that of `row` (all rows where it is -1)
     embeddings   used in place of what the ids look up
+    lean         look at the embeddings alone: attention is the model's own default, and not recorded
     """
 
     attention: Mapping[int, Float[Tensor, "batch head query key"]] = field(default_factory=dict)
     embeddings: Float[Tensor, "batch token dim"] | None = None
     row: Int[Tensor, "batch"] | None = None
+    lean: bool = False
     looked_up: Float[Tensor, "batch token dim"] | None = None
     queries: list[Tensor] = field(default_factory=list)
     keys: list[Tensor] = field(default_factory=list)
@@ -74,7 +76,7 @@ def attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, Tensor | None]:
     """The registered attention function."""
-    recorder = _recorder.get()
+    recorder = _attention_recorder()
     default = getattr(module.config, _DEFAULT, "eager")
     if recorder is None and default != "eager":
         return ALL_ATTENTION_FUNCTIONS[default](module, query, key, value, attention_mask, **options)
@@ -103,9 +105,14 @@ def attend(
 def mask(*arguments: Any, **options: Any) -> Tensor | None:
     """The registered mask function: additive for eager attention, the default's own otherwise."""
     default = getattr(options.get("config"), _DEFAULT, "eager")
-    if _recorder.get() is not None or default == "eager":
+    if _attention_recorder() is not None or default == "eager":
         return eager_mask(*arguments, **options)
     return ALL_MASK_ATTENTION_FUNCTIONS[default](*arguments, **options)
+
+
+def _attention_recorder() -> Recorder | None:
+    recorder = _recorder.get()
+    return None if recorder is None or recorder.lean else recorder
 
 
 def _embed(module: nn.Module, inputs: Any, output: Tensor, turned: bool) -> Tensor:

@@ -168,6 +168,7 @@ class SingleLayer(Classifier):
         tokens: Sequence[Tokens],
         attention: Mapping[int, Float[Tensor, "*variant batch head query key"]] | None = None,
         embeddings: Float[Tensor, "batch token dim"] | None = None,
+        lean: bool = False,
     ) -> Trace:
         net = self.network
         longest = max(self.width(t) for t in tokens)

@@ -107,6 +107,7 @@ class Transformer(Classifier):
         tokens: Sequence[Tokens],
         attention: Mapping[int, Float[Tensor, "*variant batch head query key"]] | None = None,
         embeddings: Float[Tensor, "batch token dim"] | None = None,
+        lean: bool = False,
     ) -> Trace:
         if attention and not self._hooked:
             raise NotApplicable(
@@ -117,12 +118,17 @@ class Transformer(Classifier):
         several = [w.ndim > 4 for w in (attention or {}).values()]
         if any(several):
             return self._variants(inputs, real, attention or {}, embeddings)
-        output, recorder = self._recorded(inputs, real, attention or {}, embeddings)
-        weights = tuple(recorder.weights) if self._hooked else tuple(output.attentions)
+        output, recorder = self._recorded(inputs, real, attention or {}, embeddings, lean and not attention)
+        weights = tuple(recorder.weights) if self._hooked or recorder.lean else tuple(output.attentions)
         assert recorder.looked_up is not None
         return Trace(
             self._spread(output.logits), weights, tuple(recorder.values), recorder.looked_up, real, self._rows(real)
         )
+
+    def embeddings(self, tokens: Sequence[Tokens]) -> Float[Tensor, "batch token dim"]:
+        inputs, _ = self.inputs([t.ids for t in tokens], [t.types for t in tokens], [None] * len(tokens))
+        with torch.no_grad():
+            return self.model.get_input_embeddings()(inputs["input_ids"])
 
     def _recorded(
         self,
@@ -130,9 +136,10 @@ class Transformer(Classifier):
         real: Bool[Tensor, "batch token"],
         attention: Mapping[int, Float[Tensor, "batch head query key"]],
         embeddings: Float[Tensor, "batch token dim"] | None,
+        lean: bool = False,
     ) -> tuple[Any, Recorder]:
-        extra = {} if self._hooked else {"output_attentions": True}
-        with recording(Recorder(attention, embeddings, self._rows(real))) as recorder:
+        extra = {} if self._hooked or lean else {"output_attentions": True}
+        with recording(Recorder(attention, embeddings, self._rows(real), lean)) as recorder:
             return self.model(**inputs, **self._uncached, **extra), recorder
 
     def _variants(
