@@ -397,6 +397,16 @@ def test_any_text_can_be_compared(model: SingleLayer, text: Any) -> None:
     assert shown(c, False) and c._repr_html_()
 
 
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_a_matrix_that_is_too_wide_is_drawn_in_parts(model: SingleLayer, width: int) -> None:
+    c = heed.compare(model, "the film was slow but the plot is good")
+    lines = shown(c.table(width), False, width).splitlines()
+    n = len(c.methods)
+    assert all(len(line.rstrip()) <= width for line in lines)
+    assert {name for line in lines[1:] for name in line.split() if len(name) > 5} == set(OFFERED) - {"lime"}
+    assert sum(bool(re.fullmatch(r"-?\d?\.\d\d", cell)) for line in lines for cell in line.split()) == n * (n - 1) / 2
+
+
 def test_a_comparison_of_one_word_has_no_agreement_to_report(model: SingleLayer) -> None:
     c = heed.compare(model, "good", ["occlusion", "lime"])
     assert np.isnan(c.agreement[0, 1])

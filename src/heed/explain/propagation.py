@@ -96,17 +96,18 @@ class Flow(AttentionGraph):
 
         n = len(start)
         tokens = np.arange(n)
-        source, sink = [np.zeros(n, dtype=int)], [1 + tokens]  # node 0 is where it starts; then level by level
-        for level in range(len(layers)):
-            source.append(np.repeat(1 + level * n + tokens, n))
-            sink.append(np.tile(1 + (level + 1) * n + tokens, n))
-        width = np.concatenate([start, *(edges.ravel() for edges in reversed(layers))])
+        top = np.where(start[:, None] > 0, layers[-1], 0)  # rows in which nothing starts would be dead ends
+        width = np.concatenate([start, top.ravel(), *(edges.ravel() for edges in reversed(layers[:-1]))])
         width = np.floor(width * _ONE).astype(np.int32)
-        open_ = width > 0
+        above, below = [np.zeros(n, dtype=int)], [1 + tokens]  # node 0 is where all starts; then level by level
+        for level in range(len(layers)):
+            above.append(np.repeat(1 + level * n + tokens, n))
+            below.append(np.tile(1 + (level + 1) * n + tokens, n))
         size = 1 + (len(layers) + 1) * n
-        ends = np.concatenate(source)[open_], np.concatenate(sink)[open_]
-        graph = csr_array((width[open_], ends), shape=(size, size))
-        return np.array([maximum_flow(graph, 0, size - n + j).flow_value / _ONE for j in tokens])
+        graph = csr_array((width, (np.concatenate(below), np.concatenate(above))), shape=(size, size))
+        graph.eliminate_zeros()
+        # as much flows from a token up to the start as the other way round, and that is found faster
+        return np.array([maximum_flow(graph, size - n + j, 0).flow_value / _ONE for j in tokens])
 
 
 @dataclass(frozen=True)
