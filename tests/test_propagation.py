@@ -75,7 +75,7 @@ def test_the_kinds_differ() -> None:
 
 @each_kind
 @pytest.mark.parametrize(
-    ("layers", "chosen"), [("last", [-1]), ("all", [0, 1]), ("0", [0]), ("0,-1", [0, -1]), ("0, 0", [0])]
+    ("layers", "chosen"), [("last", [-1]), ("all", [0, 1]), ("0", [0]), ("0,-1", [0, -1]), ("0, 0, -1", [0, -1])]
 )
 def test_attention_of_chosen_layers(family: str, layers: str, chosen: list[int]) -> None:
     m = model(family)
