@@ -17,6 +17,7 @@ import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
+from heed.explain import METHODS  # noqa: E402
 from heed.models.single_layer import Network, Shape, SingleLayer  # noqa: E402
 from heed.text import Document, Tokenizer  # noqa: E402
 
@@ -39,6 +40,9 @@ TEXTS: tuple[str | tuple[str, str], ...] = (
     ("the plot is fresh", "the plot is dull and cold"),
     ("good", "was the scene good or was the xylem bad ?"),
 )
+
+# the methods that a model with one query row can be explained by
+OFFERED = [name for name, cls in METHODS.items() if cls.needs <= SingleLayer.offers]
 
 LABELS = ("negative", "positive", "neutral")
 

@@ -445,6 +445,7 @@ def test_the_gate_is_for_attention_alone() -> None:
     flat = Evidence(DIAGNOSTICS["used"].claim, [{"value": 0.0}] * 40)
     high = Evidence(DIAGNOSTICS["agrees-removal"].claim, [{"value": 0.9}] * 40)
     assert [v.outcome for v in judge([flat, high], "attention-mean")] == ["refuted", "not applicable"]
+    assert [v.outcome for v in judge([flat, high], "rollout")] == ["refuted", "not applicable"]
     assert [v.outcome for v in judge([flat, high], "gradient-l2")] == ["refuted", "supported"]
 
 

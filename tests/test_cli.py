@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import OFFERED
 from rich.cells import cell_len
 
 import heed
@@ -116,7 +117,7 @@ def test_every_fast_method_side_by_side(run: Run) -> None:
     done = run("explain", REVIEW)
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
-    for name in METHODS:
+    for name in OFFERED:
         (line,) = [x for x in lines if x.startswith(f"{name} ")]
         assert name == "random" or "bad[" in line.replace("+", "").replace("-", "")
     assert "Kendall's τ between methods" in done.out
@@ -127,7 +128,7 @@ def test_every_fast_method_side_by_side(run: Run) -> None:
 
 def test_json_is_a_list_with_all_that_others_build_on(run: Run) -> None:
     found = explain(REVIEW)
-    assert [e["method"] for e in found] == list(METHODS)
+    assert [e["method"] for e in found] == OFFERED
     for e in found:
         assert set(e) >= KEYS
         assert len(e["scores"]) == len(e["units"])
@@ -278,7 +279,7 @@ def test_formats_on_standard_output(run: Run, format: str) -> None:
 )
 def test_unusual_texts_are_explained(run: Run, text: str, units: list[str] | None, note: str | None) -> None:
     found = explain("-", stdin=text)
-    assert len(found) == len(METHODS)
+    assert len(found) == len(OFFERED)
     for e in found:
         if units:
             assert [u["text"] for u in e["units"]] == units
@@ -359,7 +360,7 @@ REFUSALS = [
     (["explain", "x", "--set", "removal=burn"], ["removal", "'burn'"]),
     (["explain", "x", "--set", "bandwidth=wide"], ["bandwidth", "a number"]),
     (["explain", "x", "--method", "attention-head", "--set", "head=6"], ["no head 6", "0 to 5"]),
-    (["explain", "x", "--method", "attention-mean", "--set", "layer=1"], ["no layer 1"]),
+    (["explain", "x", "--method", "attention-mean", "--set", "layers=1"], ["no layer 1"]),
     (["explain", "x", "--file", "review.txt"], ["not both"]),
     (["explain", "--file", "missing.txt"], ["missing.txt"]),
     (["explain", "--file", "folder"], ["folder"]),
@@ -397,7 +398,7 @@ REFUSALS = [
     (["audit", "--claim", "usd"], ["'usd'", "did you mean 'used'?"]),
     (["audit", "--explainer", "lim"], ["'lim'", "did you mean 'lime'?"]),
     (["audit", "--set", "samples=5"], ["'samples'"]),
-    (["audit", "--set", "layer=x"], ["layer", "whole number"]),
+    (["audit", "--set", "layers=x"], ["layers", "'last', 'all'"]),
     (["audit", "--model", "missing", "--data", "good.csv"], ["no model 'missing'"]),
     (["audit", "-o", "no/such/audit.html"], ["no folder"]),
     (["audit", "-o", "audit.html", "-o", "audit.txt"], ["audit.txt", ".html, .parquet or .json"]),

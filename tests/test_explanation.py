@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import OFFERED
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -44,7 +45,14 @@ NASTY = "<script>alert(1)</script> & \"x\" 'y'"
         ("lime", {"output": "log-odds"}, {"output": "log-odds"}),
         ("shapley", {"estimator": "permutation"}, {"estimator": "permutation"}),
         ("integrated-gradients", {"steps": "9", "baseline": "zero"}, {"steps": 9, "baseline": "zero"}),
-        ("attention-head", {"head": "1", "layer": "-1"}, {"head": 1, "layer": -1}),
+        ("attention-head", {"head": "1", "layers": "0,-1"}, {"head": 1, "layers": "0,-1"}),
+        ("attention-mean", {"layers": 2}, {"layers": "2"}),
+        (
+            "rollout",
+            {"residual": "0", "heads": "max", "merge": "max"},
+            {"residual": 0.0, "heads": "max", "merge": "max"},
+        ),
+        ("attention-gradient", {"output": "probability", "merge": "sum"}, {"output": "probability", "merge": "sum"}),
     ],
 )
 def test_settings_are_read_from_strings(name: str, given: dict, expected: dict) -> None:
@@ -85,6 +93,17 @@ def test_settings_are_read_from_strings(name: str, given: dict, expected: dict) 
         ("shapley", {"estimator": "guess"}, "estimator of shapley must be"),
         ("integrated-gradients", {"steps": 0}, "at least 1"),
         ("integrated-gradients", {"baseline": "mean"}, "baseline of integrated-gradients must be"),
+        ("attention-mean", {"layers": "first"}, "layers of attention-mean must be 'last', 'all' or numbers"),
+        ("attention-mean", {"layers": "1,"}, "layers of attention-mean must be 'last', 'all' or numbers"),
+        ("attention-mean", {"layers": ""}, "layers of attention-mean must be 'last', 'all' or numbers"),
+        ("attention-mean", {"layers": 1.5}, "layers of attention-mean must be text"),
+        ("attention-mean", {"layer": "1"}, "no setting of attention-mean 'layer': did you mean 'layers'"),
+        ("value-norm", {"merge": "mean"}, "merge of value-norm must be 'sum' or 'max'"),
+        ("rollout", {"residual": "1"}, "residual of rollout must be below 1"),
+        ("flow", {"residual": "-0.1"}, "residual of flow must be at least 0"),
+        ("flow", {"residual": "nan"}, "residual of flow must be"),
+        ("rollout", {"heads": "min"}, "heads of rollout must be"),
+        ("lime", {"merge": "max"}, "no setting of lime 'merge'"),
     ],
     ids=str,
 )
@@ -110,6 +129,11 @@ def test_a_setting_that_cannot_be_used_gets_one_sentence(name: str, given: dict,
         ("integrated-gradients", {"steps": 2.5}),
         ("integrated-gradients", {"baseline": "mean"}),
         ("gradient-l1", {"output": "loss"}),
+        ("gradient-l1", {"merge": "mean"}),
+        ("integrated-gradients", {"merge": "mean"}),
+        ("attention-mean", {"layers": -1}),
+        ("attention-gradient", {"output": "loss"}),
+        ("rollout", {"heads": "min"}),
     ],
     ids=str,
 )
@@ -127,7 +151,8 @@ def test_an_explainer_may_be_given_instead_of_a_name(model: SingleLayer) -> None
 
 
 @pytest.mark.parametrize(("name", "settings"), [("attention-head", {"head": 3}), ("attention-head", {"head": -1}),
-    ("attention-mean", {"layer": 1}), ("gradient-l2", {"head": 3}), ("lime", {"head": 7})])  # fmt: skip
+    ("attention-mean", {"layers": 1}), ("value-norm", {"layers": "0,-2"}),
+    ("gradient-l2", {"head": 3}), ("lime", {"head": 7})])  # fmt: skip
 def test_a_head_or_layer_that_does_not_exist_is_refused(model: SingleLayer, name: str, settings: dict) -> None:
     with pytest.raises(InputError, match=r"There is no (head|layer)"):
         heed.explain(model, "good film", name, **settings)
@@ -228,7 +253,7 @@ def nasty_model(model: SingleLayer) -> SingleLayer:
     return SingleLayer(model.network, model.tokenizer, labels, "<i>model\x1b]0;owned\x07")
 
 
-@pytest.mark.parametrize("name", list(METHODS))
+@pytest.mark.parametrize("name", OFFERED)
 def test_a_page_escapes_all_text(nasty_model: SingleLayer, name: str) -> None:
     html = heed.explain(nasty_model, (NASTY, f"zyzzyva {NASTY}"), name)._repr_html_()
     assert set(re.findall(r"<\s*/?\s*([a-zA-Z]+)", html)) <= {"div", "span", "b", "ul", "li"}
@@ -275,7 +300,7 @@ def plain(text: str) -> str:
     "text", [LONG_WORDS, HOSTILE, ("good film", "slow plot " * 20), "😀 好 " * 40, "شكرا good " * 30], ids=range(5)
 )
 def test_no_line_is_wider_than_the_terminal(model: SingleLayer, text: Any, colour: bool) -> None:
-    for name in METHODS:
+    for name in OFFERED:
         for line in plain(shown(heed.explain(model, text, name), colour)).splitlines():
             assert cell_len(line.rstrip()) <= 80
     for width in (80, 60):
@@ -285,7 +310,7 @@ def test_no_line_is_wider_than_the_terminal(model: SingleLayer, text: Any, colou
 
 @pytest.mark.parametrize("colour", [False, True])
 def test_text_cannot_steer_the_terminal(model: SingleLayer, colour: bool) -> None:
-    for what in (*(heed.explain(model, HOSTILE, name) for name in METHODS), heed.compare(model, HOSTILE)):
+    for what in (*(heed.explain(model, HOSTILE, name) for name in OFFERED), heed.compare(model, HOSTILE)):
         out = shown(what, colour)
         assert "\x1b[31m" not in out and "\x1b]" not in out
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", plain(out) if colour else out)
@@ -329,7 +354,7 @@ def test_a_terminal_shows_method_label_notes_and_special_tokens(model: SingleLay
 
 def test_a_comparison_has_every_method_and_a_symmetric_matrix(model: SingleLayer) -> None:
     c = heed.compare(model, "the film was slow but the plot is good")
-    assert c.methods == list(METHODS)
+    assert c.methods == OFFERED
     np.testing.assert_array_equal(np.diag(c.agreement), 1)
     np.testing.assert_array_equal(c.agreement, c.agreement.T)
     assert len({e.label for e in c.explanations}) == 1
@@ -368,8 +393,18 @@ def test_agreement_is_kendalls_tau_over_distinct_words(model: SingleLayer) -> No
 def test_any_text_can_be_compared(model: SingleLayer, text: Any) -> None:
     """Methods that take repeats together and methods that do not must mean the same words."""
     c = heed.compare(model, text)
-    assert c.agreement.shape == (len(METHODS), len(METHODS))
+    assert c.agreement.shape == (len(OFFERED), len(OFFERED))
     assert shown(c, False) and c._repr_html_()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_a_matrix_that_is_too_wide_is_drawn_in_parts(model: SingleLayer, width: int) -> None:
+    c = heed.compare(model, "the film was slow but the plot is good")
+    lines = shown(c.table(width), False, width).splitlines()
+    n = len(c.methods)
+    assert all(len(line.rstrip()) <= width for line in lines)
+    assert {name for line in lines[1:] for name in line.split() if len(name) > 5} == set(OFFERED) - {"lime"}
+    assert sum(bool(re.fullmatch(r"-?\d?\.\d\d", cell)) for line in lines for cell in line.split()) == n * (n - 1) / 2
 
 
 def test_a_comparison_of_one_word_has_no_agreement_to_report(model: SingleLayer) -> None:

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import OFFERED
 
 import heed
 from heed.errors import InputError, NotApplicable
-from heed.explain import METHODS, Explanation
+from heed.explain import METHODS, Explanation, reads_attention
+from heed.explain.explanation import TokenMethod
 from heed.models.single_layer import Network, SingleLayer
 
 # small, so that the laws are quick to check; samples=61 is below 2^d for all but the shortest texts
@@ -20,11 +22,11 @@ SMALL: dict[str, dict[str, Any]] = {
     "shapley": {"samples": 61},
     "integrated-gradients": {"steps": 5},
 }
-ATTENTION = [name for name in METHODS if name.startswith("attention")]
+ATTENTION = ["attention-mean", "attention-max", "attention-head"]
 SAMPLED = [name for name in METHODS if name in ("lime", "shapley", "random")]
-MEASURING = [name for name in METHODS if name not in ATTENTION and name != "random"]
+MEASURING = [name for name in OFFERED if not reads_attention(name) and name != "random"]
 
-each_method = pytest.mark.parametrize("name", list(METHODS))
+each_method = pytest.mark.parametrize("name", OFFERED)
 each_unit = pytest.mark.parametrize("unit", ["word", "token"])
 
 
@@ -157,7 +159,7 @@ def test_the_same_word_in_both_texts_of_a_pair_is_two_units(model: SingleLayer, 
 
 @each_method
 def test_special_tokens_are_kept_apart(make: Callable[..., SingleLayer], name: str) -> None:
-    row_wise = name in ATTENTION or "gradient" in name
+    row_wise = issubclass(METHODS[name], TokenMethod)
     for padding in ("masked", "attends"):
         for text, specials in (("good film", ["<cls>"]), (("good film", "slow plot"), ["<cls>", "<sep>"])):
             e = run(make(padding=padding), text, name)
@@ -294,7 +296,7 @@ def test_a_text_without_words_is_refused(model: SingleLayer, name: str, text: An
         run(model, text, name)
 
 
-@each_method
+@pytest.mark.parametrize("name", list(METHODS))
 def test_a_method_that_the_model_does_not_offer_is_refused(model: SingleLayer, name: str) -> None:
     bare = SingleLayer(model.network, model.tokenizer, model.labels)
     bare.offers = frozenset()  # type: ignore[misc]
@@ -305,7 +307,7 @@ def test_a_method_that_the_model_does_not_offer_is_refused(model: SingleLayer, n
         assert run(bare, "good film", name).method == name
 
 
-@each_method
+@pytest.mark.parametrize("name", list(METHODS))
 def test_a_method_is_a_frozen_value_that_says_what_it_is(name: str) -> None:
     explainer = METHODS[name]()
     assert explainer == METHODS[name]() and hash(explainer) == hash(METHODS[name]())

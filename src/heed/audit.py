@@ -18,7 +18,7 @@ from heed.data import Dataset
 from heed.diagnose import DIAGNOSTICS, Diagnostic, Evidence, Study, Verdict, judge
 from heed.diagnose.diagnostic import FAMILIES, Row
 from heed.errors import DataError, HeedError, InputError, NotApplicable, OutputError, UnknownName
-from heed.explain import Explainer, Explanation, method
+from heed.explain import Explainer, Explanation, method, reads_attention
 from heed.explain.drawing import printable
 from heed.models.classifier import Classifier
 from heed.text import Document
@@ -135,7 +135,7 @@ def audit(
         evidence.append(Evidence(diagnostic.claim, keyed, reason))
     shown = [study.explainer, *(method(m) for m in SHOWN if m != study.explainer.name)]
     few = texts[:examples]
-    columns = [m.explain(model, few, seed=seed) for m in shown if m.needs <= model.offers] if few else []
+    columns = [m.explain(model, few, seed=seed) for m in shown if not m.obstacle(model, few)] if few else []
     facts = {
         "model": model.name,
         "revision": model.revision,
@@ -201,7 +201,7 @@ def _diagnostics(claims: Sequence[str | Diagnostic] | str | None, study: Study) 
     wanted = [claims] if isinstance(claims, str) else list(DIAGNOSTICS if claims is None else claims)
     found = [_diagnostic(c) for c in wanted]
     gated = any(d.claim.gated for d in found) and not any(d.claim.id in ("needed", "used") for d in found)
-    if gated and study.explainer.name.startswith("attention"):
+    if gated and reads_attention(study.explainer.name):
         found.insert(0, DIAGNOSTICS["used"]())
     return found
 

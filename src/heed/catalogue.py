@@ -21,7 +21,11 @@ def methods() -> list[tuple[str, str]]:
         return f"{f.name}={'none' if value is None else value}"
 
     return [
-        (name, f"{cls.summary}\n" + (", ".join(default(f) for f in fields(cls)) or "no settings"))
+        (
+            name,
+            f"{cls.summary}\n"
+            + (", ".join(default(f) for f in sorted(fields(cls), key=lambda f: f.kw_only is True)) or "no settings"),
+        )
         for name, cls in METHODS.items()
     ]
 

@@ -130,6 +130,9 @@ def explain(
     loaded = _load(model)
     if method is None:
         chosen = [m for m in chosen if m.needs <= loaded.offers]
+        for m in [m for m in chosen if m.obstacle(loaded, [document])]:
+            _say(f"{m.obstacle(loaded, [document])} It is left out.")
+            chosen.remove(m)
     found = []
     for m in chosen:
         with _status(m.name):  # on a large model some take their time

@@ -37,6 +37,8 @@ def _converted(owner: str, key: str, value: Any, hint: Any) -> Any:
             return value
         if option is bool and str(value).lower() in ("true", "false"):
             return str(value).lower() == "true"
+        if option is str and isinstance(value, str | int) and not isinstance(value, bool):
+            return str(value)
         if option in (int, float) and not isinstance(value, bool):
             try:
                 number = float(value)
@@ -51,4 +53,4 @@ def _converted(owner: str, key: str, value: Any, hint: Any) -> Any:
 def _wanted(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return " or ".join(repr(option) for option in get_args(hint))
-    return {int: "a whole number", float: "a number", bool: "true or false"}.get(hint, "none")
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(hint, "none")

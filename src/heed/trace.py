@@ -19,6 +19,7 @@ class Trace:
     logits      the output; a leading `variant` axis appears when attention was replaced by several variants at once
     attention   weights as they were used, after any replacement (a transformer does not keep those of variants)
     values      what the weights multiply
+    projections what each head's sum of weighted values is multiplied by before the heads are added up; may be unknown
     embeddings  a leaf of the graph (unless they were passed in): `torch.autograd.grad(logits, embeddings)` works
     tokens      True where a key is a token of the document, False where it is padding
     row         the query row that classifies each document; -1 where all its rows do, averaged
@@ -32,6 +33,7 @@ class Trace:
     embeddings: Float[Tensor, "batch token dim"]
     tokens: Bool[Tensor, "batch key"]
     row: Int[Tensor, "batch"]
+    projections: tuple[Float[Tensor, "head dim out"], ...] = ()
 
     def classifying_rows(self, layer: int = -1) -> Float[Tensor, "batch head query key"]:
         """The rows that classify, as they can be passed back to replace them: one per document, or all where all do."""
@@ -43,8 +45,17 @@ class Trace:
 
     def classifying(self, layer: int = -1) -> Float[np.ndarray, "batch head key"]:
         """The attention of the row that classifies, in one layer (the last by default), of a trace without variants."""
-        rows = self.classifying_rows(layer)
-        if rows.shape[2] > 1:
-            real = self.tokens[:, None, : rows.shape[2], None]
-            rows = (rows * real).sum(2, keepdim=True) / real.sum(2, keepdim=True)
-        return rows.squeeze(2).cpu().numpy()
+        return self.pooled(self.classifying_rows(layer)).cpu().numpy()
+
+    def pooled(self, rows: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head key"]:
+        """One row of each document: the mean over its tokens where there are several."""
+        if rows.shape[2] == 1:
+            return rows.squeeze(2)
+        real = self.tokens[:, None, : rows.shape[2], None]
+        return rows.masked_fill(~real, 0).sum(2) / real.sum(2)
+
+    def pooling(self) -> Float[np.ndarray, "batch token"]:
+        """How much every row counts for the output: all of it for the row that classifies, or the same for all."""
+        real = self.tokens.double().cpu().numpy()
+        row = self.row.cpu().numpy()[:, None]
+        return np.where(row < 0, real / real.sum(1, keepdims=True), np.arange(real.shape[1]) == row)

@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from conftest import OFFERED
 
 import heed
 from heed.diagnose import DIAGNOSTICS
-from heed.explain import METHODS
 from heed.report import html
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -25,7 +25,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     texts = [*(d.text for d in heed.tasks.reviews(39)), HOSTILE]
     found = {
         "audit": html.audit(heed.audit(model, texts[::-1])),
-        "explanation": html.explanations([heed.explain(model, HOSTILE, m) for m in METHODS]),
+        "explanation": html.explanations([heed.explain(model, HOSTILE, m) for m in OFFERED]),
     }
     for name, page in found.items():
         (folder / f"{name}.html").write_text(page, encoding="utf8")
@@ -56,7 +56,7 @@ def test_a_page_is_shown_without_errors(pages: dict[str, Path], name: str, tmp_p
     shown = re.sub(r"<(script|style)\b.*?</\1>|<[^>]+>", "", dom, flags=re.DOTALL)
     assert "&lt;script&gt;document.title='broken'&lt;/script&gt;" in shown
     assert "شكرا" in shown and "🎬" in shown
-    for word in DIAGNOSTICS if name == "audit" else METHODS:
+    for word in DIAGNOSTICS if name == "audit" else OFFERED:
         assert word in shown
     if name == "audit":
         assert dom.count("<svg") + dom.count("<canvas") >= len(DIAGNOSTICS)

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Float
 
-from heed.explain import AttentionMean, Explainer, Explanation
+from heed.explain import AttentionMean, Explainer, Explanation, reads_attention
 from heed.metrics import bootstrap_mean
 from heed.models.classifier import Classifier
 from heed.randomness import generator
@@ -160,7 +160,7 @@ def judge(evidence: Sequence[Evidence], explainer: str = "attention-mean") -> li
     by_id = {v.claim.id: v for v in found}
     could_run = [v for name in ("needed", "used") if (v := by_id.get(name)) and v.outcome != "not applicable"]
     gate = could_run[0] if could_run else None
-    if gate is None or gate.outcome != "refuted" or not explainer.startswith("attention"):
+    if gate is None or gate.outcome != "refuted" or not reads_attention(explainer):
         return found
     reason = (
         f"the prediction hardly depends on attention ('{gate.claim.id}' is refuted), so this would be a bad testbed"

@@ -6,24 +6,27 @@ from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
 from heed.errors import InputError, UnknownName
-from heed.explain.attention import AttentionHead, AttentionMax, AttentionMean
+from heed.explain.attention import AttentionHead, AttentionMax, AttentionMean, ValueNorm
 from heed.explain.baseline import Random
 from heed.explain.comparison import Comparison, agreement
 from heed.explain.explanation import Explainer, Explanation, UnitKind
 from heed.explain.gradient import GradientInput, GradientL1, GradientL2, GradientMean, IntegratedGradients
 from heed.explain.perturbation import Lime, Occlusion, Shapley
-from heed.models.classifier import Classifier
+from heed.explain.propagation import AttentionGradient, Flow, Rollout
+from heed.models.classifier import ATTENTION, Classifier
 from heed.settings import read as read_settings
 from heed.text import Document
 
 __all__ = [
     "METHODS",
+    "AttentionGradient",
     "AttentionHead",
     "AttentionMax",
     "AttentionMean",
     "Comparison",
     "Explainer",
     "Explanation",
+    "Flow",
     "GradientInput",
     "GradientL1",
     "GradientL2",
@@ -32,11 +35,14 @@ __all__ = [
     "Lime",
     "Occlusion",
     "Random",
+    "Rollout",
     "Shapley",
+    "ValueNorm",
     "agreement",
     "compare",
     "explain",
     "method",
+    "reads_attention",
 ]
 
 METHODS: dict[str, type[Explainer]] = {
@@ -45,6 +51,10 @@ METHODS: dict[str, type[Explainer]] = {
         AttentionMean,
         AttentionMax,
         AttentionHead,
+        ValueNorm,
+        Rollout,
+        Flow,
+        AttentionGradient,
         GradientMean,
         GradientL1,
         GradientL2,
@@ -69,6 +79,11 @@ def method(name: str | Explainer, settings: dict[str, Any] | None = None) -> Exp
     if name not in METHODS:
         raise UnknownName("method", name, METHODS)
     return METHODS[name](**read_settings(name, METHODS[name], settings or {}))
+
+
+def reads_attention(name: str) -> bool:
+    """Whether a method is built on attention weights."""
+    return name in METHODS and ATTENTION in METHODS[name].needs
 
 
 @overload
@@ -110,7 +125,7 @@ def compare(
     unit: UnitKind = "word",
     seed: int = 0,
 ) -> Comparison:
-    """Explain one text by several methods (all that the model offers, by default), and tell how far they agree."""
+    """Explain one text by several methods (by default, all that can), and tell how far they agree."""
     if not isinstance(text, str | Document | tuple):
         raise InputError(
             f"compare takes one text (a string, a pair in a tuple or a Document), got {type(text).__name__}."
@@ -119,6 +134,6 @@ def compare(
     if not chosen:
         raise InputError("compare needs at least one method, got none.")
     if methods is None:
-        chosen = [m for m in chosen if m.needs <= model.offers]
+        chosen = [m for m in chosen if not m.obstacle(model, [text])]
     found = [m.explain(model, [text], label, unit, seed)[0] for m in chosen]
     return Comparison(tuple(found), agreement(found))

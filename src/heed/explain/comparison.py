@@ -43,19 +43,24 @@ class Comparison:
         yield from side_by_side(self.explanations, console, options)
         if len(self.explanations) > 1:
             yield Text("")
-            yield self.table()
+            yield self.table(options.max_width)
 
-    def table(self) -> Group:
-        """The matrix of agreement, for a terminal."""
+    def table(self, width: int = 80) -> Group:
+        """The matrix of agreement, for a terminal: as many columns beside each other as it is wide."""
         letters = [chr(ord("a") + i) for i in range(len(self.methods))]
-        table = Table(box=None, padding=(0, 0, 0, 1))
-        table.add_column("")
-        for letter in letters[:-1]:
-            table.add_column(letter, justify="right")
-        for i, name in enumerate(self.methods):
-            cells = [f"{t:.2f}".replace("0.", ".").replace("nan", "–") for t in self.agreement[i, :i]]
-            table.add_row(f"{letters[i]} {name}", *cells)
-        return Group(Text("Kendall's τ between methods", style="bold"), table)
+        names = [f"{letter} {name}" for letter, name in zip(letters, self.methods, strict=True)]
+        beside = max(1, (width - max(len(name) for name in names)) // 5 - 1)
+        parts: list[Text | Table] = [Text("Kendall's τ between methods", style="bold")]
+        for start in range(0, len(names) - 1, beside):
+            table = Table(box=None, padding=(0, 0, 0, 1))
+            table.add_column("", no_wrap=True)
+            for letter in letters[:-1][start : start + beside]:
+                table.add_column(letter, justify="right")
+            for i in range(start + bool(start), len(names)):
+                taus = self.agreement[i, start : min(i, start + beside)]
+                table.add_row(names[i], *(f"{t:.2f}".replace("0.", ".").replace("nan", "–") for t in taus))
+            parts.append(table)
+        return Group(*parts)
 
     def _repr_html_(self) -> str:
         rows = "".join(drawing.html(e) for e in self.explanations)

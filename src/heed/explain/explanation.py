@@ -27,6 +27,7 @@ from heed.randomness import generator
 from heed.text import Document, Span, Tokens
 
 UnitKind = Literal["word", "token"]
+Merge = Literal["sum", "max"]
 _CHUNK = 64  # documents measured together
 
 
@@ -177,6 +178,7 @@ class Explainer(ABC):
     name      as users type it
     summary   one line for `heed list methods`
     needs     what the model must offer
+    longest   how many tokens a document may have
     signed    whether a score says for or against
     paper     key of the source in papers.bib
     """
@@ -184,6 +186,7 @@ class Explainer(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     needs: ClassVar[frozenset[str]] = frozenset()
+    longest: ClassVar[float] = math.inf
     signed: ClassVar[bool] = True
     paper: ClassVar[str] = ""
 
@@ -195,6 +198,16 @@ class Explainer(ABC):
         """Whether repeated words share one unit."""
         return False
 
+    def obstacle(self, model: Classifier, documents: Sequence[Any]) -> str:
+        """Why the method cannot explain these documents on this model, in one sentence; empty if it can."""
+        missing = self.needs - model.offers
+        if missing:
+            return f"{self.name} needs {' and '.join(sorted(missing))}, which {model.name} does not offer."
+        longest = 0 if self.longest == math.inf else max((len(t) for t in model.tokens(documents)), default=0)
+        if longest > self.longest:
+            return f"{self.name} takes texts of at most {self.longest} tokens, got {longest:,}: give it a shorter one."
+        return ""
+
     def explain(
         self,
         model: Classifier,
@@ -205,11 +218,8 @@ class Explainer(ABC):
         progress: bool = False,
     ) -> list[Explanation]:
         """Explain each document for one label, by default the one that the model predicts for it."""
-        missing = self.needs - model.offers
-        if missing:
-            raise NotApplicable(
-                f"{self.name} needs {' and '.join(sorted(missing))}, which {model.name} does not offer."
-            )
+        if why := self.obstacle(model, documents):
+            raise NotApplicable(why)
         if unit not in ("word", "token"):
             raise UnknownName("unit", str(unit), ("word", "token"))
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
@@ -259,7 +269,7 @@ class Explainer(ABC):
         specials: tuple[Special, ...] = ()
         if scores is None:
             assert measured.rows is not None
-            scores, specials = _split(job, measured.rows)
+            scores, specials = _split(job, measured.rows, settings["merge"])
         return Explanation(
             document=job.tokens.document,
             method=self.name,
@@ -281,6 +291,20 @@ class Explainer(ABC):
             facts=measured.facts,
             notes=(*model.notes, *_reading_notes(job.tokens, model.pairs), *measured.notes),
         )
+
+
+@dataclass(frozen=True)
+class TokenMethod(Explainer):
+    """A method that scores tokens; `merge` says how those of a word become its score.
+
+    "sum" adds them up, "max" takes the one with the largest absolute value, with its sign.
+    """
+
+    merge: Merge = field(default="sum", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.merge not in ("sum", "max"):
+            raise UnknownName("way to merge tokens", str(self.merge), ("sum", "max"))
 
 
 def units_of(
@@ -321,12 +345,19 @@ def units_of(
     return units, np.where(piece_of < 0, -1, group[piece_of])
 
 
-def _split(job: Job, rows: Float[np.ndarray, "row"]) -> tuple[Float[np.ndarray, "unit"], tuple[Special, ...]]:
-    """Scores of tokens summed into units, with special tokens and padding apart."""
+def _split(
+    job: Job, rows: Float[np.ndarray, "row"], merge: Merge
+) -> tuple[Float[np.ndarray, "unit"], tuple[Special, ...]]:
+    """Scores of tokens merged into units, with special tokens and padding apart."""
     tokens = job.tokens
     scores = np.zeros(len(job.units))
     inside = job.groups >= 0
-    np.add.at(scores, job.groups[inside], rows[: len(tokens)][inside])
+    own, groups = rows[: len(tokens)][inside], job.groups[inside]
+    if merge == "sum":
+        np.add.at(scores, groups, own)
+    else:
+        order = np.argsort(np.abs(own), kind="stable")
+        scores[groups[order]] = own[order]  # the last and largest of a unit stays
     specials = [Special(tokens.names[i], float(rows[i])) for i in np.flatnonzero(~inside)]
     if len(rows) > len(tokens):
         specials.append(Special("padding", float(rows[len(tokens) :].sum())))

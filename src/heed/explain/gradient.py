@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from heed.errors import UnknownName
-from heed.explain.explanation import Explainer, Job, Measured, check_at_least, check_head, check_output
+from heed.explain.explanation import Job, Measured, TokenMethod, check_at_least, check_head, check_output
 from heed.models.classifier import GRADIENT, Classifier, Gradient, Output, select_output
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GradientExplainer(Explainer):
+class GradientExplainer(TokenMethod):
     """One number per token from its gradient; `head` looks at what a single attention head contributes."""
 
     needs: ClassVar[frozenset[str]] = frozenset({GRADIENT})
@@ -29,6 +29,7 @@ class GradientExplainer(Explainer):
     head: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_output(self.output)
         check_head(self, self.head, self.output)
 
@@ -82,7 +83,7 @@ class GradientInput(GradientExplainer):
 
 
 @dataclass(frozen=True)
-class IntegratedGradients(Explainer):
+class IntegratedGradients(TokenMethod):
     """Gradient × (embedding - baseline), integrated along the straight line between them (Gauss–Legendre).
 
     The baseline is the document with every word replaced, or with zero embeddings; special tokens stay. The scores
@@ -99,6 +100,7 @@ class IntegratedGradients(Explainer):
     output: Output = "logit"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_output(self.output)
         check_at_least(self, steps=1)
         if self.baseline not in ("replace", "zero"):
@@ -126,7 +128,8 @@ class IntegratedGradients(Explainer):
         rows = ((end - start) * mean).sum(1).double().numpy()
         change = outputs[1] - outputs[0]
         gap = float(rows.sum() - change)
-        note = f"The scores sum to the change of the output, {change:+.4g}, up to {abs(gap):.1g}."
+        summed = "The scores" if self.merge == "sum" else "The scores of the tokens"
+        note = f"{summed} sum to the change of the output, {change:+.4g}, up to {abs(gap):.1g}."
         rows = rows[: len(job.tokens)]  # padding is the same at both ends and scores 0
         return Measured(rows=rows, forward_passes=self.steps + 2, facts={"completeness_gap": gap}, notes=(note,))
 

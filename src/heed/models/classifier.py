@@ -33,6 +33,9 @@ OUTPUTS: tuple[Output, ...] = ("logit", "log-odds", "probability")
 
 # What a model may offer and a method may need.
 ATTENTION, REPLACEABLE, GRADIENT = "attention", "replaceable attention", "gradients"
+BETWEEN = "attention between all tokens"  # not only that of the row that classifies
+DIFFERENTIABLE = "gradients of attention"
+PROJECTED = "projected values"  # what a layer makes of the values that attention adds up
 
 
 class Gradient(NamedTuple):
@@ -47,7 +50,7 @@ class Classifier(ABC):
 
     name, revision   what provenance says of the model
     labels           their names, in the order of the logits
-    offers           which of ATTENTION, REPLACEABLE, GRADIENT this model has
+    offers           which of ATTENTION, REPLACEABLE, GRADIENT, BETWEEN, DIFFERENTIABLE, PROJECTED this model has
     removals         the ways in which it can remove a word, the default first
     filler           the id that stands in for a word removed by "replace"
     pairs            whether it was trained on pairs of texts

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.pytorch_utils import Conv1D
 
 NAME = "heed"
 _DEFAULT = "heed_default_attention"  # where a config keeps the implementation that the model had before
@@ -60,6 +61,32 @@ def recording(recorder: Recorder) -> Iterator[Recorder]:
         yield recorder
     finally:
         _recorder.reset(token)
+
+
+@contextmanager
+def watching(model: PreTrainedModel, recorder: Recorder) -> Iterator[dict[int, list[nn.Module]]]:
+    """The linear maps that are fed with what attention put out, by layer, in the passes that are recorded meanwhile."""
+    fed: dict[int, list[nn.Module]] = {}
+
+    def look(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if recorder.outputs and inputs and isinstance(inputs[0], Tensor):
+            given, put_out = inputs[0].flatten(), recorder.outputs[-1].flatten()
+            if given.dtype == put_out.dtype and torch.equal(given, put_out):  # some families copy it on the way
+                fed.setdefault(len(recorder.outputs) - 1, []).append(module)
+
+    plain = [m for m in model.modules() if type(m) in (nn.Linear, Conv1D)]  # quantised ones hold no plain matrix
+    handles = [m.register_forward_pre_hook(look) for m in plain]
+    try:
+        yield fed
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def by_head(module: nn.Module, heads: int) -> Float[Tensor, "head dim out"]:
+    """The matrix of a linear map, one part for each head that feeds it."""
+    weight: Any = module.weight
+    return (weight if isinstance(module, Conv1D) else weight.T).unflatten(0, (heads, -1))
 
 
 def install(model: PreTrainedModel) -> bool:

@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from heed.errors import CheckpointError, HeedError, InputError
-from heed.models.classifier import ATTENTION, GRADIENT, REPLACEABLE, Classifier, Removal
+from heed.models.classifier import ATTENTION, DIFFERENTIABLE, GRADIENT, PROJECTED, REPLACEABLE, Classifier, Removal
 from heed.models.recipes import Shape
 from heed.models.scalar_form import ScalarForm
 from heed.settings import read as read_settings
@@ -98,7 +98,7 @@ def positions(length: int, dim: int, base: float) -> Float[Tensor, "position dim
 class SingleLayer(Classifier):
     """The classifier: a `Network`, a word-level `Tokenizer` and the names of the labels."""
 
-    offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT})
+    offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, DIFFERENTIABLE, PROJECTED})
     removals: tuple[Removal, ...] = ("replace", "delete", "hide")
     filler = 0
 
@@ -192,7 +192,8 @@ class SingleLayer(Classifier):
         logits = torch.einsum("...bkqt,bkto,cko->...bc", a, v, net.W_l) / self.shape.heads
         if self.shape.biases:
             logits = logits + net.b_l
-        return Trace(logits, (a,), (v,), e, real, torch.zeros(len(tokens), dtype=torch.long))
+        to_logits = net.W_l.permute(1, 2, 0) / self.shape.heads
+        return Trace(logits, (a,), (v,), e, real, torch.zeros(len(tokens), dtype=torch.long), (to_logits,))
 
     def head(self, index: int) -> SingleLayer:
         """f is a mean over heads: one head alone, its W_l divided by K, is a classifier, and these add up to f."""

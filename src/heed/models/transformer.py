@@ -1,9 +1,10 @@
 """Any Hugging Face sequence classifier behind the four doors.
 
 Passes run in eval mode, without cache, on batches of similar length padded on the right. Without a trace they use the
-model's own fast attention; `trace` records through `hook.py`. Three things are found out by a small probe when a model
-is loaded: which query row classifies (the first, the last, or all of them averaged), whether attention can be
-recorded, and whether padding changes the answer (then only documents of equal length share a batch).
+model's own fast attention; `trace` records through `hook.py`. A small probe finds out when a model is loaded: which
+query row classifies (the first, the last, or all of them averaged), whether padding changes the answer (then only
+documents of equal length share a batch), and what the family shows of its attention: the weights, their gradients, and
+the linear map that every layer puts behind the weighted values.
 """
 
 from __future__ import annotations
@@ -26,8 +27,18 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreT
 from transformers.utils import logging
 
 from heed.errors import CheckpointError, NotApplicable
-from heed.models.classifier import ATTENTION, GRADIENT, REPLACEABLE, Classifier, Removal, batches
-from heed.models.hook import Recorder, install, recording
+from heed.models.classifier import (
+    ATTENTION,
+    BETWEEN,
+    DIFFERENTIABLE,
+    GRADIENT,
+    PROJECTED,
+    REPLACEABLE,
+    Classifier,
+    Removal,
+    batches,
+)
+from heed.models.hook import Recorder, by_head, install, recording, watching
 from heed.text import Tokenizer, Tokens
 from heed.trace import Trace
 
@@ -59,6 +70,7 @@ class Transformer(Classifier):
         self.removals = ("replace", "delete", "hide") if fillers else ("hide", "delete")
         self._hooked = install(model)
         self.offers = frozenset({GRADIENT})
+        self._projections: tuple[nn.Module, ...] = ()
         if not model.config.is_encoder_decoder:
             self.offers |= {ATTENTION, REPLACEABLE} if self._hooked else {ATTENTION}
         self._row, self.even = self._probe()
@@ -120,9 +132,16 @@ class Transformer(Classifier):
             return self._variants(inputs, real, attention or {}, embeddings)
         output, recorder = self._recorded(inputs, real, attention or {}, embeddings, lean and not attention)
         weights = tuple(recorder.weights) if self._hooked or recorder.lean else tuple(output.attentions)
+        projections = tuple(by_head(m, v.shape[1]) for m, v in zip(self._projections, recorder.values, strict=False))
         assert recorder.looked_up is not None
         return Trace(
-            self._spread(output.logits), weights, tuple(recorder.values), recorder.looked_up, real, self._rows(real)
+            self._spread(output.logits),
+            weights,
+            tuple(recorder.values),
+            recorder.looked_up,
+            real,
+            self._rows(real),
+            projections,
         )
 
     def embeddings(self, tokens: Sequence[Tokens]) -> Float[Tensor, "batch token dim"]:
@@ -218,15 +237,18 @@ class Transformer(Classifier):
     # Probe
 
     def _probe(self) -> tuple[Literal["first", "last", "mean"], bool]:
-        """Which query row classifies, and whether padding changes the answer."""
+        """Which query row classifies, and whether padding changes the answer; what there is to see goes to `offers`."""
         some = np.array([i for i in range(len(self.tokenizer)) if i != self._pad][-7:])
         rows, zeros = [np.resize(some, 7), np.resize(some, 4)], [np.zeros(7, dtype=int), np.zeros(4, dtype=int)]
         together = self._run(rows, zeros)
         even = bool(np.abs(together[1:] - self._run(rows[1:], zeros[1:])).max() > 1e-3 * max(1, np.abs(together).max()))
         inputs, _ = self.inputs(rows[:1], zeros[:1], [None])
-        with torch.enable_grad(), recording(Recorder()) as recorder:
-            output = self.model(**inputs, **self._uncached, output_hidden_states=not self._hooked)
+        shown = {} if self._hooked else {"output_hidden_states": True, "output_attentions": ATTENTION in self.offers}
+        with torch.enable_grad(), recording(Recorder()) as recorder, watching(self.model, recorder) as fed:
+            output = self.model(**inputs, **self._uncached, **shown)
         last = recorder.outputs[-1] if self._hooked else output.hidden_states[-1]
+        if ATTENTION in self.offers:
+            self._look(output, recorder, fed, len(rows[0]))
         (gradient,) = torch.autograd.grad(output.logits.sum(), last, allow_unused=True)
         if gradient is None:  # what the family shows of its states is a copy (XLNet)
             return ("last" if getattr(self.model.config, "summary_type", "") == "last" else "first"), even
@@ -234,6 +256,21 @@ class Transformer(Classifier):
         if int(moved.sum()) != 1:
             return "mean", even
         return ("first" if bool(moved[0]) else "last"), even
+
+    def _look(self, output: Any, recorder: Recorder, fed: Mapping[int, Sequence[nn.Module]], length: int) -> None:
+        """What one pass shows of attention: between all tokens, in the graph, and with a known map behind it."""
+        weights = recorder.weights if self._hooked else output.attentions
+        if not weights or any(w.shape[-2:] != (length, length) for w in weights):
+            return
+        self.offers |= {BETWEEN}
+        if all(w.requires_grad for w in weights):
+            found = torch.autograd.grad(output.logits.sum(), weights, retain_graph=True, allow_unused=True)
+            if all(gradient is not None for gradient in found):
+                self.offers |= {DIFFERENTIABLE}
+        maps = [fed.get(layer, ()) for layer in range(len(weights))]
+        if all(len(modules) == 1 for modules in maps):  # an adapter beside the map would be a second
+            self._projections = tuple(modules[0] for modules in maps)
+            self.offers |= {PROJECTED}
 
 
 def load(model: str | Path) -> Transformer:
