@@ -12,7 +12,8 @@ from heed.explain.comparison import Comparison, agreement
 from heed.explain.explanation import Explainer, Explanation, UnitKind
 from heed.explain.gradient import GradientInput, GradientL1, GradientL2, GradientMean, IntegratedGradients
 from heed.explain.perturbation import Lime, Occlusion, Shapley
-from heed.models.classifier import Classifier
+from heed.models import Model
+from heed.models import of as classifier_of
 from heed.settings import read as read_settings
 from heed.text import Document
 
@@ -72,11 +73,11 @@ def method(name: str | Explainer, settings: dict[str, Any] | None = None) -> Exp
 
 
 @overload
-def explain(model: Classifier, text: str | Document | tuple[str, str], *args: Any, **settings: Any) -> Explanation: ...
+def explain(model: Model, text: str | Document | tuple[str, str], *args: Any, **settings: Any) -> Explanation: ...
 @overload
-def explain(model: Classifier, text: Sequence[Any], *args: Any, **settings: Any) -> list[Explanation]: ...
+def explain(model: Model, text: Sequence[Any], *args: Any, **settings: Any) -> list[Explanation]: ...
 def explain(
-    model: Classifier,
+    model: Model,
     text: Any,
     method: str | Explainer = "lime",
     label: int | str | None = None,
@@ -87,11 +88,12 @@ def explain(
 ) -> Explanation | list[Explanation]:
     """Explain one text, or each of a list of texts, by one method.
 
+    A model is what `heed.load` returns, or any function from a list of texts to probabilities (see `heed.Function`).
     A text is a string, a pair of strings in a tuple, or a `Document`; a list is always many texts. `label` is a name
     or an index, by default the predicted label of each text. Settings of the method are keyword arguments:
     `samples=5000`.
     """
-    explainer = _method(method, settings)
+    model, explainer = classifier_of(model), _method(method, settings)
     if isinstance(text, str | Document | tuple):
         return explainer.explain(model, [text], label, unit, seed, progress)[0]
     if not isinstance(text, Iterable):
@@ -103,7 +105,7 @@ _method = method  # `explain` has an argument of the same name
 
 
 def compare(
-    model: Classifier,
+    model: Model,
     text: str | Document | tuple[str, str],
     methods: Sequence[str | Explainer] | str | None = None,
     label: int | str | None = None,
@@ -111,6 +113,7 @@ def compare(
     seed: int = 0,
 ) -> Comparison:
     """Explain one text by several methods (all that the model offers, by default), and tell how far they agree."""
+    model = classifier_of(model)
     if not isinstance(text, str | Document | tuple):
         raise InputError(
             f"compare takes one text (a string, a pair in a tuple or a Document), got {type(text).__name__}."
