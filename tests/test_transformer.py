@@ -252,7 +252,11 @@ def test_scores_are_those_of_documents_assembled_by_hand(family: str, removal: A
 def test_every_method_explains_every_transformer(family: str, name: str) -> None:
     m = model(family)
     settings = (
-        {"samples": 60} if name in ("lime", "shapley") else {"steps": 8} if name == "integrated-gradients" else {}
+        {"samples": 60}
+        if name in ("lime", "shapley", "anchors")
+        else {"steps": 8}
+        if name == "integrated-gradients"
+        else {}
     )
     together = heed.explain(m, TEXTS, name, **settings)
     for text, e in zip(TEXTS, together, strict=True):

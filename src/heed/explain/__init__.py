@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
 from heed.errors import InputError, UnknownName
+from heed.explain.anchors import Anchors
 from heed.explain.attention import AttentionHead, AttentionMax, AttentionMean
 from heed.explain.baseline import Random
 from heed.explain.comparison import Comparison, agreement
@@ -19,6 +20,7 @@ from heed.text import Document
 
 __all__ = [
     "METHODS",
+    "Anchors",
     "AttentionHead",
     "AttentionMax",
     "AttentionMean",
@@ -54,6 +56,7 @@ METHODS: dict[str, type[Explainer]] = {
         Occlusion,
         Lime,
         Shapley,
+        Anchors,
         Random,
     )
 }

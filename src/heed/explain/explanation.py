@@ -178,7 +178,7 @@ class Explainer(ABC):
     summary   one line for `heed list methods`
     needs     what the model must offer
     signed    whether a score says for or against
-    paper     key of the source in papers.bib
+    paper     key of the source in papers.bib, or several with blanks between them
     """
 
     name: ClassVar[str]
