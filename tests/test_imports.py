@@ -76,6 +76,7 @@ def test_public_names() -> None:
         "Document",
         "Explainer",
         "Explanation",
+        "Function",
         "HeedError",
         "Tokens",
         "Trace",

@@ -253,7 +253,11 @@ def test_scores_are_those_of_documents_assembled_by_hand(family: str, removal: A
 def test_every_method_explains_every_transformer(family: str, name: str) -> None:
     m = model(family)
     settings = (
-        {"samples": 60} if name in ("lime", "shapley") else {"steps": 8} if name == "integrated-gradients" else {}
+        {"samples": 60}
+        if name in ("lime", "shapley", "anchors")
+        else {"steps": 8}
+        if name == "integrated-gradients"
+        else {}
     )
     if name in REFUSED.get(family, ()):
         with pytest.raises(NotApplicable, match=f"{name} needs .*, which {family} does not offer"):

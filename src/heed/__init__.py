@@ -6,6 +6,7 @@ from heed.errors import HeedError
 from heed.explain import Comparison, Explainer, Explanation, compare, explain
 from heed.models import load
 from heed.models.classifier import Classifier
+from heed.models.function import Function
 from heed.text import Document, Tokens
 from heed.trace import Trace
 
@@ -16,6 +17,7 @@ __all__ = [
     "Document",
     "Explainer",
     "Explanation",
+    "Function",
     "HeedError",
     "Tokens",
     "Trace",

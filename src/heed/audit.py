@@ -20,6 +20,8 @@ from heed.diagnose.diagnostic import FAMILIES, Row
 from heed.errors import DataError, HeedError, InputError, NotApplicable, OutputError, UnknownName
 from heed.explain import Explainer, Explanation, method, reads_attention
 from heed.explain.drawing import printable
+from heed.models import Model
+from heed.models import of as classifier_of
 from heed.models.classifier import Classifier
 from heed.text import Document
 
@@ -103,7 +105,7 @@ class Audit:
 
 
 def audit(
-    model: Classifier,
+    model: Model,
     documents: Dataset | Sequence[Any],
     claims: Sequence[str | Diagnostic] | str | None = None,
     explainer: str | Explainer = "attention-mean",
@@ -112,7 +114,7 @@ def audit(
     progress: bool = False,
 ) -> Audit:
     """Test what an explanation (attention, by default) is worth on these documents."""
-    began = time.perf_counter()
+    began, model = time.perf_counter(), classifier_of(model)
     if isinstance(documents, str | Document):
         raise InputError("An audit takes a list of documents or a data set, got one text.")
     data = documents if isinstance(documents, Dataset) else None

@@ -77,6 +77,6 @@ def bibtex(names: list[str]) -> str:
     for name in names:
         if name not in keys:
             raise UnknownName("method, claim or data set", name, keys)
-    wanted = {keys[name] for name in (names or keys)} - {""}
+    wanted = {key for name in (names or keys) for key in keys[name].split()}
     entries = (Path(__file__).parent / "papers.bib").read_text(encoding="utf8").split("\n\n")
     return "\n\n".join(e.strip() for e in entries if any(f"{{{key}," in e for key in wanted))

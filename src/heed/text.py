@@ -230,6 +230,13 @@ class Tokenizer:
         return cls(backend, max_tokens, 0)
 
     @classmethod
+    def plain(cls, max_tokens: int) -> Tokenizer:
+        """The words of a text as they are written, without a vocabulary, for models that read the text itself."""
+        backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({UNKNOWN: 0}, unk_token=UNKNOWN))
+        backend.pre_tokenizer = _splitter()
+        return cls(backend, max_tokens)
+
+    @classmethod
     def train(cls, texts: Iterable[str], max_tokens: int, size: int | None = None, min_count: int = 1) -> Tokenizer:
         """The word-level tokenizer of the `size` most frequent words that occur at least `min_count` times."""
         normalizer, splitter = _normalizer(), _splitter()

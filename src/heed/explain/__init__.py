@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
 from heed.errors import InputError, UnknownName
+from heed.explain.anchors import Anchors
 from heed.explain.attention import AttentionHead, AttentionMax, AttentionMean, ValueNorm
 from heed.explain.baseline import Random
 from heed.explain.comparison import Comparison, agreement
@@ -13,12 +14,15 @@ from heed.explain.explanation import Explainer, Explanation, UnitKind
 from heed.explain.gradient import GradientInput, GradientL1, GradientL2, GradientMean, IntegratedGradients
 from heed.explain.perturbation import Lime, Occlusion, Shapley
 from heed.explain.propagation import AttentionGradient, Flow, Rollout
-from heed.models.classifier import ATTENTION, Classifier
+from heed.models import Model
+from heed.models import of as classifier_of
+from heed.models.classifier import ATTENTION
 from heed.settings import read as read_settings
 from heed.text import Document
 
 __all__ = [
     "METHODS",
+    "Anchors",
     "AttentionGradient",
     "AttentionHead",
     "AttentionMax",
@@ -63,6 +67,7 @@ METHODS: dict[str, type[Explainer]] = {
         Occlusion,
         Lime,
         Shapley,
+        Anchors,
         Random,
     )
 }
@@ -87,11 +92,11 @@ def reads_attention(name: str) -> bool:
 
 
 @overload
-def explain(model: Classifier, text: str | Document | tuple[str, str], *args: Any, **settings: Any) -> Explanation: ...
+def explain(model: Model, text: str | Document | tuple[str, str], *args: Any, **settings: Any) -> Explanation: ...
 @overload
-def explain(model: Classifier, text: Sequence[Any], *args: Any, **settings: Any) -> list[Explanation]: ...
+def explain(model: Model, text: Sequence[Any], *args: Any, **settings: Any) -> list[Explanation]: ...
 def explain(
-    model: Classifier,
+    model: Model,
     text: Any,
     method: str | Explainer = "lime",
     label: int | str | None = None,
@@ -102,11 +107,12 @@ def explain(
 ) -> Explanation | list[Explanation]:
     """Explain one text, or each of a list of texts, by one method.
 
+    A model is what `heed.load` returns, or any function from a list of texts to probabilities (see `heed.Function`).
     A text is a string, a pair of strings in a tuple, or a `Document`; a list is always many texts. `label` is a name
     or an index, by default the predicted label of each text. Settings of the method are keyword arguments:
     `samples=5000`.
     """
-    explainer = _method(method, settings)
+    model, explainer = classifier_of(model), _method(method, settings)
     if isinstance(text, str | Document | tuple):
         return explainer.explain(model, [text], label, unit, seed, progress)[0]
     if not isinstance(text, Iterable):
@@ -118,7 +124,7 @@ _method = method  # `explain` has an argument of the same name
 
 
 def compare(
-    model: Classifier,
+    model: Model,
     text: str | Document | tuple[str, str],
     methods: Sequence[str | Explainer] | str | None = None,
     label: int | str | None = None,
@@ -126,6 +132,7 @@ def compare(
     seed: int = 0,
 ) -> Comparison:
     """Explain one text by several methods (by default, all that can), and tell how far they agree."""
+    model = classifier_of(model)
     if not isinstance(text, str | Document | tuple):
         raise InputError(
             f"compare takes one text (a string, a pair in a tuple or a Document), got {type(text).__name__}."

@@ -142,8 +142,9 @@ def has_colour(console: Console) -> bool:
 
 
 def strongest(explanation: Explanation, n: int = 8) -> Iterator[str]:
-    """The largest scores in words, with their standard errors where there are any."""
-    for i in np.argsort(-np.abs(explanation.scores), kind="stable")[:n]:
+    """The largest scores in words, with their standard errors where there are any; zeros only if all are."""
+    scored = max(1, np.count_nonzero(explanation.scores))
+    for i in np.argsort(-np.abs(explanation.scores), kind="stable")[: min(n, scored)]:
         error = "" if explanation.standard_errors is None else f"±{explanation.standard_errors[i]:.1g}"
         sign = "+" if explanation.signed else ""
         yield f"{printable(explanation.units[i].text)} {explanation.scores[i]:{sign}.3g}{error}"

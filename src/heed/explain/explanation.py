@@ -180,7 +180,7 @@ class Explainer(ABC):
     needs     what the model must offer
     longest   how many tokens a document may have
     signed    whether a score says for or against
-    paper     key of the source in papers.bib
+    paper     key of the source in papers.bib, or several with blanks between them
     """
 
     name: ClassVar[str]

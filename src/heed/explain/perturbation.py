@@ -35,8 +35,7 @@ class Perturbation(Explainer):
 
     def __post_init__(self) -> None:
         check_output(self.output)
-        if self.removal not in (None, *REMOVALS):
-            raise UnknownName("way to remove words", str(self.removal), REMOVALS)
+        check_removal(self.removal)
 
     @abstractmethod
     def plan(self, job: Job) -> Bool[np.ndarray, "sample unit"]:
@@ -99,8 +98,7 @@ class Repeating(Perturbation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.repeats not in ("together", "apart"):
-            raise UnknownName("way to treat repeats", str(self.repeats), ("together", "apart"))
+        check_repeats(self.repeats)
 
     def together(self) -> bool:
         return self.repeats == "together"
@@ -272,9 +270,19 @@ class Shapley(Repeating):
         return by_pair.mean(0), by_pair.std(0, ddof=1) / math.sqrt(len(by_pair))
 
 
-def check_samples(explainer: Explainer, samples: int) -> None:
-    if samples > 10_000_000:
-        raise InputError(f"The setting samples of {explainer.name} must be at most 10,000,000, got {samples:,}.")
+def check_removal(removal: Removal | None) -> None:
+    if removal not in (None, *REMOVALS):
+        raise UnknownName("way to remove words", str(removal), REMOVALS)
+
+
+def check_repeats(repeats: str) -> None:
+    if repeats not in ("together", "apart"):
+        raise UnknownName("way to treat repeats", str(repeats), ("together", "apart"))
+
+
+def check_samples(explainer: Explainer, samples: int, most: int = 10_000_000) -> None:
+    if samples > most:
+        raise InputError(f"The setting samples of {explainer.name} must be at most {most:,}, got {samples:,}.")
 
 
 @dataclass(frozen=True, eq=False)

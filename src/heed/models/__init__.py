@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from heed.models.classifier import Classifier
+from heed.errors import InputError
+from heed.models.classifier import Classifier
+from heed.models.function import Function
+
+Model = Classifier | Callable[[list[Any]], Any]  # what users may pass as a model
+
+
+def of(model: Model) -> Classifier:
+    """The classifier that a user passed, or the one that a plain function from texts to probabilities makes."""
+    if isinstance(model, Classifier):
+        return model
+    if callable(model):
+        return Function(model)
+    raise InputError(
+        f"A model is what heed.load returns or a function from a list of texts to probabilities, got "
+        f"{type(model).__name__}."
+    )
 
 
 def load(model: str | Path | None = None) -> Classifier:
