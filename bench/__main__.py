@@ -1,9 +1,17 @@
-"""`python -m bench`: every comparison, one after another. Measure on an idle machine."""
+"""`python -m bench [PART …]`: every comparison, one after another, or those named. Measure on an idle machine."""
+
+import sys
 
 import torch
 
-from bench import single_layer
+from bench import single_layer, transformer
+
+PARTS = {"single-layer": single_layer.run, "transformer": transformer.run}
 
 if __name__ == "__main__":
+    unknown = set(sys.argv[1:]) - set(PARTS)
+    if unknown:
+        sys.exit(f"There is no part {', '.join(sorted(unknown))}: choose from {', '.join(PARTS)}.")
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
-    single_layer.run()
+    for name in sys.argv[1:] or PARTS:
+        PARTS[name]()

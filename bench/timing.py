@@ -48,3 +48,10 @@ def table(title: str, timings: dict[str, Timing], yardstick: str) -> None:
     for timing in timings.values():
         ratio = timings[yardstick].median / timing.median
         print(f"| {timing.name} | {1000 * timing.median:.4g} ms | {timing.spread} | {ratio:.3g} |")
+
+
+def ratios(one: Timing, other: Timing) -> str:
+    """The median of one ÷ other over the rounds, and its middle half, as two cells of a table."""
+    found = np.array(one.seconds) / np.array(other.seconds)
+    low, high = np.quantile(found, [0.25, 0.75])
+    return f"{np.median(found):.2f} × | {low:.2f}–{high:.2f} ×"

@@ -115,7 +115,7 @@ def test_methods_that_look_inside_are_refused() -> None:
 def test_what_is_no_model_is_refused() -> None:
     for wrong in (None, 3, "single-layer-imdb", [two]):
         for ask in (heed.explain, heed.compare):
-            with pytest.raises(InputError, match=r"A model is what heed\.load returns or a function"):
+            with pytest.raises(InputError, match=r"A model is what heed\.load returns, a pair"):
                 ask(wrong, "good film")  # type: ignore[operator]
     with pytest.raises(InputError, match="A function"):
         heed.Function("two")  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import tokenizers
 import torch
 
 import heed
-from heed.errors import CheckpointError, NotApplicable
+from heed.errors import CheckpointError, InputError, NotApplicable
 from heed.explain import METHODS
 
 transformers = pytest.importorskip("transformers")
@@ -414,3 +415,19 @@ def test_a_model_that_is_handed_in_is_left_alone_and_its_further_training_is_see
     with torch.no_grad():
         theirs.classifier.bias += 1
     np.testing.assert_allclose(ours(TEXTS), first + 1, atol=1e-5)
+
+
+def test_a_model_and_its_tokenizer_or_a_pipeline_of_them_can_be_explained() -> None:
+    theirs = network("bert").eval()
+    expected = heed.explain(model("bert"), TEXTS[0], "occlusion").scores
+    both = heed.explain((theirs, tokenizer()), TEXTS[0], "occlusion")
+    np.testing.assert_allclose(both.scores, expected, atol=1e-5)
+    assert both.model == "bert"
+    pipeline = transformers.pipeline("text-classification", model=theirs, tokenizer=tokenizer())
+    assert heed.compare(pipeline, TEXTS[0], ["rollout", "occlusion"]).explanations[1].model == "bert"
+    with pytest.raises(InputError, match="needs its tokenizer"):
+        heed.explain(theirs, TEXTS[0])
+    with pytest.raises(InputError, match="sequence classifiers"):
+        heed.explain((theirs.bert, tokenizer()), TEXTS[0])
+    with pytest.raises(CheckpointError, match="no fast version"):
+        heed.explain((theirs, SimpleNamespace(model_max_length=512)), TEXTS[0])

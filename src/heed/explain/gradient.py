@@ -40,7 +40,10 @@ class GradientExplainer(TokenMethod):
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         subject = model if self.head is None else model.head(self.head)
         gradients = subject.gradient([job.tokens for job in jobs], [job.label for job in jobs], self.output)
-        return [Measured(rows=self.reduce(g).astype(float)) for g in gradients]
+        return [self.measured(g) for g in gradients]
+
+    def measured(self, found: Gradient) -> Measured:
+        return Measured(rows=self.reduce(found).astype(float))
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,15 @@ class GradientMean(GradientExplainer):
 
     def reduce(self, found: Gradient) -> Float[np.ndarray, "row"]:
         return found.gradient.mean(1)
+
+    def measured(self, found: Gradient) -> Measured:
+        """A model that normalises its embeddings does not react when all dimensions move alike: what is left is
+        rounding."""
+        rows = self.reduce(found).astype(float)
+        if np.abs(rows).max() > 1e-5 * np.abs(found.gradient).mean(1).max():
+            return Measured(rows=rows)
+        note = "The model normalises its embeddings, which makes the mean of the gradient 0: another method says more."
+        return Measured(rows=np.zeros(len(rows)), notes=(note,) if found.gradient.any() else ())
 
 
 @dataclass(frozen=True)

@@ -110,8 +110,8 @@ class Lime(Repeating):
 
     Sample 0 is the document; every other one removes s words, s uniform on 1..d, the words uniform given s. Its
     weight is exp(-δ²/2ν²) with δ = 1 - √(1 - s/d) and ν the bandwidth. These are the samples, the kernel and the
-    regression of the `lime` package (with feature_selection="none"). `head` explains what a single attention head
-    contributes.
+    regression of the `lime` package (with feature_selection="none"). `words` keeps the words with the largest scores
+    and fits them anew; all others score 0. `head` explains what a single attention head contributes.
     """
 
     name: ClassVar[str] = "lime"
@@ -122,11 +122,14 @@ class Lime(Repeating):
     bandwidth: float = 0.25
     ridge: float = 1.0
     sampling: Literal["lime"] = "lime"
+    words: int | None = None
     head: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, samples=2, bandwidth=1e-3, ridge=0)
+        if self.words is not None and (isinstance(self.words, bool) or not self.words >= 1):
+            raise InputError(f"The setting words of lime must be at least 1 and whole, got {self.words}.")
         check_samples(self, self.samples)
         check_head(self, self.head, self.output)
         if math.isinf(self.ridge):
@@ -147,10 +150,14 @@ class Lime(Repeating):
         share = 1 - keep.sum(1) / keep.shape[1]
         weights = np.exp(-((1 - np.sqrt(1 - share)) ** 2) / (2 * self.bandwidth**2))
         fitted = ridge(keep, outputs, weights, self.ridge)
+        scores, errors = fitted.coefficients, fitted.standard_errors
+        if self.words is not None and self.words < len(scores):
+            chosen = np.sort(np.argsort(-np.abs(scores), kind="stable")[: self.words])
+            fitted = ridge(keep[:, chosen], outputs, weights, self.ridge)
+            scores, errors = np.zeros(len(scores)), np.zeros(len(errors))
+            scores[chosen], errors[chosen] = fitted.coefficients, fitted.standard_errors
         facts = {"intercept": fitted.intercept, "r2": fitted.r2}
-        return Measured(
-            fitted.coefficients, None, fitted.standard_errors, len(keep), facts, self._notes(len(job.units))
-        )
+        return Measured(scores, None, errors, len(keep), facts, self._notes(len(job.units)))
 
     def _notes(self, d: int) -> tuple[str, ...]:
         if d == 1 and self.ridge > 0:

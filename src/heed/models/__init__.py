@@ -10,18 +10,30 @@ from heed.errors import InputError
 from heed.models.classifier import Classifier
 from heed.models.function import Function
 
-Model = Classifier | Callable[[list[Any]], Any]  # what users may pass as a model
+# What users may pass as a model; the last of these is a pair of a transformer and its tokenizer.
+Model = Classifier | Callable[[list[Any]], Any] | tuple[Any, Any]
 
 
 def of(model: Model) -> Classifier:
-    """The classifier that a user passed, or the one that a plain function from texts to probabilities makes."""
+    """The classifier that a user passed.
+
+    Or the one that it makes: a transformer beside its tokenizer (or both in a pipeline of `transformers`), or a plain
+    function from texts to probabilities.
+    """
     if isinstance(model, Classifier):
         return model
+    both = model if isinstance(model, tuple) else (getattr(model, "model", None), getattr(model, "tokenizer", None))
+    if len(both) == 2 and hasattr(both[0], "config") and hasattr(both[1], "model_max_length"):
+        from heed.models import transformer
+
+        return transformer.wrap(*both)
+    if hasattr(model, "config") and hasattr(model, "forward"):
+        raise InputError("A transformer needs its tokenizer: pass both, as in (model, tokenizer).")
     if callable(model):
         return Function(model)
     raise InputError(
-        f"A model is what heed.load returns or a function from a list of texts to probabilities, got "
-        f"{type(model).__name__}."
+        "A model is what heed.load returns, a pair (model, tokenizer) of transformers, or a function from a list of"
+        f" texts to probabilities, got {type(model).__name__}."
     )
 
 

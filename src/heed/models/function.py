@@ -109,7 +109,9 @@ class Function(Classifier):
         outputs = self._run(inputs)
         return [outputs[place] for place in places]
 
-    def trace(self, tokens: Sequence[Tokens], attention: Any = None, embeddings: Any = None) -> Trace:
+    def trace(
+        self, tokens: Sequence[Tokens], attention: Any = None, embeddings: Any = None, lean: bool = False
+    ) -> Trace:
         raise NotApplicable(f"{self.name} is a plain function: heed sees its outputs, not what happens inside.")
 
     # Texts in, logits out

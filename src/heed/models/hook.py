@@ -144,7 +144,7 @@ def _attention_recorder() -> Recorder | None:
 
 def _embed(module: nn.Module, inputs: Any, output: Tensor, turned: bool) -> Tensor:
     recorder = _recorder.get()
-    if recorder is None:
+    if recorder is None or recorder.looked_up is not None:  # GPT-2 looks up segments in the same table, after the ids
         return output
     if recorder.embeddings is not None:
         recorder.looked_up = recorder.embeddings

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from heed.errors import CheckpointError, NotApplicable
+from heed.errors import CheckpointError, InputError, NotApplicable
 from heed.models.classifier import (
     ATTENTION,
     BETWEEN,
@@ -55,6 +55,10 @@ class Transformer(Classifier):
     batch_tokens = 2048  # on few cores larger batches are slower
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str):
+        if not getattr(tokenizer, "is_fast", False):
+            raise CheckpointError(
+                f"The tokenizer of {name} has no fast version, which heed needs to find words in the text."
+            )
         self.model = model = _view(model)
         self.name = name
         self.notes = _set_padding(model, tokenizer)
@@ -278,7 +282,14 @@ def load(model: str | Path) -> Transformer:
     network, tokenizer, missing = read(model)
     if missing:
         raise CheckpointError(f"The model {model} is not a trained classifier: it lacks {', '.join(missing[:3])}.")
-    return Transformer(network, tokenizer, Path(str(model)).name if Path(model).exists() else str(model))
+    return Transformer(network, tokenizer, _name(model))
+
+
+def wrap(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Transformer:
+    """A model and its tokenizer as a user holds them."""
+    if not type(model).__name__.endswith("ForSequenceClassification"):
+        raise InputError(f"heed explains sequence classifiers, got {type(model).__name__}.")
+    return Transformer(model, tokenizer, _name(model.config.name_or_path or model.config.model_type))
 
 
 def read(model: str | Path, **options: Any) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list[str]]:
@@ -293,11 +304,12 @@ def read(model: str | Path, **options: Any) -> tuple[PreTrainedModel, PreTrained
     except (OSError, ValueError, KeyError, ImportError) as error:
         why = " ".join(str(error).split())[:300]
         raise CheckpointError(f"The model {model} cannot be loaded ({why}).") from None
-    if not getattr(tokenizer, "is_fast", False):
-        raise CheckpointError(
-            f"The tokenizer of {model} has no fast version, which heed needs to find words in the text."
-        )
     return network, tokenizer, sorted(info["missing_keys"])
+
+
+def _name(model: str | Path) -> str:
+    """A folder goes by its last part, a hub id as it is."""
+    return Path(model).absolute().name if Path(model).exists() else str(model)
 
 
 @contextmanager

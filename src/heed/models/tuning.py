@@ -78,9 +78,7 @@ def tune(
     train, held = parts(documents, validation, labels, recipe.validation, np.random.default_rng(seed))
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        network, tokenizer = (
-            _scratch(train, labels, recipe, size) if base is None else _pretrained(base, labels, recipe)
-        )
+        network, tokenizer = scratch(train, labels, recipe, size) if base is None else _pretrained(base, labels, recipe)
     run = _Run(network, tokenizer, name, recipe, train, held, seed)
     state = None if resume is None else _State(resume, _identity(recipe, base, size, seed, train, held))
     if state is not None and state.restore(run) and progress:
@@ -175,7 +173,7 @@ def _pretrained(
     return network, tokenizer
 
 
-def _scratch(
+def scratch(
     documents: Sequence[Document], labels: Sequence[str], recipe: Tuning, size: tuple[int, int]
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A BERT of so many layers and such a width, and a WordPiece tokenizer trained on the documents."""
