@@ -51,10 +51,9 @@ def captured(model: Transformer) -> Iterator[list[dict[str, torch.Tensor]]]:
 
 
 def floor(model: Transformer, run: Callable[[], object]) -> Callable[[], None]:
-    """The forward passes of a run, without the first, which only looks up the prediction."""
-    with captured(model) as inputs:
+    """The forward passes of a run."""
+    with captured(model) as batches:
         run()
-    batches = inputs[1:]
 
     def passes() -> None:
         with torch.inference_mode():

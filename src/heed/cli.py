@@ -11,6 +11,7 @@ import json
 import os
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, fields
@@ -28,6 +29,10 @@ from heed.errors import DataError, HeedError, InputError, OutputError, UnknownNa
 if TYPE_CHECKING:
     from heed.data import Dataset
     from heed.explain import Explainer, Explanation
+    from heed.models.classifier import Classifier
+    from heed.text import Document
+
+PATIENCE = 30  # seconds that a method may take that nobody asked for by its name
 
 app = typer.Typer(
     name="heed",
@@ -97,7 +102,8 @@ def explain(
     pair: Annotated[str | None, typer.Option(help="The second text, for a model of pairs.")] = None,
     model: ModelOption = None,
     method: Annotated[
-        list[str] | None, typer.Option(help="A method of `heed list methods`; may be repeated.", show_default="all")
+        list[str] | None,
+        typer.Option(help="A method of `heed list methods`; may be repeated.", show_default="all fast ones"),
     ] = None,
     set_: SetOption = None,
     label: Annotated[
@@ -128,15 +134,10 @@ def explain(
     if not all(segment.strip() for segment in document.segments):
         raise InputError("The text is empty: there is nothing to explain.")
     loaded = _load(model)
+    loaded.progress = sys.stderr.isatty()
     if method is None:
-        chosen = [m for m in chosen if m.needs <= loaded.offers]
-        for m in [m for m in chosen if m.obstacle(loaded, [document])]:
-            _say(f"{m.obstacle(loaded, [document])} It is left out.")
-            chosen.remove(m)
-    found = []
-    for m in chosen:
-        with _status(m.name):  # on a large model some take their time
-            found += m.explain(loaded, [document], label, unit.value, seed)
+        chosen = _fast([m for m in chosen if m.needs <= loaded.offers], loaded, document)
+    found = [m.explain(loaded, [document], label, unit.value, seed)[0] for m in chosen]
     if form == Format.json:
         _write(json.dumps([e.to_dict() for e in found], ensure_ascii=False, indent=1, allow_nan=False), output)
     elif form == Format.html:
@@ -149,6 +150,25 @@ def explain(
         if form != Format.text:
             _print_explanations(found, None)
         _say(f"written to {output}")
+
+
+def _fast(methods: Sequence[Explainer], model: Classifier, document: Document) -> list[Explainer]:
+    """Those that can explain the document, and soon; the others are named."""
+    tokens = model.tokens([document])
+    model.logits(tokens)  # the first pass is slower
+    began = time.perf_counter()
+    model.logits(tokens)
+    seconds = time.perf_counter() - began
+    found = []
+    for m in methods:
+        expected = seconds * m.evaluations(len(tokens[0].words))
+        if why := m.obstacle(model, [document]):
+            _say(f"{why} It is left out.")
+        elif expected > PATIENCE:
+            _say(f"{m.name} is left out: it would take about {expected:.0f} s; --method {m.name} asks for it.")
+        else:
+            found.append(m)
+    return found
 
 
 @app.command()

@@ -75,21 +75,24 @@ class Anchors(Explainer):
             if getattr(self, name) > high:
                 raise InputError(f"The setting {name} of anchors must be at most {high:g}, got {getattr(self, name)}.")
 
+    def evaluations(self, units: int) -> int:
+        return self.samples
+
     def together(self) -> bool:
         return self.repeats == "together"
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         """Documents are searched side by side: what they all ask for next goes through one call of `score`."""
-        whole = model.logits([job.tokens for job in jobs])
         found: list[Measured] = []
         side: list[tuple[Job, _Event]] = []
         size = 0
-        for job, logits in zip(jobs, whole, strict=True):
+        for job in jobs:
             size += self.samples * len(job.units)
             if side and size > _ENTRIES:
                 found += self._together(model, side)
                 side, size = [], self.samples * len(job.units)
-            side.append((job, _event(model, job.label, logits)))
+            assert job.logits is not None
+            side.append((job, _event(model, job.label, job.logits)))
         return found + self._together(model, side)
 
     def _together(self, model: Classifier, side: Sequence[tuple[Job, _Event]]) -> list[Measured]:

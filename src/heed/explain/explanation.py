@@ -150,18 +150,28 @@ class Explanation:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One document to be scored: its tokens, the label's index, the units and the unit of each token (-1: none)."""
+    """One document to be scored: its tokens, the units and the unit of each token (-1: none).
+
+    label    the index of the label to explain
+    logits   the output for the whole document
+
+    A method that evaluates the whole document itself gets no logits, and -1 for the label that is predicted.
+    """
 
     tokens: Tokens
     label: int
     units: tuple[Unit, ...]
     groups: Int[np.ndarray, "token"]
     rng: np.random.Generator
+    logits: Float[np.ndarray, "label"] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What a method found for one job: scores by unit, or by row (tokens, then padding that attends)."""
+    """What a method found for one job: scores by unit, or by row (tokens, then padding that attends).
+
+    logits   the output for the whole document, from a method that evaluates it itself
+    """
 
     scores: Float[np.ndarray, "unit"] | None = None
     rows: Float[np.ndarray, "row"] | None = None
@@ -169,6 +179,7 @@ class Measured:
     forward_passes: int = 1
     facts: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    logits: Float[np.ndarray, "label"] | None = None
 
 
 @dataclass(frozen=True)
@@ -196,6 +207,14 @@ class Explainer(ABC):
 
     def together(self) -> bool:
         """Whether repeated words share one unit."""
+        return False
+
+    def evaluations(self, units: int) -> int:
+        """How many outputs the method asks for, at most, for a document of so many units."""
+        return 1
+
+    def evaluates_whole(self) -> bool:
+        """Whether the output for the whole document is among those that the method asks for."""
         return False
 
     def obstacle(self, model: Classifier, documents: Sequence[Any]) -> str:
@@ -232,20 +251,15 @@ class Explainer(ABC):
             began = time.perf_counter()
             tokens = model.tokens(documents[start : start + _CHUNK])
             _refuse_empty(tokens, start, len(documents))
-            logits = model.logits(tokens)
-            jobs = [
-                Job(
-                    t,
-                    int(row.argmax()) if chosen is None else chosen,
-                    *units_of(t, unit, self.together()),
-                    self._rng(t, seed),
-                )
-                for t, row in zip(tokens, logits, strict=True)
-            ]
+            known = [None] * len(tokens) if self.evaluates_whole() else model.logits(tokens)
+            jobs = []
+            for t, row in zip(tokens, known, strict=True):
+                wanted = chosen if chosen is not None else -1 if row is None else int(row.argmax())
+                jobs.append(Job(t, wanted, *units_of(t, unit, self.together()), self._rng(t, seed), row))
             measured = self.measure(model, jobs)
             seconds = (time.perf_counter() - began) / len(jobs)
-            for job, row, m in zip(jobs, model.probabilities(logits), measured, strict=True):
-                found.append(self._assemble(model, job, row, m, settings, seed, unit, seconds))
+            for job, m in zip(jobs, measured, strict=True):
+                found.append(self._assemble(model, job, m, settings, seed, unit, seconds))
             bar.update(len(jobs))
         bar.close()
         return found
@@ -258,13 +272,15 @@ class Explainer(ABC):
         self,
         model: Classifier,
         job: Job,
-        probabilities: Float[np.ndarray, "label"],
         measured: Measured,
         settings: dict[str, Any],
         seed: int,
         unit: UnitKind,
         seconds: float,
     ) -> Explanation:
+        logits = measured.logits if job.logits is None else job.logits
+        assert logits is not None
+        label = int(logits.argmax()) if job.label < 0 else job.label
         scores = measured.scores
         specials: tuple[Special, ...] = ()
         if scores is None:
@@ -273,14 +289,14 @@ class Explainer(ABC):
         return Explanation(
             document=job.tokens.document,
             method=self.name,
-            label=model.labels[job.label],
+            label=model.labels[label],
             unit=unit,
             units=job.units,
             scores=np.asarray(scores, dtype=float),
             specials=specials,
             standard_errors=measured.standard_errors,
             signed=self.signed,
-            probabilities={name: float(p) for name, p in zip(model.labels, probabilities, strict=True)},
+            probabilities={name: float(p) for name, p in zip(model.labels, model.probabilities(logits), strict=True)},
             settings=settings,
             seed=seed,
             model=model.name,

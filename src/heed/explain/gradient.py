@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from heed.errors import UnknownName
 from heed.explain.explanation import Job, Measured, TokenMethod, check_at_least, check_head, check_output
-from heed.models.classifier import GRADIENT, Classifier, Gradient, Output, select_output
+from heed.models.classifier import GRADIENT, Classifier, Gradient, Output, output_of, select_output
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -118,6 +118,9 @@ class IntegratedGradients(TokenMethod):
         if self.baseline not in ("replace", "zero"):
             raise UnknownName("baseline", str(self.baseline), ("replace", "zero"))
 
+    def evaluations(self, units: int) -> int:
+        return 2 * self.steps  # forth and back
+
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         return [self._one(model, job) for job in jobs]
 
@@ -128,9 +131,9 @@ class IntegratedGradients(TokenMethod):
         if self.baseline == "zero":
             start[torch.from_numpy(np.flatnonzero(~job.tokens.special))] = 0
         nodes, weights = np.polynomial.legendre.leggauss(self.steps)
-        # both ends go with the nodes, for the output there
-        places = torch.from_numpy(np.concatenate([[0, 1], (nodes + 1) / 2])).to(end.dtype)
-        shares = torch.from_numpy(np.concatenate([[0, 0], weights / 2])).to(end.dtype)
+        # the start goes with the nodes, for the output there
+        places = torch.from_numpy(np.concatenate([[0], (nodes + 1) / 2])).to(end.dtype)
+        shares = torch.from_numpy(np.concatenate([[0], weights / 2])).to(end.dtype)
         mean, outputs = torch.zeros_like(end), []
         for part in torch.arange(len(places)).split(max(1, model.batch_tokens // len(end))):
             points = torch.lerp(start, end, places[part, None, None])
@@ -138,7 +141,8 @@ class IntegratedGradients(TokenMethod):
             outputs += output.tolist()
             mean += torch.einsum("n,ntd->td", shares[part], gradient)
         rows = ((end - start) * mean).sum(1).double().numpy()
-        change = outputs[1] - outputs[0]
+        assert job.logits is not None
+        change = float(output_of(job.logits, job.label, self.output, model.exclusive)) - outputs[0]
         gap = float(rows.sum() - change)
         summed = "The scores" if self.merge == "sum" else "The scores of the tokens"
         note = f"{summed} sum to the change of the output, {change:+.4g}, up to {abs(gap):.1g}."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -39,18 +39,16 @@ class Perturbation(Explainer):
 
     @abstractmethod
     def plan(self, job: Job) -> Bool[np.ndarray, "sample unit"]:
-        """The choices of words to evaluate."""
+        """The choices of words to evaluate; the whole document first saves an evaluation."""
 
     @abstractmethod
     def fit(self, job: Job, keep: Bool[np.ndarray, "sample unit"], outputs: Float[np.ndarray, "sample"]) -> Measured:
         """Scores from the outputs of these choices."""
 
-    def subject(self, model: Classifier) -> Classifier:
-        """The model that is perturbed."""
-        return model
+    def evaluates_whole(self) -> bool:
+        return True
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
-        subject = self.subject(model)
         found: list[Measured] = []
         waiting: list[tuple[Job, Bool[np.ndarray, "sample unit"]]] = []
         size = 0
@@ -59,19 +57,24 @@ class Perturbation(Explainer):
             waiting.append((job, keep))
             size += keep.size
             if size > 8 * _ENTRIES:
-                found += self._evaluate(subject, waiting)
+                found += self._evaluate(model, waiting)
                 waiting, size = [], 0
-        return found + self._evaluate(subject, waiting)
+        return found + self._evaluate(model, waiting)
 
     def _evaluate(
         self, model: Classifier, planned: Sequence[tuple[Job, Bool[np.ndarray, "sample unit"]]]
     ) -> list[Measured]:
         if not planned:
             return []
-        jobs, keeps = zip(*planned, strict=True)
-        logits = model.score([job.tokens for job in jobs], keeps, [job.groups for job in jobs], self.removal)
-        outputs = [output_of(x, job.label, self.output, model.exclusive) for x, job in zip(logits, jobs, strict=True)]
-        return [self.fit(job, keep, y) for job, keep, y in zip(jobs, keeps, outputs, strict=True)]
+        jobs = [job for job, _ in planned]
+        asked = [k if k[0].all() else np.vstack([np.ones_like(k[:1]), k]) for _, k in planned]
+        logits = model.score([job.tokens for job in jobs], asked, [job.groups for job in jobs], self.removal)
+        found = []
+        for (job, keep), rows in zip(planned, logits, strict=True):
+            label = int(rows[0].argmax()) if job.label < 0 else job.label
+            outputs = output_of(rows[-len(keep) :], label, self.output, model.exclusive)
+            found.append(replace(self.fit(job, keep, outputs), logits=rows[0]))
+        return found
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,9 @@ class Occlusion(Perturbation):
     name: ClassVar[str] = "occlusion"
     summary: ClassVar[str] = "change of the output when one word is removed"
     paper: ClassVar[str] = "zeiler2014"
+
+    def evaluations(self, units: int) -> int:
+        return units + 1
 
     def plan(self, job: Job) -> Bool[np.ndarray, "sample unit"]:
         d = len(job.units)
@@ -137,8 +143,14 @@ class Lime(Repeating):
         if self.sampling != "lime":
             raise UnknownName("sampling", str(self.sampling), ("lime",))
 
-    def subject(self, model: Classifier) -> Classifier:
-        return model if self.head is None else model.head(self.head)
+    def evaluations(self, units: int) -> int:
+        return self.samples
+
+    def evaluates_whole(self) -> bool:
+        return self.head is None
+
+    def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
+        return super().measure(model if self.head is None else model.head(self.head), jobs)
 
     def plan(self, job: Job) -> Bool[np.ndarray, "sample unit"]:
         d = len(job.units)
@@ -189,6 +201,10 @@ class Shapley(Repeating):
         check_samples(self, self.samples)
         if self.estimator not in ("kernel", "permutation"):
             raise UnknownName("estimator", str(self.estimator), ("kernel", "permutation"))
+
+    def evaluations(self, units: int) -> int:
+        least = 4 * units if self.estimator == "kernel" else 10 * units
+        return 2 + min(max(self.samples, least), 2**units if units < 30 else self.samples + least)
 
     def plan(self, job: Job) -> Bool[np.ndarray, "sample unit"]:
         """The document, the document without words, and then the estimator's choices."""

@@ -23,6 +23,7 @@ import tokenizers
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -201,10 +202,12 @@ class Transformer(Classifier):
         """Logits of many rows, in batches of similar length."""
         found = np.empty((len(ids), len(self.labels)))
         seen = [None] * len(ids) if seen is None else seen
-        with torch.inference_mode():
+        bar = tqdm(total=len(ids), desc="forward passes", leave=False, delay=1, disable=not self.progress)
+        with torch.inference_mode(), bar:
             for batch in batches([len(row) for row in ids], self.batch_tokens, self.even):
                 inputs, _ = self.inputs([ids[i] for i in batch], [types[i] for i in batch], [seen[i] for i in batch])
                 found[batch] = self._spread(self.model(**inputs, **self._uncached).logits).double().numpy()
+                bar.update(len(batch))
         return found
 
     def inputs(
