@@ -431,3 +431,37 @@ def test_a_model_and_its_tokenizer_or_a_pipeline_of_them_can_be_explained() -> N
         heed.explain((theirs.bert, tokenizer()), TEXTS[0])
     with pytest.raises(CheckpointError, match="no fast version"):
         heed.explain((theirs, SimpleNamespace(model_max_length=512)), TEXTS[0])
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("family", ["bert", "gpt2", "xlnet"])
+def test_batch_size_and_order_do_not_matter(family: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same samples, and scores within 1e-5 of the largest, for batches of 1, 7 and 64 documents."""
+    m = Transformer(network(family, initializer_range=0.2), tokenizer(), family)
+    if METHODS[name].needs - m.offers:
+        pytest.skip(f"{family} does not offer what {name} needs")
+    settings = {"lime": {"samples": 80}, "shapley": {"samples": 80}, "anchors": {"samples": 200}}.get(name, {})
+    texts = [*TEXTS, *(" ".join(text.split()[::-1]) for text in TEXTS)]
+    longest = max(len(t) for t in m.tokens(texts))
+    asked: list[np.ndarray] = []
+    score = m.score
+
+    def watched(tokens: Any, keep: Any, *more: Any) -> Any:
+        asked.extend(keep)
+        return score(tokens, keep, *more)
+
+    monkeypatch.setattr(m, "score", watched)
+    found, drawn = [], []
+    for size in (1, 7, 64):
+        m.batch_tokens = size * longest
+        asked.clear()
+        order = np.random.default_rng(size).permutation(len(texts))
+        explained = heed.explain(m, [texts[i] for i in order], name, **settings)
+        found.append([explained[i].scores for i in np.argsort(order)])
+        if name != "anchors":  # which asks several times, for all documents that are not done
+            drawn.append([asked[i] for i in np.argsort(order)] if asked else [])
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * max(np.abs(a).max(), 1e-6))
+    for rows in drawn[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(drawn[0], rows, strict=True))

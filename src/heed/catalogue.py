@@ -11,7 +11,7 @@ from heed.data import KNOWN, sources
 from heed.diagnose import DIAGNOSTICS
 from heed.errors import UnknownName
 from heed.explain import METHODS
-from heed.models.folders import bundled, read_config
+from heed.models.folders import bundled, facts
 from heed.tasks import TASKS
 
 
@@ -53,7 +53,7 @@ def claims() -> list[tuple[str, str]]:
 def models() -> list[tuple[str, str]]:
     rows = []
     for name, folder in bundled().items():
-        config = read_config(folder)
+        config = facts(folder)
         test = config.get("test") or {}
         known = f"{config['kind']}, trained on {config['data']['name']}"
         rows.append((name, known + (f", test accuracy {test['accuracy']:.1%}" if test else "")))

@@ -69,6 +69,13 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def facts(folder: Path) -> dict[str, Any]:
+    """How a model that heed trained came about: kind, data, recipe, accuracy."""
+    if (folder / "model.json").exists():
+        return read_config(folder)
+    return {"kind": "transformer"} | json.loads((folder / FACTS).read_text(encoding="utf8"))
+
+
 def check_free(folder: Path) -> None:
     """Refuse a folder that a checkpoint cannot be written to, before hours are spent on training."""
     ours = ("model.json", FACTS, UNFINISHED)
