@@ -1,4 +1,4 @@
-"""The model that comes with heed."""
+"""The models that come with heed."""
 
 import json
 import re
@@ -6,14 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import heed
 from heed import data
-from heed.models.folders import BUNDLED, DEFAULT, bundled
+from heed.explain import METHODS
+from heed.models.folders import BUNDLED, DEFAULT, bundled, facts
 from heed.models.single_layer import SingleLayer
 from heed.models.training import accuracy
 from heed.text import Tokenizer
 
+SECOND = "transformer-imdb"
 GOOD = (
     "A wonderful, moving film with superb acting. I loved every minute of it.",
     "One of the best movies I have ever seen: brilliant script, great cast, beautiful music.",
@@ -52,9 +55,10 @@ def test_it_masks_padding(model: SingleLayer) -> None:
 
 def test_files_are_small_and_safe(folder: Path) -> None:
     files = [p for p in BUNDLED.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
-    assert sum(p.stat().st_size for p in files) < 8_000_000
     assert {p.suffix for p in files} <= {".safetensors", ".json", ".md"}
     assert {p.name for p in folder.iterdir()} == {"model.safetensors", "model.json", "tokenizer.json", "README.md"}
+    assert sum(p.stat().st_size for p in folder.iterdir()) < 8_000_000
+    assert sum(p.stat().st_size for p in bundled()[SECOND].iterdir()) < 4_000_000
 
 
 def test_the_card_names_data_recipe_command_accuracy_and_limits(folder: Path) -> None:
@@ -71,6 +75,33 @@ def test_the_card_names_data_recipe_command_accuracy_and_limits(folder: Path) ->
     assert config["test"]["accuracy"] >= 0.86
     assert config["test"]["documents"] == 25_000
     assert config["recipe"]["name"] == "default"
+
+
+def test_the_card_of_the_transformer_names_data_recipe_command_accuracy_and_limits() -> None:
+    folder = bundled()[SECOND]
+    card = (folder / "README.md").read_text(encoding="utf8")
+    config = facts(folder)
+    for row in ("data", "recipe", "command", "seed", "validation accuracy", "test accuracy"):
+        assert f"| {row} |" in card
+    assert "`heed train transformer --scratch 2x128 --data imdb --half" in card and "Limits:" in card
+    assert f"{config['test']['accuracy']:.2%}" in card and config["command"] in card
+    assert not re.search(r"(?<![\w.])/\w", card)
+    assert (config["test"]["accuracy"] >= 0.84, config["test"]["documents"]) == (True, 25_000)
+
+
+def test_the_transformer_is_loaded_by_its_name_and_has_all_methods() -> None:
+    model = heed.load(SECOND)
+    assert model.name == SECOND and model.labels == ("negative", "positive")
+    probabilities = model.predict([*GOOD, *BAD])
+    assert (probabilities[: len(GOOD), 1] > 0.5).all() and (probabilities[len(GOOD) :, 0] > 0.5).all()
+    assert all(cls.needs <= model.offers for cls in METHODS.values())
+    assert model.model.dtype == torch.float32
+
+
+def test_accuracy_of_the_transformer_on_a_sample_of_the_test_set() -> None:
+    if data.sources("imdb", "test") is None:
+        pytest.skip("the IMDB test set is not on this machine: set HEED_DATA to a folder that has it")
+    assert accuracy(heed.load(SECOND), data.load("imdb", "test", limit=400, seed=0).documents) >= 0.82
 
 
 def test_obvious_reviews_are_told_apart(model: SingleLayer) -> None:

@@ -316,6 +316,9 @@ def train_transformer(
     heed train transformer --base ORG/NAME --data sst -o my-model
 
     heed train transformer --scratch 2x128 --data imdb -o my-model
+
+    Settings: epochs, batch, learning_rate, weight_decay, warmup, max_tokens, word_dropout, smoothing, average,
+    validation; from scratch also vocabulary, heads, dropout.
     """
     from heed.models import recipes
 
