@@ -27,6 +27,7 @@ from transformers.pytorch_utils import Conv1D
 
 NAME = "heed"
 _DEFAULT = "heed_default_attention"  # where a config keeps the implementation that the model had before
+_FIRST = "heed_first_row"  # marks an attention of which only the first row has a say
 
 
 @dataclass
@@ -44,6 +45,7 @@ class Recorder:
     row: Int[Tensor, "batch"] | None = None
     lean: bool = False
     looked_up: Float[Tensor, "batch token dim"] | None = None
+    modules: list[nn.Module] = field(default_factory=list)
     queries: list[Tensor] = field(default_factory=list)
     keys: list[Tensor] = field(default_factory=list)
     values: list[Float[Tensor, "batch head key dim"]] = field(default_factory=list)
@@ -105,6 +107,8 @@ def attend(
     """The registered attention function."""
     recorder = _attention_recorder()
     default = getattr(module.config, _DEFAULT, "eager")
+    if recorder is None and default == "sdpa" and getattr(module, _FIRST, False):
+        return _first_row(module, query, key, value, attention_mask, **options)
     if recorder is None and default != "eager":
         return ALL_ATTENTION_FUNCTIONS[default](module, query, key, value, attention_mask, **options)
     eager = sys.modules[type(module).__module__].eager_attention_forward
@@ -121,12 +125,29 @@ def attend(
             own = own | ~(place | (recorder.row < 0)[:, None])[:, None, :, None]
         weights = torch.where(own, weights, wanted)
         output = (weights @ repeated).transpose(1, 2).contiguous()
+    recorder.modules.append(module)
     recorder.queries.append(query)
     recorder.keys.append(key)
     recorder.values.append(repeated)
     recorder.weights.append(weights)
     recorder.outputs.append(output)
     return output, weights
+
+
+def keep_first_row(recorder: Recorder) -> None:
+    """The last attention need only find its first row, if no other layer is computed by the same module."""
+    *before, last = recorder.modules
+    if not any(module is last for module in before):
+        setattr(last, _FIRST, True)
+
+
+def _first_row(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, Tensor | None]:
+    """The default attention for the first row, and zeros for the others, which nobody reads."""
+    own = None if attention_mask is None else attention_mask[:, :, :1]
+    output, weights = ALL_ATTENTION_FUNCTIONS["sdpa"](module, query[:, :, :1], key, value, own, **options)
+    return nn.functional.pad(output, (0, 0, 0, 0, 0, query.shape[2] - 1)), weights
 
 
 def mask(*arguments: Any, **options: Any) -> Tensor | None:

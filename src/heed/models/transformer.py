@@ -39,7 +39,7 @@ from heed.models.classifier import (
     Removal,
     batches,
 )
-from heed.models.hook import Recorder, by_head, install, recording, watching
+from heed.models.hook import Recorder, by_head, install, keep_first_row, recording, watching
 from heed.text import Tokenizer, Tokens
 from heed.trace import Trace
 
@@ -262,7 +262,11 @@ class Transformer(Classifier):
         moved = gradient.abs().flatten(2).sum(2)[0] > 0
         if int(moved.sum()) != 1:
             return "mean", even
-        return ("first" if bool(moved[0]) else "last"), even
+        if not moved[0]:
+            return "last", even
+        if self._hooked:
+            keep_first_row(recorder)
+        return "first", even
 
     def _look(self, output: Any, recorder: Recorder, fed: Mapping[int, Sequence[nn.Module]], length: int) -> None:
         """What one pass shows of attention: between all tokens, in the graph, and with a known map behind it."""
