@@ -256,3 +256,43 @@ def test_extreme_settings_give_finite_scores(model: SingleLayer, text: str, band
 def test_fewer_samples_than_words_still_give_an_answer(model: SingleLayer) -> None:
     found = heed.explain(model, "the film was slow but the plot is good", "lime", samples=3)
     assert np.isfinite(found.scores).all() and np.isfinite(found.standard_errors).all()
+
+
+# Few words
+
+
+def test_the_words_with_the_largest_scores_are_fitted_anew(model: SingleLayer, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = heed.explain(model, TEXT, "lime", label=1, samples=500)
+    seen = captured(monkeypatch)
+    few = heed.explain(model, TEXT, "lime", label=1, samples=500, words=2)
+    chosen = np.sort(np.argsort(-np.abs(whole.scores))[:2])
+    assert np.flatnonzero(few.scores).tolist() == chosen.tolist()
+    assert seen["keep"].shape == (500, 2)
+    slope, intercept = normal_equations(seen["keep"].astype(float), seen["y"], seen["weights"], 1.0)
+    np.testing.assert_allclose(few.scores[chosen], slope, atol=1e-9)
+    assert few.facts["intercept"] == pytest.approx(intercept, abs=1e-9)
+    assert np.abs(few.scores[chosen] - whole.scores[chosen]).max() > 1e-6  # anew
+    assert few.standard_errors is not None and np.flatnonzero(few.standard_errors).tolist() == chosen.tolist()
+    for count in (6, 99):
+        np.testing.assert_array_equal(
+            heed.explain(model, TEXT, "lime", label=1, samples=500, words=count).scores, whole.scores
+        )
+
+
+def test_the_chosen_words_are_those_of_the_lime_package(model: SingleLayer) -> None:
+    """Its "highest_weights", on the samples of one of its own explanations."""
+    lime_base = pytest.importorskip("lime.lime_base")
+    rng = np.random.default_rng(0)
+    z = rng.random((400, 12)) < 0.5
+    z[0] = True
+    y, w = z @ rng.normal(size=12) + rng.normal(size=400), np.ones(400)
+    base = lime_base.LimeBase(lambda d: np.ones(len(d)))
+    theirs = base.feature_selection(z.astype(float), y, w, 4, "highest_weights")
+    ours = np.argsort(-np.abs(ridge(z, y, w, 0.01).coefficients))[:4]
+    assert sorted(theirs) == sorted(ours)
+
+
+@pytest.mark.parametrize("words", [0, -1])
+def test_no_words_are_refused(words: int) -> None:
+    with pytest.raises(heed.errors.InputError, match="words of lime"):
+        METHODS["lime"](words=words)
