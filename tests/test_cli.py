@@ -714,6 +714,15 @@ def test_a_transformer_is_trained_measured_and_explains(run: Run) -> None:
     assert "fine-tuned from small" in Path("further/README.md").read_text(encoding="utf8")
 
 
+def test_a_model_is_measured_on_another_data_set(run: Run, reviews: Path) -> None:
+    words = ["train", "single-layer", "-d", reviews, "--set", "epochs=1", "-o", "mine"]
+    done = run(*words, "--test", reviews)
+    assert done.code == 0 and "test accuracy" in done.err
+    test = json.loads(Path("mine/model.json").read_text(encoding="utf8"))["test"]
+    assert test["documents"] == 60
+    refused(run(*words, "--test", "task:planted"), "music, garden")
+
+
 def test_a_file_of_ones_own_is_enough_to_train(run: Run, reviews: Path) -> None:
     done = run("train", "single-layer", "-d", reviews, "-o", "mine", "--set", "epochs=1", "--recipe", "paper")
     assert done.code == 0

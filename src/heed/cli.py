@@ -257,6 +257,10 @@ SplitOption = Annotated[str, typer.Option(help="The part to train on.")]
 LabelsOption = Annotated[
     str | None, typer.Option(help="Names of a file's labels in order, as a,b,c.", show_default="from the file")
 ]
+TestOption = Annotated[
+    str | None,
+    typer.Option(help="Measure on the test part of another data set.", show_default="the test part of the data"),
+]
 LimitOption = Annotated[int | None, typer.Option(help="Train on so many documents.", min=10)]
 HalfOption = Annotated[bool, typer.Option("--half", help="Store half precision: half the size.")]
 
@@ -267,6 +271,7 @@ def train_single_layer(
     data: DataOption = "imdb",
     split: SplitOption = "train",
     labels: LabelsOption = None,
+    test: TestOption = None,
     limit: LimitOption = None,
     recipe: Annotated[
         str, typer.Option(help="'default', or 'paper' for Lopardo, Precioso and Garreau (2024).")
@@ -283,7 +288,7 @@ def train_single_layer(
 
     chosen = recipes.change(recipes.find(recipe), _settings(set_))
     _check_folder(output)
-    training, validation, test = _training_data(data, split, limit, seed, labels)
+    training, validation, tested = _training_data(data, split, limit, seed, labels, test)
     with _status("loading torch"):
         from heed.models import checkpoint
         from heed.models.training import fit, single_layer_card
@@ -291,7 +296,7 @@ def train_single_layer(
     done = fit(training.documents, training.labels, chosen, seed, output.name, validation, progress=True)
     if half:
         checkpoint.round_to_half(done.model)  # so that what is measured is what is stored
-    facts = _facts(done, training, test, {"name": recipe} | done.recipe.to_dict(), seed)
+    facts = _facts(done, training, tested, {"name": recipe} | done.recipe.to_dict(), seed)
     checkpoint.save(done.model, output, facts, half, single_layer_card(done.model, facts))
     _say_trained(output, facts)
 
@@ -308,6 +313,7 @@ def train_transformer(
     data: DataOption = "sst",
     split: SplitOption = "train",
     labels: LabelsOption = None,
+    test: TestOption = None,
     limit: LimitOption = None,
     set_: SetOption = None,
     seed: SeedOption = 0,
@@ -329,7 +335,7 @@ def train_transformer(
     size = recipes.size(scratch) if scratch else (0, 0)
     chosen = recipes.tuning(base is None, _settings(set_))
     _check_folder(output)
-    training, validation, test = _training_data(data, split, limit, seed, labels)
+    training, validation, tested = _training_data(data, split, limit, seed, labels, test)
     with _status("loading torch and transformers"):
         from heed.models import tuning
 
@@ -338,7 +344,7 @@ def train_transformer(
     )
     if half:
         tuning.round_to_half(done)
-    facts = _facts(done, training, test, {"name": "fine-tuned" if base else "scratch"} | asdict(done.recipe), seed)
+    facts = _facts(done, training, tested, {"name": "fine-tuned" if base else "scratch"} | asdict(done.recipe), seed)
     facts["base"] = None if base is None else Path(base).name if Path(base).exists() else base
     tuning.save(done, output, facts, half)
     _say_trained(output, facts)
@@ -357,7 +363,9 @@ def _facts(done: Any, training: Dataset, test: Dataset | None, recipe: dict[str,
         "seed": seed,
         "history": done.history,
         "best_epoch": done.best,
-        "test": None if test is None else {"split": test.split, "documents": len(test), "accuracy": measured},
+        "test": None
+        if test is None
+        else {"data": test.name, "split": test.split, "documents": len(test), "accuracy": measured},
         "seconds": round(done.seconds),
     }
 
@@ -502,18 +510,27 @@ def _dataset(name: str | None, split: str | None, limit: int | None, seed: int, 
 
 
 def _training_data(
-    name: str, split: str, limit: int | None, seed: int, labels: str | None
+    name: str, split: str, limit: int | None, seed: int, labels: str | None, test: str | None
 ) -> tuple[Dataset, Any, Dataset | None]:
     """Documents to train on, to validate on (None: a part of them) and to test on (None: there are none)."""
     from heed import data
 
+    tested = None
+    if test is not None:
+        known = test in data.KNOWN
+        tested = _dataset(test, "test" if known else None, None, seed + 1, None if known else labels)
     if name.startswith("task:"):
-        return _dataset(name, None, limit or 2000, seed), None, _dataset(name, None, 1000, seed + 1)
-    if name not in data.KNOWN:
-        return _dataset(name, None, limit, seed, labels), None, None
-    training = _dataset(name, split, limit, seed)
-    validation = None if split == "dev" else _held_out(name, "dev", seed)
-    return training, validation and validation.documents, _held_out(name, "test", seed)
+        training, validation = _dataset(name, None, limit or 2000, seed), None
+        tested = tested or _dataset(name, None, 1000, seed + 1)
+    elif name not in data.KNOWN:
+        training, validation = _dataset(name, None, limit, seed, labels), None
+    else:
+        training = _dataset(name, split, limit, seed)
+        validation = None if split == "dev" else _held_out(name, "dev", seed)
+        tested = tested or _held_out(name, "test", seed)
+    if tested and tested.labels != training.labels:
+        raise InputError(f"The labels of {tested.name} ({', '.join(tested.labels)}) are not those of {training.name}.")
+    return training, validation and validation.documents, tested
 
 
 def _held_out(name: str, split: str, seed: int) -> Dataset | None:

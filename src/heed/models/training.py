@@ -156,9 +156,10 @@ def card(facts: Mapping[str, Any], name: str, about: str, shape: str, limits: st
     data, test = facts["data"], facts["test"]
     recipe = ", ".join(f"{k} {v}" for k, v in facts["recipe"].items() if k not in ("name", "shape"))
     best = facts["history"][facts["best_epoch"] - 1]
-    measured = (
-        f"{test['accuracy']:.2%} on {test['documents']:,} documents of the {test['split']} split" if test else "–"
-    )
+    measured = "–"
+    if test:
+        other = f" of {test['data']}" if test["data"] != data["name"] else ""
+        measured = f"{test['accuracy']:.2%} on {test['documents']:,} documents of the {test['split']} split{other}"
     text = (
         f"Limits: {limits} Texts unlike its training data get predictions of unknown worth. It is meant for explaining"
         " and auditing, not for decisions about people."
