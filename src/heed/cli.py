@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, fields
+from dataclasses import fields
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
@@ -344,7 +344,8 @@ def train_transformer(
     )
     if half:
         tuning.round_to_half(done)
-    facts = _facts(done, training, tested, {"name": "fine-tuned" if base else "scratch"} | asdict(done.recipe), seed)
+    recipe = {"name": "fine-tuned" if base else "scratch"} | done.recipe.to_dict(scratch=base is None)
+    facts = _facts(done, training, tested, recipe, seed)
     facts["base"] = None if base is None else Path(base).name if Path(base).exists() else base
     tuning.save(done, output, facts, half)
     _say_trained(output, facts)

@@ -125,6 +125,11 @@ class Tuning:
         _check("weight_decay", self.weight_decay, 0 <= self.weight_decay < math.inf, "at least 0")
         _check("validation", self.validation, 0 < self.validation < 1, "between 0 and 1")
 
+    def to_dict(self, scratch: bool) -> dict[str, Any]:
+        """The settings that have a say in training from scratch, or in training a given model further."""
+        left_out = () if scratch else ("vocabulary", "heads", "dropout")
+        return {key: value for key, value in asdict(self).items() if key not in left_out}
+
 
 # To train a given model further, and a small one from scratch.
 TUNINGS = {
