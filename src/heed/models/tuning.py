@@ -146,8 +146,8 @@ def tuned_card(tuned: Tuned, facts: Mapping[str, Any]) -> str:
         tuned.model.name,
         f"A {config.model_type} classifier for the labels {', '.join(tuned.model.labels)},"
         f" {f'fine-tuned from {base}' if base else 'trained from scratch'}.",
-        f"{layers} layer{'s' * (layers != 1)}, {heads} heads, {millions:.1f} million weights, {len(tuned.tokenizer):,} word pieces; reads"
-        f" {tuned.model.tokenizer.max_tokens} tokens",
+        f"{layers} layer{'s' * (layers != 1)}, {heads} heads, {millions:.1f} million weights,"
+        f" {len(tuned.tokenizer):,} word pieces; reads {tuned.model.tokenizer.max_tokens} tokens",
         "it reads the beginning of a long text and was trained on nothing but the data above"
         + (" and what its base had seen." if base else ": words that are rare there mean little to it."),
     )
