@@ -27,7 +27,7 @@ from heed.models.tuning import scratch
 from heed.text import Document
 
 LENGTHS = (20, 100, 250)
-SAMPLES = {20: 500, 100: 300, 250: 150}  # of LIME; Shapley values take 4 for each distinct word at least
+SAMPLES = {20: 300, 100: 100, 250: 40}  # enough to measure; Shapley values take 4 for each distinct word at least
 ROUNDS = 7
 REMOVALS = ("replace", "delete")
 
@@ -50,37 +50,38 @@ def captured(model: Transformer) -> Iterator[list[dict[str, torch.Tensor]]]:
         handle.remove()
 
 
-def floor(model: Transformer, run: Callable[[], object]) -> Callable[[], None]:
-    """The forward passes of a run."""
-    with captured(model) as batches:
+def floor(peers: Peers, run: Callable[[], object]) -> Callable[[], None]:
+    """The forward passes of a run, by the network as it was before heed saw it."""
+    with captured(peers.model) as batches:
         run()
 
     def passes() -> None:
         with torch.inference_mode():
             for batch in batches:
-                model.model(**batch)
+                peers.network(**batch)
 
     return passes
 
 
-def batch_sizes(model: Transformer) -> None:
+def batch_sizes(peers: Peers) -> None:
     """Which number of tokens per batch is best for the bare forward passes, and what heed uses."""
+    model = peers.model
     print(f"\n### Tokens per batch: heed uses {model.batch_tokens:,}\n")
-    print("| words | " + " | ".join(f"{n:,}" for n in (512, 1024, 2048, 4096, 8192)) + " |\n|---|---|---|---|---|---|")
+    print("| words | " + " | ".join(f"{n:,}" for n in (1024, 2048, 4096)) + " |\n|---|---|---|---|")
     used = model.batch_tokens
     for words in LENGTHS:
         candidates = {}
-        for tokens in (512, 1024, 2048, 4096, 8192):
+        for tokens in (1024, 2048, 4096):
             model.batch_tokens = tokens
             run = partial(heed.explain, model, review(words), "lime", samples=max(64, 8192 // words))
-            candidates[str(tokens)] = floor(model, run)
+            candidates[str(tokens)] = floor(peers, run)
         model.batch_tokens = used
-        timings = interleave(candidates, 5)
+        timings = interleave(candidates, 3)
         best = min(t.median for t in timings.values())
         print(f"| {words} | " + " | ".join(f"{t.median / best:.2f} ×" for t in timings.values()) + " |")
 
 
-def perturbation(model: Transformer) -> None:
+def perturbation(peers: Peers) -> None:
     """heed against its floor, both ways of removing words."""
     print("\n### Cost of a method ÷ its bare forward passes\n")
     print("| words | method | removal | passes | median | middle half |\n|---|---|---|---|---|---|")
@@ -91,9 +92,11 @@ def perturbation(model: Transformer) -> None:
             ("occlusion", {}),
             ("shapley", {"samples": SAMPLES[words]}),
         ):
+            if method == "shapley" and words == 250:
+                text = " ".join([review(50)] * 5)  # of few distinct words, which takes fewer evaluations
             for removal in REMOVALS:
-                run = partial(heed.explain, model, text, method, removal=removal, **settings)
-                timings = interleave({"heed": run, "floor": floor(model, run)}, ROUNDS)
+                run = partial(heed.explain, peers.model, text, method, removal=removal, **settings)
+                timings = interleave({"heed": run, "floor": floor(peers, run)}, ROUNDS)
                 passes = run().forward_passes
                 shown = ratios(timings["heed"], timings["floor"])
                 print(f"| {words} | {method} | {removal} | {passes:,} | {shown} |", flush=True)
@@ -131,6 +134,12 @@ class Peers:
         return dict(zip(("inputs", "baselines", "feature_mask"), as_row, strict=True))
 
 
+def fastest(runs: dict[int, Callable[[], object]]) -> int:
+    """The batch size that is fastest for a peer, by two runs each."""
+    timings = interleave({str(size): run for size, run in runs.items()}, 1)
+    return int(min(timings.values(), key=lambda t: t.median).name)
+
+
 def beside_lime(peers: Peers) -> None:
     """LIME by deletion, as the `lime` package does it; and what choosing six words costs."""
     for words in LENGTHS:
@@ -144,12 +153,13 @@ def beside_lime(peers: Peers) -> None:
             predict = partial(peers.predict, batch=batch)
             package.explain_instance(text, predict, num_features=count, num_samples=samples)
 
-        candidates = {f"lime, batches of {b}": partial(theirs, 1000, b) for b in (16, 32, 64)}
-        candidates |= {
-            "lime, 6 words": partial(theirs, 6),
+        best = fastest({b: partial(theirs, 1000, b) for b in (16, 32, 64)})
+        candidates = {
+            f"lime, batches of {best}": partial(theirs, 1000, best),
+            "lime, 6 words": partial(theirs, 6, best),
             "heed": ours,
             "heed, 6 words": partial(ours, words=6),
-            "the bare forward passes": floor(peers.model, ours),
+            "the bare forward passes": floor(peers, ours),
         }
         table(f"LIME by deletion, {samples} samples, {words} words", interleave(candidates, ROUNDS), "heed")
 
@@ -167,24 +177,21 @@ def beside_captum(peers: Peers) -> None:
         for method, ours in alone.items():
             peer = FeatureAblation(peers.forward) if method == "occlusion" else Lime(peers.forward)
             more = {} if method == "occlusion" else {"n_samples": samples}
-            best = [b for b in (8, 16, 32, 64) if b * words <= 8192]
-            candidates = {
-                f"captum, {b} per call": partial(peer.attribute, **inputs, **more, perturbations_per_eval=b)
-                for b in best
+            calls = {
+                b: partial(peer.attribute, **inputs, **more, perturbations_per_eval=b)
+                for b in (8, 16, 32, 64)
+                if b * words <= 8192
             }
-            candidates["heed"] = ours
+            best = fastest(calls)
+            candidates = {f"captum, {best} per call": calls[best], "heed": ours}
             table(f"{method} by replacement beside captum, {words} words", interleave(candidates, ROUNDS), "heed")
     inputs = peers.inputs(review(20))
-    candidates = {
-        f"captum KernelShap, {b} per call": partial(
-            KernelShap(peers.forward).attribute, **inputs, n_samples=500, perturbations_per_eval=b
-        )
-        for b in (16, 32, 64)
-    }
-    candidates["heed"] = partial(
-        heed.explain, peers.model, review(20), "shapley", samples=500, removal="replace", repeats="apart"
-    )
-    table("Shapley values by replacement beside captum, 500 samples, 20 words", interleave(candidates, ROUNDS), "heed")
+    kernel = partial(KernelShap(peers.forward).attribute, **inputs, n_samples=300)
+    calls = {b: partial(kernel, perturbations_per_eval=b) for b in (16, 32, 64)}
+    best = fastest(calls)
+    ours = partial(heed.explain, peers.model, review(20), "shapley", samples=300, removal="replace", repeats="apart")
+    candidates = {f"captum KernelShap, {best} per call": calls[best], "heed": ours}
+    table("Shapley values by replacement beside captum, 300 samples, 20 words", interleave(candidates, ROUNDS), "heed")
 
 
 def gradients(peers: Peers) -> None:
@@ -204,7 +211,7 @@ def gradients(peers: Peers) -> None:
                 peers.forward(ids.expand(min(step, 50 - start), -1))
 
         candidates = {"heed": ours, "floor": passes}
-        for size in (8, 16, 50):
+        for size in (16, 50):
             candidates[f"captum, {size} steps per call"] = partial(
                 layer.attribute, **inputs, n_steps=50, internal_batch_size=size
             )
@@ -298,11 +305,11 @@ def run() -> None:
     network, tokenizer = minilm()
     model = Transformer(network, tokenizer, "minilm")
     peers = Peers(network, tokenizer, model)
-    batch_sizes(model)
+    perturbation(peers)
     gradients(peers)
-    perturbation(model)
     beside_lime(peers)
     beside_captum(peers)
-    across_documents(model)
     first_explanations()
     memory()
+    across_documents(model)
+    batch_sizes(peers)
