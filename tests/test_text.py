@@ -276,6 +276,52 @@ def test_words_of_sub_word_tokenizers_slice_the_text(backend: Callable[[], token
     assert len(tokens.ids) > len(tokens.words)  # some words are several tokens
 
 
+def whole_text() -> tokenizers.Tokenizer:
+    """As Llama's: blanks become ▁ and nothing splits the text into words."""
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>", byte_fallback=True))
+    n = tokenizers.normalizers
+    backend.normalizer = n.Sequence([n.Prepend("▁"), n.Replace(" ", "▁")])
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=200, special_tokens=["<unk>"], show_progress=False)
+    split = tokenizers.pre_tokenizers.Metaspace()
+    backend.pre_tokenizer = split  # while it learns
+    backend.train_from_iterator(CORPUS * 5, trainer)
+    backend.pre_tokenizer = None
+    return backend
+
+
+@pytest.mark.parametrize("backend", [byte_level, word_piece, whole_text])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the unwatchable film",
+        " the  film\n\n was good \n",
+        "the\u00a0film was\tgood",
+        "good",
+        "  two  blanks ",
+        "the surprisingly 😀 café",
+    ],
+)
+def test_no_word_reaches_over_a_blank_and_no_blank_is_a_word(
+    backend: Callable[[], tokenizers.Tokenizer], text: str
+) -> None:
+    tokenizer = Tokenizer(backend(), 128)
+    (tokens,) = tokenizer([Document(text)])
+    assert [w.text for w in tokens.words] == text.split()
+    assert all(text[w.start : w.end] == w.text for w in tokens.words)
+    assert (tokens.word[~tokens.special] >= 0).all()
+    (pair,) = tokenizer([Document(text, "a good film \n")])
+    assert [w.text for w in pair.words] == [*text.split(), "a", "good", "film"]
+    assert [w.segment for w in pair.words] == [0] * len(text.split()) + [1, 1, 1]
+
+
+@pytest.mark.parametrize("backend", [byte_level, whole_text])
+def test_words_that_are_cut_off_are_counted_whatever_the_tokenizer(backend: Callable[[], tokenizers.Tokenizer]) -> None:
+    (tokens,) = Tokenizer(backend(), 10)([Document("the film was good \n " * 8)])
+    assert len(tokens) == 10 and len(tokens.words) + tokens.dropped == 32
+    (blank,) = Tokenizer(backend(), 10)([Document(" \n  ")])
+    assert blank.words == ()
+
+
 def test_pairs_of_a_bert_tokenizer_are_cut_as_the_library_cuts_them() -> None:
     first, second = "the unbelievable film was surprisingly good " * 4, "an unwatchable mess " * 2
     backend = word_piece().to_str()

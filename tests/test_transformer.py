@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -465,3 +466,133 @@ def test_batch_size_and_order_do_not_matter(family: str, name: str, monkeypatch:
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * max(np.abs(a).max(), 1e-6))
     for rows in drawn[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(drawn[0], rows, strict=True))
+
+
+def reader(**changes: Any) -> Any:
+    """The tokenizer with other special tokens."""
+    found = copy.deepcopy(tokenizer())
+    for name, value in changes.items():
+        setattr(found, name, value)
+    return found
+
+
+def test_padding_never_stands_in_for_a_word() -> None:
+    """Decoders find the last token by its id: a word replaced by padding would move the row that classifies."""
+    m = Transformer(network("gpt2", pad_token_id=1), reader(mask_token=None), "gpt2")  # 1 is [UNK], the only filler
+    assert m.removals == ("hide", "delete")
+
+
+def test_the_last_row_is_the_one_that_the_model_takes() -> None:
+    """The last token that is not padding by its id, also where a text ends in such a token."""
+    m = Transformer(network("llama", pad_token_id=3), reader(pad_token="[SEP]"), "llama")  # every text ends in [SEP]
+    tokens = m.tokens(TEXTS[:2])
+    trace = m.trace(tokens)
+    assert trace.row.tolist() == [len(t) - 2 for t in tokens]
+    for i, row in enumerate(trace.row.tolist()):
+        gradients = torch.autograd.grad(trace.logits[i].sum(), trace.attention[-1], retain_graph=True)[0]
+        assert np.flatnonzero(gradients[i].abs().sum((0, 2)).numpy()).tolist() == [row]
+
+
+def test_labels_with_opposite_weights_do_not_hide_the_row() -> None:
+    net = network("bert", num_labels=2)
+    with torch.no_grad():
+        net.classifier.weight[0] = -net.classifier.weight[1]
+    assert Transformer(net, tokenizer(), "bert")._row == "first"
+
+
+def test_labels_with_equal_names_stay_apart() -> None:
+    net = network("bert", id2label={0: "x", 1: "x", 2: "y"}, label2id={"x": 0, "y": 2})
+    e = heed.explain((net, tokenizer()), TEXTS[0], "random")
+    assert list(e.probabilities) == ["x (0)", "x (1)", "y (2)"]
+    assert sum(e.probabilities.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("options", [{"dtype": torch.bfloat16}, {"dtype": torch.float16}])
+def test_half_precision_that_is_handed_in_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"model\.float\(\)\.cpu\(\)"):
+        heed.explain((network("bert").to(**options), tokenizer()), TEXTS[0])
+
+
+def test_folders_with_broken_weights_or_no_tokenizer_are_refused(tmp_path: Path) -> None:
+    network("bert", vocab_size=1000).save_pretrained(tmp_path / "bare")
+    with pytest.raises(CheckpointError, match="without its tokenizer"):
+        heed.load(tmp_path / "bare")
+    network("bert").save_pretrained(tmp_path / "junk")
+    tokenizer().save_pretrained(tmp_path / "junk")
+    (tmp_path / "junk" / "model.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(CheckpointError, match="cannot be loaded"):
+        heed.load(tmp_path / "junk")
+
+
+def test_encoder_decoders_are_explained_without_attention() -> None:
+    sizes = {"d_model": 32, "max_position_embeddings": 64}
+    for part in ("encoder", "decoder"):
+        sizes |= {f"{part}_layers": 1, f"{part}_attention_heads": 2, f"{part}_ffn_dim": 32}
+    ids = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 3}
+    config = transformers.BartConfig(vocab_size=len(tokenizer()), num_labels=3, **sizes, **ids)
+    m = Transformer(transformers.BartForSequenceClassification(config), tokenizer(), "bart")
+    assert np.isfinite(heed.explain(m, TEXTS[0], "occlusion").scores).all()
+    with pytest.raises(NotApplicable, match="attention"):
+        heed.explain(m, TEXTS[0], "attention-mean")
+
+
+def test_positions_behind_padding_are_counted() -> None:
+    for family in ("roberta", "mpnet"):
+        net = network(family, max_position_embeddings=20, pad_token_id=1)
+        m = Transformer(net, reader(model_max_length=10**9, pad_token="[UNK]"), family)
+        assert m.tokenizer.max_tokens == 18
+        assert np.isfinite(m(["good film " * 50])).all()
+
+
+def test_attention_of_a_class_of_ones_own_is_found() -> None:
+    net = network("bert")
+    for layer in net.bert.encoder.layer:
+        layer.attention.self.__class__ = type("Mine", (type(layer.attention.self),), {"__module__": __name__})
+    m = Transformer(net, tokenizer(), "mine")
+    np.testing.assert_allclose(
+        m.trace(m.tokens(TEXTS[:1])).attention[0].detach(),
+        model("bert").trace(m.tokens(TEXTS[:1])).attention[0].detach(),
+    )
+
+
+def test_a_text_that_loses_every_word_is_still_read() -> None:
+    bare = reader()
+    bare.backend_tokenizer.post_processor = tokenizers.processors.TemplateProcessing(single="$A", pair="$A $B")
+    for family in ("gpt2", "bert"):
+        m = Transformer(network(family), bare, family)
+        m.even = True
+        nothing = np.zeros((1, 12), dtype=bool)
+        assert np.isfinite(m.score(m.tokens(TEXTS[:1]), [nothing], removal="delete")[0]).all()
+
+
+def test_a_padding_id_below_zero_is_none() -> None:
+    m = Transformer(network("llama", pad_token_id=-1), tokenizer(), "llama")
+    assert any("padding token" in note for note in m.notes)
+    np.testing.assert_allclose(m(TEXTS)[1:2], m(TEXTS[1:2]), atol=1e-4)
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "deberta"])
+def test_only_the_first_row_of_the_last_attention_is_computed_where_it_alone_counts(family: str) -> None:
+    """And nothing changes by it, neither outputs nor gradients."""
+    m = model(family)
+    short = [module for module in m.model.modules() if getattr(module, "heed_first_row", False)]
+    expected = family in (
+        "bert",
+        "roberta",
+        "xlm-roberta",
+        "camembert",
+        "distilbert",
+        "electra",
+    )  # ALBERT shares layers
+    expected = expected or (family == "modernbert" and m._row == "first")
+    assert len(short) == expected
+    tokens = m.tokens(TEXTS)
+    fast = m.gradient(tokens, [1] * len(TEXTS)), m.logits(tokens)
+    for module in short:
+        module.heed_first_row = False
+    slow = m.gradient(tokens, [1] * len(TEXTS)), m.logits(tokens)
+    for module in short:
+        module.heed_first_row = True
+    np.testing.assert_allclose(fast[1], slow[1], atol=1e-4)
+    for a, b in zip(fast[0], slow[0], strict=True):
+        np.testing.assert_allclose(a.gradient, b.gradient, atol=1e-5 * max(1e-6, np.abs(b.gradient).max()))

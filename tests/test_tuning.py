@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,31 +82,67 @@ def test_the_seed_decides_everything() -> None:
 
 
 @pytest.mark.parametrize("average", [0.0, 0.9])
-@pytest.mark.parametrize("at", [3, 7, 10])
+@pytest.mark.parametrize(("where", "at"), [("learn", 3), ("learn", 9), ("validate", 2), ("validate", 3)])
 def test_an_interrupted_training_ends_with_the_same_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, average: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, at: int, average: float
 ) -> None:
-    """Stopped within an epoch and at its very end; the progress of both is the same too."""
+    """Ctrl-C within a step, at the end of an epoch, while it is validated; then the same again."""
     documents = planted(88, 0)  # 79 to train on: five steps an epoch
     recipe = replace(SMALL, epochs=3, average=average, dropout=0.2)
     whole = tuning.tune(documents, NAMES[:2], recipe, size=(1, 16))
 
-    learn = tuning._Run.learn
+    calls, own = [], getattr(tuning._Run, where)
 
-    def interrupted(run: tuning._Run, batch: np.ndarray) -> None:
-        if run.step == at:
-            raise KeyboardInterrupt
-        learn(run, batch)
+    def interrupted(run: tuning._Run, what: Any) -> Any:
+        calls.append(what)
+        if len(calls) == at:
+            os.kill(os.getpid(), signal.SIGINT)
+        return own(run, what)
 
-    monkeypatch.setattr(tuning._Run, "learn", interrupted)
+    monkeypatch.setattr(tuning._Run, where, interrupted)
+    handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         tuning.tune(documents, NAMES[:2], recipe, size=(1, 16), resume=tmp_path)
+    assert signal.getsignal(signal.SIGINT) is handler
     with safe_open(tmp_path / UNFINISHED, "pt") as file:
-        assert f'"step": {at}' in file.metadata()["numbers"]
+        assert f'"step": {at if where == "learn" else 5 * at}' in file.metadata()["numbers"]
     monkeypatch.undo()
     rest = tuning.tune(documents, NAMES[:2], recipe, size=(1, 16), resume=tmp_path)
     assert all(torch.equal(value, weights(rest)[key]) for key, value in weights(whole).items())
+    assert rest.history == whole.history and rest.best == whole.best
+
+
+def test_a_state_that_was_saved_before_its_validation_is_validated(tmp_path: Path) -> None:
+    documents, recipe = planted(88, 0), replace(SMALL, epochs=1)
+    whole = tuning.tune(documents, NAMES[:2], recipe, size=(1, 16))
+    run_of = tuning._Run.validate
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "_SAVE_EVERY", -1.0)  # after every step
+        patch.setattr(tuning._Run, "validate", lambda run, epoch: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            tuning.tune(documents, NAMES[:2], recipe, size=(1, 16), resume=tmp_path)
+    assert tuning._Run.validate is run_of
+    rest = tuning.tune(documents, NAMES[:2], recipe, size=(1, 16), resume=tmp_path)
     assert rest.history == whole.history
+    assert all(torch.equal(value, weights(rest)[key]) for key, value in weights(whole).items())
+
+
+def test_a_folder_holds_the_newest_model_alone(tmp_path: Path) -> None:
+    from heed.models import checkpoint
+    from heed.models.training import fit
+
+    folder = tmp_path / "m"
+    single = fit(planted(60, 0), NAMES[:2], replace(recipes.RECIPES["default"], epochs=1)).model
+    tuned = tuning.tune(planted(60, 0), NAMES[:2], replace(SMALL, epochs=1), size=(1, 16), resume=folder)
+    checkpoint.save(single, folder, {})
+    assert {p.name for p in folder.iterdir()} == {"model.json", "model.safetensors", "tokenizer.json"}
+    tuning.save(tuned, folder, FACTS)
+    assert not (folder / "model.json").exists()
+    assert heed.load(folder).offers >= {"attention", "gradients"}
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / "unfinished.part").write_bytes(b"half")
+    tuning.save(tuned, tmp_path / "killed", FACTS)
+    assert not (tmp_path / "killed" / "unfinished.part").exists()
 
 
 def test_a_state_of_another_training_is_refused(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def explain(
     loaded = _load(model)
     loaded.progress = sys.stderr.isatty()
     if method is None:
-        chosen = _fast([m for m in chosen if m.needs <= loaded.offers], loaded, document)
+        chosen = _fast([m for m in chosen if m.needs <= loaded.offers], loaded, document, unit)
     found = [m.explain(loaded, [document], label, unit.value, seed)[0] for m in chosen]
     if form == Format.json:
         _write(json.dumps([e.to_dict() for e in found], ensure_ascii=False, indent=1, allow_nan=False), output)
@@ -153,9 +153,10 @@ def explain(
         _say(f"written to {output}")
 
 
-def _fast(methods: Sequence[Explainer], model: Classifier, document: Document) -> list[Explainer]:
+def _fast(methods: Sequence[Explainer], model: Classifier, document: Document, unit: UnitChoice) -> list[Explainer]:
     """Those that can explain the document, and soon; the others are named."""
     tokens = model.tokens([document])
+    units = len(tokens[0].words) if unit == UnitChoice.word else len(tokens[0])
     seconds = math.inf
     for _ in range(4):  # the first pass is slower, and any may be held up
         began = time.perf_counter()
@@ -163,10 +164,10 @@ def _fast(methods: Sequence[Explainer], model: Classifier, document: Document) -
         seconds = min(seconds, time.perf_counter() - began)
     found = []
     for m in methods:
-        expected = seconds * m.evaluations(len(tokens[0].words))
+        evaluations = m.evaluations(units)
         if why := m.obstacle(model, [document]):
             _say(f"{why} It is left out.")
-        elif expected > PATIENCE:
+        elif evaluations > 1 and (expected := seconds * evaluations) > PATIENCE:
             _say(f"{m.name} is left out: it would take about {expected:.0f} s; --method {m.name} asks for it.")
         else:
             found.append(m)
@@ -328,25 +329,31 @@ def train_transformer(
     Settings: epochs, batch, learning_rate, weight_decay, warmup, max_tokens, word_dropout, smoothing, average,
     validation; from scratch also vocabulary, heads, dropout.
     """
-    from heed.models import recipes
+    from heed.models import folders, recipes
 
     if (base is None) == (scratch is None):
         raise InputError("Give either --base, a model to train further, or --scratch, the size of a new one.")
-    size = recipes.size(scratch) if scratch else (0, 0)
     chosen = recipes.tuning(base is None, _settings(set_))
+    size = recipes.size(scratch) if scratch else (0, 0)
+    recipes.check_heads(size, chosen)
+    source = None if base is None else folders.transformer_at(base)
     _check_folder(output)
     training, validation, tested = _training_data(data, split, limit, seed, labels, test)
     with _status("loading torch and transformers"):
         from heed.models import tuning
 
-    done = tuning.tune(
-        training.documents, training.labels, chosen, base, size, seed, output.name, validation, output, progress=True
-    )
+    try:
+        done = tuning.tune(
+            training.documents, training.labels, chosen, source, size, seed, output.name, validation, output, True
+        )
+    except KeyboardInterrupt:
+        _say("stopped; the same command goes on where it was")
+        raise
     if half:
         tuning.round_to_half(done)
     recipe = {"name": "fine-tuned" if base else "scratch"} | done.recipe.to_dict(scratch=base is None)
     facts = _facts(done, training, tested, recipe, seed)
-    facts["base"] = None if base is None else Path(base).name if Path(base).exists() else base
+    facts["base"] = source.absolute().name if isinstance(source, Path) else source
     tuning.save(done, output, facts, half)
     _say_trained(output, facts)
 

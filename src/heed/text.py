@@ -136,8 +136,8 @@ class Tokens:
     def _word(self, segment: int, start: int, end: int) -> Word:
         text = self.document.segments[segment][start:end]
         start += len(text) - len(text.lstrip())  # byte-level tokenizers count the blank before a word as its own
-        text = text.lstrip()
-        return Word(segment, start, end, text, self.tokenizer.normalise(text))
+        text = text.strip()
+        return Word(segment, start, start + len(text), text, self.tokenizer.normalise(text))
 
 
 class Tokenizer:
@@ -148,6 +148,7 @@ class Tokenizer:
         self.max_tokens = max_tokens
         self.unknown = -1 if unknown is None else unknown
         backend.no_padding()
+        self._mends = _needs_mending(backend)
         backend.no_truncation()  # done here: the library's own makes every combination of the rests of a long pair
 
     def __call__(self, documents: Iterable[Document]) -> list[Tokens]:
@@ -165,8 +166,10 @@ class Tokenizer:
         read = self._read(segment)
         key = np.where(word < 0, -1, word * 2 + segment)
         starts = (key >= 0) & (np.diff(key, prepend=-1) != 0)
-        number = np.where(key < 0, -1, np.cumsum(starts) - 1)[read]
         spans = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        if self._mends:
+            key, starts = _mended(document, segment, spans, key, starts)
+        number = np.where(key < 0, -1, np.cumsum(starts) - 1)[read]
         spans[word < 0] = 0
         kept = np.unique(number[number >= 0])
         return Tokens(
@@ -245,6 +248,40 @@ class Tokenizer:
             counts.update(w for w, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
         ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         return cls.words([w for w, n in ranked[:size] if n >= min_count], max_tokens)
+
+
+def _needs_mending(backend: tokenizers.Tokenizer) -> bool:
+    """Whether a tokenizer may take several words for one, or blanks for a word."""
+    return backend.encode("a  b\n\nc", add_special_tokens=False).word_ids != [0, 1, 2]
+
+
+def _mended(
+    document: Document,
+    segment: Int[np.ndarray, "token"],
+    spans: Int[np.ndarray, "token 2"],
+    key: Int[np.ndarray, "token"],
+    starts: Bool[np.ndarray, "token"],
+) -> tuple[Int[np.ndarray, "token"], Bool[np.ndarray, "token"]]:
+    """Words that reach over no blank, and blanks that are no words.
+
+    Tokenizers of whole texts (Llama's) give all tokens one number. Byte-level ones make tokens of line breaks and runs
+    of blanks, which go with the word behind them, or at the end of a text with the one before.
+    """
+    key, starts = key.copy(), starts.copy()
+    for number, text in enumerate(document.segments):
+        here = np.flatnonzero((segment == number) & (key >= 0)).tolist()
+        pieces = [text[a:b] for a, b in spans[here].tolist()]
+        filled = [i for i, piece in zip(here, pieces, strict=True) if piece.strip()]
+        if not filled:
+            key[here], starts[here] = -1, False
+        before, begun = "", -1
+        for i, piece in zip(here, pieces, strict=True):
+            a = int(spans[i, 0])
+            behind = a > begun and text[a - 1 : a].isspace()  # bytes of one character share its place
+            apart = bool(starts[i]) or not piece.strip() or piece[:1].isspace() or behind
+            starts[i] = bool(filled) and i <= filled[-1] and (i == here[0] or (apart and bool(before.strip())))
+            before, begun = piece, a
+    return key, starts
 
 
 def _normalizer() -> tokenizers.normalizers.Normalizer:

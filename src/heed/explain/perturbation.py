@@ -134,7 +134,7 @@ class Lime(Repeating):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, samples=2, bandwidth=1e-3, ridge=0)
-        if self.words is not None and (isinstance(self.words, bool) or not self.words >= 1):
+        if self.words is not None and (isinstance(self.words, bool) or int(self.words) != self.words or self.words < 1):
             raise InputError(f"The setting words of lime must be at least 1 and whole, got {self.words}.")
         check_samples(self, self.samples)
         check_head(self, self.head, self.output)

@@ -41,12 +41,11 @@ def load(model: str | Path | None = None) -> Classifier:
     """A model by the name of a bundled one (the default one if no name is given), by its folder, or by its hub id."""
     from heed.models import folders
 
-    folder = folders.find(model)
     if folders.is_transformer(model):
         from heed.models import transformer
 
-        return transformer.load(folder if folder.exists() else str(model))
-    folders.read_config(folder)  # refuse before torch is loaded
+        return transformer.load(folders.transformer_at(str(model)))
+    folders.read_config(folders.find(model))  # refuse before torch is loaded
     from heed.models import checkpoint
 
     return checkpoint.load(model)

@@ -228,12 +228,18 @@ def select_output(
 
 
 def batches(lengths: Sequence[int], tokens: int, even: bool = False) -> Iterator[list[int]]:
-    """Indices of documents in batches of similar (or `even`: equal) length, padded to no more than so many tokens."""
+    """Indices of documents in batches of similar (or `even`: equal) length, padded to no more than so many tokens.
+
+    A batch that holds a quarter of these ends where documents become much longer, so that little of it is padding.
+    """
     batch: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
-        if batch and ((len(batch) + 1) * lengths[i] > tokens or (even and lengths[i] != lengths[batch[0]])):
-            yield batch
-            batch = []
+        if batch:
+            padded, shortest = (len(batch) + 1) * lengths[i], lengths[batch[0]]
+            much_longer = 4 * padded > tokens and lengths[i] > 1.2 * shortest + 2
+            if padded > tokens or much_longer or (even and lengths[i] != shortest):
+                yield batch
+                batch = []
         batch.append(i)
     if batch:
         yield batch

@@ -22,6 +22,10 @@ BUNDLED = Path(__file__).parent / "bundled"
 DEFAULT = "single-layer-imdb"
 FACTS = "training.json"  # how a transformer was trained
 UNFINISHED = "unfinished.safetensors"  # the state of a training that may go on
+PARTIAL = "unfinished.part"  # that state while it is being written
+OURS = ("model.json", FACTS, UNFINISHED, PARTIAL)  # a folder that holds one of these is heed's
+# all that heed writes to a model's folder
+WRITTEN = (*OURS, "config.json", "README.md", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
 
 
@@ -44,12 +48,25 @@ def is_transformer(model: str | Path | None) -> bool:
     return re.fullmatch(r"[\w.-]+/[\w.-]+", str(model)) is not None and not folder.parent.exists()
 
 
+def transformer_at(model: str) -> Path | str:
+    """The folder or hub id of a Hugging Face model; anything else is refused before a network is asked."""
+    folder = find(model)
+    if not is_transformer(model):
+        if folder.exists():
+            raise CheckpointError(f"{model} is not a Hugging Face model: it has no config.json of its own.")
+        read_config(folder)
+    return folder if folder.exists() else model
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """The json of a checkpoint, after checking that the folder is one."""
     if folder.suffix in PICKLES and folder.is_file():
         raise CheckpointError(f"{folder} is a pickle, which can run any code when read: convert it to safetensors.")
     if not folder.exists():
-        raise CheckpointError(f"There is no model '{folder}': give a folder, or one of {', '.join(bundled())}.")
+        raise CheckpointError(
+            f"There is no model '{folder}': give a folder, one of {', '.join(bundled())}, or ORG/NAME as on the Hugging"
+            " Face hub."
+        )
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is a file: give the folder that holds model.json and model.safetensors.")
     if not (folder / "model.safetensors").is_file():
@@ -78,8 +95,7 @@ def facts(folder: Path) -> dict[str, Any]:
 
 def check_free(folder: Path) -> None:
     """Refuse a folder that a checkpoint cannot be written to, before hours are spent on training."""
-    ours = ("model.json", FACTS, UNFINISHED)
-    if folder.is_dir() and any(folder.iterdir()) and not any((folder / name).exists() for name in ours):
+    if folder.is_dir() and any(folder.iterdir()) and not any((folder / name).exists() for name in OURS):
         raise OutputError(f"{folder} holds other files: give a new folder, or one that holds a model of heed.")
     nearest = next(p for p in [folder.absolute(), *folder.absolute().parents] if p.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
@@ -98,9 +114,12 @@ def writing(folder: Path) -> Iterator[Path]:
     try:
         yield scratch
         folder.mkdir(exist_ok=True)
-        for path in scratch.iterdir():
+        new = list(scratch.iterdir())
+        for path in new:
             path.chmod(0o644)  # safetensors writes files that only their owner may read
             path.replace(folder / path.name)
+        for name in set(WRITTEN) - {path.name for path in new}:  # of an older model, perhaps of another kind
+            (folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise OutputError(f"The model cannot be written to {folder} ({error}).") from None
     finally:

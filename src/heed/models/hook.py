@@ -10,7 +10,7 @@ values instead. Nothing has to be restored afterwards, and threads do not see ea
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -97,8 +97,13 @@ def install(model: PreTrainedModel) -> bool:
     setattr(model.config, _DEFAULT, default)
     model.set_attn_implementation(NAME)
     turned = model.config.model_type == "xlnet"  # which looks up its tokens as [token, batch]
-    model.get_input_embeddings().register_forward_hook(partial(_embed, turned=turned))
+    lookup(model).register_forward_hook(partial(_embed, turned=turned))
     return model.config._attn_implementation == NAME
+
+
+def lookup(model: PreTrainedModel) -> nn.Module:
+    """What looks up the embeddings of a text; that of the encoder, where there is a decoder as well."""
+    return (model.get_encoder() if model.config.is_encoder_decoder else model).get_input_embeddings()
 
 
 def attend(
@@ -111,8 +116,7 @@ def attend(
         return _first_row(module, query, key, value, attention_mask, **options)
     if recorder is None and default != "eager":
         return ALL_ATTENTION_FUNCTIONS[default](module, query, key, value, attention_mask, **options)
-    eager = sys.modules[type(module).__module__].eager_attention_forward
-    output, weights = eager(module, query, key, value, attention_mask, **options)
+    output, weights = _eager(module)(module, query, key, value, attention_mask, **options)
     if recorder is None:
         return output, weights
     repeated = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
@@ -132,6 +136,12 @@ def attend(
     recorder.weights.append(weights)
     recorder.outputs.append(output)
     return output, weights
+
+
+def _eager(module: nn.Module) -> Callable[..., Any]:
+    """The eager attention of a family, from the file that holds its class or one that it derives from."""
+    files = (sys.modules[cls.__module__] for cls in type(module).__mro__)
+    return next(file.eager_attention_forward for file in files if hasattr(file, "eager_attention_forward"))
 
 
 def keep_first_row(recorder: Recorder) -> None:
@@ -172,7 +182,8 @@ def _embed(module: nn.Module, inputs: Any, output: Tensor, turned: bool) -> Tens
     else:
         own = output.transpose(0, 1) if turned else output
         recorder.looked_up = own.detach().requires_grad_(torch.is_grad_enabled())
-    return recorder.looked_up.transpose(0, 1) if turned else recorder.looked_up
+    used = recorder.looked_up.clone() if recorder.looked_up.requires_grad else recorder.looked_up  # some write into it
+    return used.transpose(0, 1) if turned else used
 
 
 AttentionInterface.register(NAME, attend)

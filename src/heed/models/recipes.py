@@ -188,3 +188,8 @@ def size(text: str) -> tuple[int, int]:
     if not (layers.isdecimal() and width.isdecimal() and int(layers) and int(width)):
         raise InputError(f"A size is the number of layers and the width, as in 2x128, got '{text}'.")
     return int(layers), int(width)
+
+
+def check_heads(size: tuple[int, int], recipe: Tuning) -> None:
+    if size[1] % recipe.heads:
+        raise InputError(f"The width {size[1]} cannot be shared by {recipe.heads} heads: choose heads that divide it.")

@@ -12,16 +12,17 @@ from __future__ import annotations
 import copy
 import hashlib
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import tokenizers
 import torch
 from jaxtyping import Bool, Float, Int
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -39,18 +40,26 @@ from heed.models.classifier import (
     Removal,
     batches,
 )
-from heed.models.hook import Recorder, by_head, install, keep_first_row, recording, watching
+from heed.models.hook import Recorder, by_head, install, keep_first_row, lookup, recording, watching
 from heed.text import Tokenizer, Tokens
 from heed.trace import Trace
 
 _LONGEST = 4096  # tokens read by models that set no limit
 
 
+class Row(NamedTuple):
+    """One input: ids, segments, and which tokens may be attended to (all, if None)."""
+
+    ids: Int[np.ndarray, "token"]
+    types: Int[np.ndarray, "token"]
+    seen: Bool[np.ndarray, "token"] | None = None
+
+
 class Transformer(Classifier):
     """A sequence classifier and its tokenizer.
 
     The model that is passed in is left alone: heed works on a view, modules of its own over the same weights. Training
-    the model further shows in the view.
+    the model further, in place, shows in the view; its revision is that of the weights when it was first asked for.
     """
 
     batch_tokens = 2048  # on few cores larger batches are slower
@@ -70,15 +79,23 @@ class Transformer(Classifier):
         self.tokenizer = Tokenizer(backend, longest(model, tokenizer), tokenizer.unk_token_id)
         self.labels = _labels(model)
         self.exclusive = model.config.problem_type != "multi_label_classification"
-        fillers = [i for i in (tokenizer.mask_token_id, tokenizer.unk_token_id) if i is not None]
+        # a decoder looks for its last token by its id: padding cannot stand in for a word
+        fillers = [i for i in (tokenizer.mask_token_id, tokenizer.unk_token_id) if i not in (None, self._pad)]
         self.filler = int(fillers[0]) if fillers else self._pad
         self.removals = ("replace", "delete", "hide") if fillers else ("hide", "delete")
-        self._hooked = install(model)
+        with quiet():
+            self._hooked = install(model)
         self.offers = frozenset({GRADIENT})
         self._projections: tuple[nn.Module, ...] = ()
         if not model.config.is_encoder_decoder:
             self.offers |= {ATTENTION, REPLACEABLE} if self._hooked else {ATTENTION}
-        self._row, self.even = self._probe()
+        try:
+            self._row, self.even = self._probe()
+        except Exception as error:
+            why = " ".join(str(error).split())[:200]
+            raise CheckpointError(
+                f"The family {model.config.model_type} of {name} is not one that heed can run ({why})."
+            ) from error
 
     @cached_property
     def revision(self) -> str:  # type: ignore[override]
@@ -90,7 +107,7 @@ class Transformer(Classifier):
     # The four doors
 
     def logits(self, tokens: Sequence[Tokens]) -> Float[np.ndarray, "batch label"]:
-        return self._run([t.ids for t in tokens], [t.types for t in tokens])
+        return self._run([len(t) for t in tokens], lambda i: Row(tokens[i].ids, tokens[i].types))
 
     def score(
         self,
@@ -102,22 +119,27 @@ class Transformer(Classifier):
         """Rows of all documents share batches; equal rows of a document are evaluated once."""
         removal = self.removal(removal)
         groups = [t.word for t in tokens] if groups is None else groups
-        ids, types, seen, places = [], [], [], []
+        owners: list[Tokens] = []
+        present: list[Bool[np.ndarray, "token"]] = []
+        places = []
         for t, k, g in zip(tokens, keep, groups, strict=True):
             distinct, place = np.unique(k, axis=0, return_inverse=True)
-            places.append(place.ravel())
-            present = np.where(g >= 0, distinct[:, g], True)
-            for row in present:
-                if removal == "delete":
-                    ids.append(t.ids[row])
-                    types.append(t.types[row])
-                else:
-                    ids.append(t.ids if removal == "hide" else np.where(row, t.ids, self.filler))
-                    types.append(t.types)
-                seen.append(row if removal == "hide" else None)
-        outputs = self._run(ids, types, seen)
-        ends = np.cumsum([place.max(initial=-1) + 1 for place in places])
-        return [part[place] for part, place in zip(np.split(outputs, ends[:-1]), places, strict=True)]
+            places.append(len(owners) + place.ravel())
+            owners += [t] * len(distinct)
+            present += list(np.where(g >= 0, distinct[:, g], True))
+        lengths = [int(row.sum()) or 1 for row in present] if removal == "delete" else [len(row) for row in present]
+        outputs = self._run(lengths, lambda i: self._removed(owners[i], present[i], removal))
+        return [outputs[place] for place in places]
+
+    def _removed(self, tokens: Tokens, present: Bool[np.ndarray, "token"], removal: Removal) -> Row:
+        """A document without some of its tokens."""
+        if removal == "hide":
+            return Row(tokens.ids, tokens.types, present)
+        if removal == "replace":
+            return Row(np.where(present, tokens.ids, self.filler), tokens.types)
+        if not present.any():  # something has to be read
+            return Row(np.array([self.filler]), tokens.types[:1])
+        return Row(tokens.ids[present], tokens.types[present])
 
     def trace(
         self,
@@ -130,12 +152,11 @@ class Transformer(Classifier):
             raise NotApplicable(
                 f"The attention of {self.name} can be read but not replaced: its family has its own code for it."
             )
-        rows = [t.ids for t in tokens], [t.types for t in tokens], [None] * len(tokens)
-        inputs, real = self.inputs(*rows)
+        inputs, real = self.inputs([Row(t.ids, t.types) for t in tokens])
         several = [w.ndim > 4 for w in (attention or {}).values()]
         if any(several):
             return self._variants(inputs, real, attention or {}, embeddings)
-        output, recorder = self._recorded(inputs, real, attention or {}, embeddings, lean and not attention)
+        output, recorder = self._recorded(inputs, attention or {}, embeddings, lean and not attention)
         weights = tuple(recorder.weights) if self._hooked or recorder.lean else tuple(output.attentions)
         projections = tuple(by_head(m, v.shape[1]) for m, v in zip(self._projections, recorder.values, strict=False))
         assert recorder.looked_up is not None
@@ -145,25 +166,26 @@ class Transformer(Classifier):
             tuple(recorder.values),
             recorder.looked_up,
             real,
-            self._rows(real),
+            self._rows(inputs),
             projections,
+            tuple(recorder.queries),
+            tuple(recorder.keys),
         )
 
     def embeddings(self, tokens: Sequence[Tokens]) -> Float[Tensor, "batch token dim"]:
-        inputs, _ = self.inputs([t.ids for t in tokens], [t.types for t in tokens], [None] * len(tokens))
+        inputs, _ = self.inputs([Row(t.ids, t.types) for t in tokens])
         with torch.no_grad():
-            return self.model.get_input_embeddings()(inputs["input_ids"])
+            return lookup(self.model)(inputs["input_ids"])
 
     def _recorded(
         self,
         inputs: dict[str, Tensor],
-        real: Bool[Tensor, "batch token"],
         attention: Mapping[int, Float[Tensor, "batch head query key"]],
         embeddings: Float[Tensor, "batch token dim"] | None,
         lean: bool = False,
     ) -> tuple[Any, Recorder]:
         extra = {} if self._hooked or lean else {"output_attentions": True}
-        with recording(Recorder(attention, embeddings, self._rows(real), lean)) as recorder:
+        with recording(Recorder(attention, embeddings, self._rows(inputs), lean)) as recorder:
             return self.model(**inputs, **self._uncached, **extra), recorder
 
     def _variants(
@@ -185,50 +207,39 @@ class Transformer(Classifier):
             }
             repeated = {key: value.repeat(n, 1) for key, value in inputs.items()}
             states = None if embeddings is None else embeddings.repeat(n, 1, 1)
-            output, recorder = self._recorded(repeated, real.repeat(n, 1), chosen, states)
+            output, recorder = self._recorded(repeated, chosen, states)
             parts.append(self._spread(output.logits).unflatten(0, (n, -1)))
         assert recorder.looked_up is not None
         looked_up = recorder.looked_up[: len(real)]
-        return Trace(torch.cat(parts), (), (), looked_up, real, self._rows(real))
+        return Trace(torch.cat(parts), (), (), looked_up, real, self._rows(inputs))
 
     # Passes
 
-    def _run(
-        self,
-        ids: Sequence[Int[np.ndarray, "_"]],
-        types: Sequence[Int[np.ndarray, "_"]],
-        seen: Sequence[Bool[np.ndarray, "_"] | None] | None = None,
-    ) -> Float[np.ndarray, "row label"]:
-        """Logits of many rows, in batches of similar length."""
-        found = np.empty((len(ids), len(self.labels)))
-        seen = [None] * len(ids) if seen is None else seen
-        bar = tqdm(total=len(ids), desc="forward passes", leave=False, delay=1, disable=not self.progress)
+    def _run(self, lengths: Sequence[int], row: Callable[[int], Row]) -> Float[np.ndarray, "row label"]:
+        """Logits of many rows, in batches of similar length; rows are made when their turn comes."""
+        found = np.empty((len(lengths), len(self.labels)))
+        bar = tqdm(total=len(lengths), desc="forward passes", leave=False, delay=1, disable=not self.progress)
         with torch.inference_mode(), bar:
-            for batch in batches([len(row) for row in ids], self.batch_tokens, self.even):
-                inputs, _ = self.inputs([ids[i] for i in batch], [types[i] for i in batch], [seen[i] for i in batch])
+            for batch in batches(lengths, self.batch_tokens, self.even):
+                inputs, _ = self.inputs([row(i) for i in batch])
                 found[batch] = self._spread(self.model(**inputs, **self._uncached).logits).double().numpy()
                 bar.update(len(batch))
         return found
 
-    def inputs(
-        self,
-        ids: Sequence[Int[np.ndarray, "_"]],
-        types: Sequence[Int[np.ndarray, "_"]],
-        seen: Sequence[Bool[np.ndarray, "_"] | None],
-    ) -> tuple[dict[str, Tensor], Bool[Tensor, "batch token"]]:
+    def inputs(self, rows: Sequence[Row]) -> tuple[dict[str, Tensor], Bool[Tensor, "batch token"]]:
         """What the model takes, padded on the right, and which of it is real."""
-        lengths = np.array([len(row) for row in ids])
+        lengths = np.array([len(row.ids) for row in rows])
         real = np.arange(lengths.max()) < lengths[:, None]
         padded = np.full(real.shape, self._pad)
-        padded[real] = np.concatenate(ids)
+        padded[real] = np.concatenate([row.ids for row in rows])
         attends = real.astype(np.int64)
-        for i, row in enumerate(seen):
-            if row is not None:
-                attends[i, : len(row)] = row
+        for i, row in enumerate(rows):
+            if row.seen is not None:
+                attends[i, : len(row.seen)] = row.seen
         inputs = {"input_ids": torch.from_numpy(padded), "attention_mask": torch.from_numpy(attends)}
         if self._typed:
             kinds = np.zeros(real.shape, dtype=np.int64)
-            kinds[real] = np.concatenate(types)
+            kinds[real] = np.concatenate([row.types for row in rows])
             inputs["token_type_ids"] = torch.from_numpy(kinds)
         return inputs, torch.from_numpy(real)
 
@@ -236,30 +247,40 @@ class Transformer(Classifier):
         """A single logit speaks for its label against zero."""
         return torch.cat([torch.zeros_like(logits), logits], -1) if logits.shape[-1] == 1 else logits
 
-    def _rows(self, real: Bool[Tensor, "batch token"]) -> Int[Tensor, "batch"]:
+    def _rows(self, inputs: Mapping[str, Tensor]) -> Int[Tensor, "batch"]:
+        """The row that classifies; decoders take the last one whose id is not that of padding."""
+        ids = inputs["input_ids"]
         if self._row == "last":
-            return real.sum(1) - 1
-        return torch.full((len(real),), -1 if self._row == "mean" else 0)
+            return (torch.arange(ids.shape[1]) * (ids != self._pad)).argmax(1)
+        return torch.full((len(ids),), -1 if self._row == "mean" else 0)
 
     # Probe
 
     def _probe(self) -> tuple[Literal["first", "last", "mean"], bool]:
         """Which query row classifies, and whether padding changes the answer; what there is to see goes to `offers`."""
         some = np.array([i for i in range(len(self.tokenizer)) if i != self._pad][-7:])
-        rows, zeros = [np.resize(some, 7), np.resize(some, 4)], [np.zeros(7, dtype=int), np.zeros(4, dtype=int)]
-        together = self._run(rows, zeros)
-        even = bool(np.abs(together[1:] - self._run(rows[1:], zeros[1:])).max() > 1e-3 * max(1, np.abs(together).max()))
-        inputs, _ = self.inputs(rows[:1], zeros[:1], [None])
-        shown = {} if self._hooked else {"output_hidden_states": True, "output_attentions": ATTENTION in self.offers}
+        ends = [self.model.config.eos_token_id] if self.model.config.is_encoder_decoder else []
+        probes = [np.append(np.resize(some, n), ends).astype(np.int64) for n in (7, 4)]
+        rows = [Row(ids, np.zeros_like(ids)) for ids in probes]
+        together = self._run([len(row.ids) for row in rows], rows.__getitem__)
+        alone = self._run([len(rows[1].ids)], lambda _: rows[1])
+        even = bool(np.abs(together[1:] - alone).max() > 1e-3 * max(1, np.abs(together).max()))
+        inputs, _ = self.inputs(rows[:1])
+        shown = {} if self._hooked else {"output_attentions": ATTENTION in self.offers}
+        shown["output_hidden_states"] = True
         with torch.enable_grad(), recording(Recorder()) as recorder, watching(self.model, recorder) as fed:
             output = self.model(**inputs, **self._uncached, **shown)
-        last = recorder.outputs[-1] if self._hooked else output.hidden_states[-1]
+        last = recorder.outputs[-1] if recorder.outputs else output.hidden_states[-1]
+        # any combination of logits, but not their sum: heads may be trained to opposite weights
+        total = (output.logits * torch.linspace(1, 2, output.logits.shape[-1])).sum()
         if ATTENTION in self.offers:
-            self._look(output, recorder, fed, len(rows[0]))
-        (gradient,) = torch.autograd.grad(output.logits.sum(), last, allow_unused=True)
+            self._look(total, recorder.weights if self._hooked else output.attentions, fed, len(rows[0].ids))
+        (gradient,) = torch.autograd.grad(total, last, allow_unused=True)
         if gradient is None:  # what the family shows of its states is a copy (XLNet)
             return ("last" if getattr(self.model.config, "summary_type", "") == "last" else "first"), even
         moved = gradient.abs().flatten(2).sum(2)[0] > 0
+        if not moved.any():
+            self.notes += ("Which row of attention classifies could not be found out: all are averaged.",)
         if int(moved.sum()) != 1:
             return "mean", even
         if not moved[0]:
@@ -268,14 +289,18 @@ class Transformer(Classifier):
             keep_first_row(recorder)
         return "first", even
 
-    def _look(self, output: Any, recorder: Recorder, fed: Mapping[int, Sequence[nn.Module]], length: int) -> None:
+    def _look(
+        self, total: Float[Tensor, ""], weights: Sequence[Tensor], fed: Mapping[int, Sequence[nn.Module]], length: int
+    ) -> None:
         """What one pass shows of attention: between all tokens, in the graph, and with a known map behind it."""
-        weights = recorder.weights if self._hooked else output.attentions
-        if not weights or any(w.shape[-2:] != (length, length) for w in weights):
+        if not weights or any(w is None for w in weights):
+            self.offers -= {ATTENTION, REPLACEABLE}
+            return
+        if any(w.shape[-2:] != (length, length) for w in weights):
             return
         self.offers |= {BETWEEN}
         if all(w.requires_grad for w in weights):
-            found = torch.autograd.grad(output.logits.sum(), weights, retain_graph=True, allow_unused=True)
+            found = torch.autograd.grad(total, weights, retain_graph=True, allow_unused=True)
             if all(gradient is not None for gradient in found):
                 self.offers |= {DIFFERENTIABLE}
         maps = [fed.get(layer, ()) for layer in range(len(weights))]
@@ -294,7 +319,7 @@ def load(model: str | Path) -> Transformer:
 
 def wrap(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Transformer:
     """A model and its tokenizer as a user holds them."""
-    if not type(model).__name__.endswith("ForSequenceClassification"):
+    if not any(cls.__name__.endswith("ForSequenceClassification") for cls in type(model).__mro__):
         raise InputError(f"heed explains sequence classifiers, got {type(model).__name__}.")
     return Transformer(model, tokenizer, _name(model.config.name_or_path or model.config.model_type))
 
@@ -308,9 +333,11 @@ def read(model: str | Path, **options: Any) -> tuple[PreTrainedModel, PreTrained
             network, info = AutoModelForSequenceClassification.from_pretrained(
                 model, use_safetensors=True, output_loading_info=True, dtype=torch.float32, **safe, **options
             )
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         why = " ".join(str(error).split())[:300]
         raise CheckpointError(f"The model {model} cannot be loaded ({why}).") from None
+    if 10 * len(tokenizer) < getattr(network.config, "vocab_size", 0):  # the library makes one up where files lack
+        raise CheckpointError(f"The model {model} comes without its tokenizer: put its files beside the weights.")
     return network, tokenizer, sorted(info["missing_keys"])
 
 
@@ -335,6 +362,9 @@ def quiet() -> Iterator[None]:
 
 def _view(model: PreTrainedModel) -> PreTrainedModel:
     """Modules and configuration of its own over the same weights, in eval mode."""
+    kinds = {(p.device.type, p.dtype) for p in model.parameters()}
+    if not kinds <= {("cpu", torch.float32), ("cpu", torch.float64)}:
+        raise InputError("heed computes on the CPU in single precision: pass model.float().cpu().")
     shared: dict[int, Any] = {id(p): nn.Parameter(p.data, requires_grad=False) for p in model.parameters()}
     shared |= {id(b): b for b in model.buffers()}
     return copy.deepcopy(model, shared).eval()
@@ -346,7 +376,7 @@ def _takes(model: PreTrainedModel, argument: str) -> bool:
 
 def _set_padding(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
     """Every batch needs a padding id; decoders often come without one."""
-    if model.config.pad_token_id is not None:
+    if (-1 if model.config.pad_token_id is None else model.config.pad_token_id) >= 0:
         return ()
     fallback = next((i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id) if i is not None), 0)
     model.config.pad_token_id = fallback
@@ -358,11 +388,14 @@ def longest(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
     positions = getattr(model.config, "max_position_embeddings", None) or -1
     if positions < 1:  # no limit
         positions = _LONGEST
-    if model.config.model_type in ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "longformer"):
-        positions -= model.config.pad_token_id + 1  # these count positions from behind the padding id
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            positions = min(positions, module.num_embeddings - module.padding_idx - 1)  # counted from behind padding
     return int(min(tokenizer.model_max_length, positions, _LONGEST))
 
 
 def _labels(model: PreTrainedModel) -> tuple[str, ...]:
     names = tuple(str(model.config.id2label[i]) for i in range(model.config.num_labels))
+    if len(set(names)) < len(names):
+        names = tuple(f"{name} ({i})" for i, name in enumerate(names))
     return (f"not {names[0]}", names[0]) if len(names) == 1 else names

@@ -9,10 +9,13 @@ from __future__ import annotations
 import copy
 import json
 import math
+import signal
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -34,11 +37,11 @@ from transformers import (
 )
 
 from heed.errors import InputError, OutputError
-from heed.models import transformer
-from heed.models.folders import FACTS, UNFINISHED, writing
+from heed.models import recipes, transformer
+from heed.models.folders import FACTS, PARTIAL, UNFINISHED, writing
 from heed.models.recipes import Tuning
 from heed.models.training import card, parts, shuffled_batches
-from heed.models.transformer import Transformer
+from heed.models.transformer import Row, Transformer
 from heed.randomness import generator
 from heed.text import Document, Tokens
 
@@ -91,25 +94,26 @@ def tune(
 
 def _train(run: _Run, state: _State | None, progress: bool) -> None:
     saved = time.monotonic()
-    try:
-        while run.step < run.steps:
-            epoch = run.step // run.per_epoch + 1
+    with _deferred_interrupt() as interrupt:
+        for epoch in range(len(run.history) + 1, run.recipe.epochs + 1):
+            done = run.step - (epoch - 1) * run.per_epoch
             bar = tqdm(
                 desc=f"epoch {epoch}/{run.recipe.epochs}",
                 total=run.per_epoch,
-                initial=run.step % run.per_epoch,
+                initial=done,
                 disable=None if progress else True,  # None: shown on a terminal only
                 leave=False,
                 unit="batch",
             )
-            order = run.order(epoch)
-            for batch in order[run.step % run.per_epoch :]:
+            for batch in run.order(epoch)[done:]:
                 run.learn(batch)
                 bar.update()
-                bar.set_postfix_str(f"loss {run.loss / max(1, run.step % run.per_epoch or run.per_epoch):.3f}")
-                if state is not None and time.monotonic() - saved > _SAVE_EVERY and run.step % run.per_epoch:
+                bar.set_postfix_str(f"loss {run.loss / (run.step - (epoch - 1) * run.per_epoch):.3f}")
+                if state is not None and (interrupt.asked or time.monotonic() - saved > _SAVE_EVERY):
                     state.save(run)
                     saved = time.monotonic()
+                if interrupt.asked:
+                    raise KeyboardInterrupt
             bar.close()
             row = run.validate(epoch)
             if state is not None:
@@ -120,10 +124,33 @@ def _train(run: _Run, state: _State | None, progress: bool) -> None:
                     f"epoch {epoch:>2}  loss {row['loss']:.4f}  validation accuracy {row['accuracy']:.4f}",
                     file=sys.stderr,
                 )
-    except KeyboardInterrupt:
-        if state is not None:
-            state.save(run)
-        raise
+            if interrupt.asked:
+                raise KeyboardInterrupt
+
+
+@dataclass
+class _Interrupt:
+    asked: bool = False
+
+
+@contextmanager
+def _deferred_interrupt() -> Iterator[_Interrupt]:
+    """Ctrl-C waits for the step in hand, so that no half of it is saved; pressed twice it does not wait."""
+    interrupt = _Interrupt()
+
+    def ask(number: int, frame: Any) -> None:
+        if interrupt.asked:
+            raise KeyboardInterrupt
+        interrupt.asked = True
+
+    if threading.current_thread() is not threading.main_thread():  # which alone hears of signals
+        yield interrupt
+        return
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield interrupt
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def save(tuned: Tuned, folder: Path, facts: Mapping[str, Any], half: bool = False) -> None:
@@ -133,7 +160,6 @@ def save(tuned: Tuned, folder: Path, facts: Mapping[str, Any], half: bool = Fals
         tuned.tokenizer.save_pretrained(scratch)
         (scratch / FACTS).write_text(json.dumps(dict(facts), indent=1, ensure_ascii=False) + "\n", encoding="utf8")
         (scratch / "README.md").write_text(tuned_card(tuned, facts), encoding="utf8")
-    (folder / UNFINISHED).unlink(missing_ok=True)
 
 
 def tuned_card(tuned: Tuned, facts: Mapping[str, Any]) -> str:
@@ -178,8 +204,7 @@ def scratch(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A BERT of so many layers and such a width, and a WordPiece tokenizer trained on the documents."""
     layers, width = size
-    if width % recipe.heads:
-        raise InputError(f"The width {width} cannot be shared by {recipe.heads} heads: choose heads that divide it.")
+    recipes.check_heads(size, recipe)
     backend = _wordpiece((segment for d in documents for segment in d.segments), recipe.vocabulary)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=recipe.max_tokens, **_SPECIAL)
     tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
@@ -284,8 +309,7 @@ class _Run:
             group["lr"] = recipe.learning_rate * self._share()
         rng = generator(self.seed, "step", self.step)
         tokens = [self.train[i] for i in batch]
-        ids = [self._drop_words(t, rng) for t in tokens]
-        inputs, _ = self.subject.inputs(ids, [t.types for t in tokens], [None] * len(tokens))
+        inputs, _ = self.subject.inputs([Row(self._drop_words(t, rng), t.types) for t in tokens])
         with torch.random.fork_rng():
             torch.manual_seed(int(rng.integers(1 << 62)))
             logits = self.network.train()(**inputs).logits
@@ -359,7 +383,7 @@ class _State:
         numbers = {"step": run.step, "loss": run.loss, "seconds": run.seconds, "history": run.history}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            scratch = self.path.with_suffix(".part")
+            scratch = self.path.with_name(PARTIAL)
             header = {"identity": self.identity, "numbers": json.dumps(numbers)}
             # a clone each, because tied weights share their memory
             safetensors.torch.save_file(
