@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from lime.lime_text import LimeTextExplainer
 import heed
 from bench.single_layer import review
 from bench.timing import interleave, ratios, table
+from heed.explain import METHODS
 from heed.models.recipes import Tuning
 from heed.models.transformer import Transformer
 from heed.models.tuning import scratch
@@ -140,10 +142,26 @@ def fastest(runs: dict[int, Callable[[], object]]) -> int:
     return int(min(timings.values(), key=lambda t: t.median).name)
 
 
+def choosing(peers: Peers, text: str, samples: int) -> float:
+    """Seconds that it takes to choose six words and to fit them anew."""
+    kept: dict[str, Any] = {}
+
+    @dataclass(frozen=True)
+    class Kept(METHODS["lime"]):  # type: ignore[misc,valid-type]
+        def fit(self, job: Any, keep: Any, outputs: Any) -> Any:
+            kept.update(job=job, keep=keep, outputs=outputs)
+            return super().fit(job, keep, outputs)
+
+    heed.explain(peers.model, text, Kept(samples=samples, removal="delete"))
+    few, all_ = METHODS["lime"](samples=samples, words=6), METHODS["lime"](samples=samples)
+    timings = interleave({"few": partial(few.fit, **kept), "all": partial(all_.fit, **kept)}, 31)
+    return timings["few"].median - timings["all"].median
+
+
 def beside_lime(peers: Peers) -> None:
     """LIME by deletion, as the `lime` package does it; and what choosing six words costs."""
     for words in LENGTHS:
-        text, samples = review(words), SAMPLES[words]
+        text, samples = review(words), 3 * SAMPLES[words]  # with few samples lengths differ more within a batch
         package = LimeTextExplainer(class_names=["negative", "positive"])
         ours = partial(heed.explain, peers.model, text, "lime", samples=samples, removal="delete", repeats="together")
 
@@ -158,10 +176,12 @@ def beside_lime(peers: Peers) -> None:
             f"lime, batches of {best}": partial(theirs, 1000, best),
             "lime, 6 words": partial(theirs, 6, best),
             "heed": ours,
-            "heed, 6 words": partial(ours, words=6),
             "the bare forward passes": floor(peers, ours),
         }
-        table(f"LIME by deletion, {samples} samples, {words} words", interleave(candidates, ROUNDS), "heed")
+        timings = interleave(candidates, ROUNDS)
+        table(f"LIME by deletion, {samples} samples, {words} words", timings, "heed")
+        share = choosing(peers, text, samples) / timings["heed"].median
+        print(f"\nchoosing six words adds {share:.2%} to heed's time", flush=True)
 
 
 def beside_captum(peers: Peers) -> None:
