@@ -65,21 +65,30 @@ def recording(recorder: Recorder) -> Iterator[Recorder]:
         _recorder.reset(token)
 
 
+@dataclass
+class Maps:
+    """The linear maps of a pass: those fed with what attention put out, by layer; all, each with the layers before."""
+
+    fed: dict[int, list[nn.Module]] = field(default_factory=dict)
+    called: list[tuple[int, nn.Module]] = field(default_factory=list)
+
+
 @contextmanager
-def watching(model: PreTrainedModel, recorder: Recorder) -> Iterator[dict[int, list[nn.Module]]]:
-    """The linear maps that are fed with what attention put out, by layer, in the passes that are recorded meanwhile."""
-    fed: dict[int, list[nn.Module]] = {}
+def watching(model: PreTrainedModel, recorder: Recorder) -> Iterator[Maps]:
+    """The linear maps in the pass that is recorded meanwhile."""
+    maps = Maps()
 
     def look(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        maps.called.append((len(recorder.outputs), module))
         if recorder.outputs and inputs and isinstance(inputs[0], Tensor):
             given, put_out = inputs[0].flatten(), recorder.outputs[-1].flatten()
             if given.dtype == put_out.dtype and torch.equal(given, put_out):  # some families copy it on the way
-                fed.setdefault(len(recorder.outputs) - 1, []).append(module)
+                maps.fed.setdefault(len(recorder.outputs) - 1, []).append(module)
 
     plain = [m for m in model.modules() if type(m) in (nn.Linear, Conv1D)]  # quantised ones hold no plain matrix
     handles = [m.register_forward_pre_hook(look) for m in plain]
     try:
-        yield fed
+        yield maps
     finally:
         for handle in handles:
             handle.remove()
@@ -144,11 +153,26 @@ def _eager(module: nn.Module) -> Callable[..., Any]:
     return next(file.eager_attention_forward for file in files if hasattr(file, "eager_attention_forward"))
 
 
-def keep_first_row(recorder: Recorder) -> None:
-    """The last attention need only find its first row, if no other layer is computed by the same module."""
+def keep_first_row(recorder: Recorder, maps: Maps) -> None:
+    """From the last attention on only the first row has a say, so only that is computed there.
+
+    Not where modules are shared between layers.
+    """
     *before, last = recorder.modules
-    if not any(module is last for module in before):
-        setattr(last, _FIRST, True)
+    if any(module is last for module in before):
+        return
+    setattr(last, _FIRST, True)
+    elsewhere = {id(module) for layers, module in maps.called if layers < len(recorder.modules)}
+    for layers, module in maps.called:
+        if layers == len(recorder.modules) and id(module) not in elsewhere and type(module) is nn.Linear:
+            module.forward = partial(_first_row_of_map, module)  # type: ignore[method-assign]
+
+
+def _first_row_of_map(module: nn.Linear, states: Tensor) -> Tensor:
+    if states.ndim != 3 or _attention_recorder() is not None:
+        return nn.functional.linear(states, module.weight, module.bias)
+    row = nn.functional.linear(states[:, :1], module.weight, module.bias)
+    return nn.functional.pad(row, (0, 0, 0, states.shape[1] - 1))
 
 
 def _first_row(

@@ -40,7 +40,7 @@ from heed.models.classifier import (
     Removal,
     batches,
 )
-from heed.models.hook import Recorder, by_head, install, keep_first_row, lookup, recording, watching
+from heed.models.hook import Maps, Recorder, by_head, install, keep_first_row, lookup, recording, watching
 from heed.text import Tokenizer, Tokens
 from heed.trace import Trace
 
@@ -268,13 +268,13 @@ class Transformer(Classifier):
         inputs, _ = self.inputs(rows[:1])
         shown = {} if self._hooked else {"output_attentions": ATTENTION in self.offers}
         shown["output_hidden_states"] = True
-        with torch.enable_grad(), recording(Recorder()) as recorder, watching(self.model, recorder) as fed:
+        with torch.enable_grad(), recording(Recorder()) as recorder, watching(self.model, recorder) as maps:
             output = self.model(**inputs, **self._uncached, **shown)
         last = recorder.outputs[-1] if recorder.outputs else output.hidden_states[-1]
         # any combination of logits, but not their sum: heads may be trained to opposite weights
         total = (output.logits * torch.linspace(1, 2, output.logits.shape[-1])).sum()
         if ATTENTION in self.offers:
-            self._look(total, recorder.weights if self._hooked else output.attentions, fed, len(rows[0].ids))
+            self._look(total, recorder.weights if self._hooked else output.attentions, maps, len(rows[0].ids))
         (gradient,) = torch.autograd.grad(total, last, allow_unused=True)
         if gradient is None:  # what the family shows of its states is a copy (XLNet)
             return ("last" if getattr(self.model.config, "summary_type", "") == "last" else "first"), even
@@ -286,12 +286,10 @@ class Transformer(Classifier):
         if not moved[0]:
             return "last", even
         if self._hooked:
-            keep_first_row(recorder)
+            keep_first_row(recorder, maps)
         return "first", even
 
-    def _look(
-        self, total: Float[Tensor, ""], weights: Sequence[Tensor], fed: Mapping[int, Sequence[nn.Module]], length: int
-    ) -> None:
+    def _look(self, total: Float[Tensor, ""], weights: Sequence[Tensor], maps: Maps, length: int) -> None:
         """What one pass shows of attention: between all tokens, in the graph, and with a known map behind it."""
         if not weights or any(w is None for w in weights):
             self.offers -= {ATTENTION, REPLACEABLE}
@@ -303,9 +301,9 @@ class Transformer(Classifier):
             found = torch.autograd.grad(total, weights, retain_graph=True, allow_unused=True)
             if all(gradient is not None for gradient in found):
                 self.offers |= {DIFFERENTIABLE}
-        maps = [fed.get(layer, ()) for layer in range(len(weights))]
-        if all(len(modules) == 1 for modules in maps):  # an adapter beside the map would be a second
-            self._projections = tuple(modules[0] for modules in maps)
+        fed = [maps.fed.get(layer, []) for layer in range(len(weights))]
+        if all(len(modules) == 1 for modules in fed):  # an adapter beside the map would be a second
+            self._projections = tuple(modules[0] for modules in fed)
             self.offers |= {PROJECTED}
 
 
