@@ -220,7 +220,7 @@ def test_the_row_that_classifies_is_found(family: str) -> None:
     if family in DECODERS or family == "xlnet":
         assert row == len(tokens) - 1
     else:
-        assert row == (-1 if family == "modernbert" and m._row == "mean" else 0)
+        assert row == 0
 
 
 @pytest.mark.parametrize("removal", ["replace", "delete", "hide"])
@@ -491,6 +491,12 @@ def test_the_last_row_is_the_one_that_the_model_takes() -> None:
     for i, row in enumerate(trace.row.tolist()):
         gradients = torch.autograd.grad(trace.logits[i].sum(), trace.attention[-1], retain_graph=True)[0]
         assert np.flatnonzero(gradients[i].abs().sum((0, 2)).numpy()).tolist() == [row]
+
+
+def test_a_model_that_averages_its_rows_is_found_out() -> None:
+    m = Transformer(network("modernbert", classifier_pooling="mean"), tokenizer(), "modernbert")
+    assert m.trace(m.tokens(TEXTS)).row.tolist() == [-1] * len(TEXTS)
+    assert not any(getattr(module, "heed_first_row", False) for module in m.model.modules())
 
 
 def test_labels_with_opposite_weights_do_not_hide_the_row() -> None:
