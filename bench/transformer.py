@@ -161,7 +161,7 @@ def choosing(peers: Peers, text: str, samples: int) -> float:
 def beside_lime(peers: Peers) -> None:
     """LIME by deletion, as the `lime` package does it; and what choosing six words costs."""
     for words in LENGTHS:
-        text, samples = review(words), 3 * SAMPLES[words]  # with few samples lengths differ more within a batch
+        text, samples = review(words), max(300, 3 * SAMPLES[words])  # with few, lengths differ more within a batch
         package = LimeTextExplainer(class_names=["negative", "positive"])
         ours = partial(heed.explain, peers.model, text, "lime", samples=samples, removal="delete", repeats="together")
 
