@@ -335,6 +335,19 @@ def test_pairs_of_a_bert_tokenizer_are_cut_as_the_library_cuts_them() -> None:
         assert len(tokens.words) + tokens.dropped == len(first.split()) + len(second.split())
 
 
+def test_words_of_which_only_the_beginning_is_read_are_counted() -> None:
+    text = "the unbelievable film was unbelievable"
+    (whole,) = Tokenizer(word_piece(), 60)([Document(text)])
+    pieces = np.bincount(whole.word[~whole.special])
+    assert pieces.max() > 1 and whole.torn == 0
+    ends = np.cumsum(pieces)
+    for limit in range(3, len(whole)):
+        (tokens,) = Tokenizer(word_piece(), limit)([Document(text)])
+        assert tokens.torn == int(limit - 2 not in ends)  # two special tokens
+        (pair,) = Tokenizer(word_piece(), 2 * limit - 1)([Document(text, text)])  # three special tokens
+        assert pair.torn == 2 * int(limit - 2 not in ends)
+
+
 def test_a_long_pair_is_read_in_time_and_its_rest_counted() -> None:
     (tokens,) = TOKENIZER([Document("good " * 100_000, "bad " * 100_000)])
     assert len(tokens) == TOKENIZER.max_tokens

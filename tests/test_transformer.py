@@ -188,6 +188,26 @@ def test_replaced_attention_arrives_and_is_differentiable(family: str) -> None:
         assert gradient.abs().max() > 0
 
 
+@pytest.mark.parametrize("family", [*FAMILIES, "deberta"])
+def test_a_trace_of_some_layers_shows_these_and_the_same_logits(family: str) -> None:
+    m = model(family)
+    tokens = m.tokens(TEXTS)
+    whole = m.trace(tokens)
+    for layers in ([-1], [0], [0, -1], []):
+        some = m.trace(tokens, layers=layers)
+        np.testing.assert_allclose(some.logits.detach().numpy(), whole.logits.detach().numpy(), atol=1e-4)
+        for layer in layers:
+            np.testing.assert_allclose(
+                some.attention[layer].detach().numpy(), whole.attention[layer].detach().numpy(), atol=1e-4
+            )
+        if family in FAMILIES and layers:
+            assert [w.numel() > 0 for w in some.attention] == [i in [n % m._depth for n in layers] for i in range(2)]
+    if family in FAMILIES:
+        own = whole.attention[0].detach().flip(-1)
+        expected = m.trace(tokens, attention={0: own}).logits.detach().numpy()
+        np.testing.assert_allclose(m.trace(tokens, {0: own}, layers=[]).logits.detach().numpy(), expected, atol=1e-4)
+
+
 def test_variants_of_attention_are_passes_of_their_own() -> None:
     m = model("bert")
     tokens = m.tokens(TEXTS[:2])

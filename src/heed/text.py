@@ -91,6 +91,7 @@ class Tokens:
     types     the type that the tokenizer gives each token (models of pairs tell the texts apart by it)
     names     the tokens as the vocabulary spells them
     dropped   number of words cut off because the document is longer than the model reads
+    torn      number of words of which only the beginning was read, for the same reason
     """
 
     document: Document
@@ -101,6 +102,7 @@ class Tokens:
     types: Int[np.ndarray, "token"]
     names: tuple[str, ...]
     dropped: int
+    torn: int
     tokenizer: Tokenizer
 
     def __len__(self) -> int:
@@ -169,7 +171,8 @@ class Tokenizer:
         spans = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
         if self._mends:
             key, starts = _mended(document, segment, spans, key, starts)
-        number = np.where(key < 0, -1, np.cumsum(starts) - 1)[read]
+        every = np.where(key < 0, -1, np.cumsum(starts) - 1)
+        number = every[read]
         spans[word < 0] = 0
         kept = np.unique(number[number >= 0])
         return Tokens(
@@ -183,6 +186,7 @@ class Tokenizer:
             if read.all()
             else tuple(t for t, r in zip(encoding.tokens, read, strict=True) if r),
             dropped=int(starts.sum()) - len(kept),
+            torn=len(np.intersect1d(number[number >= 0], every[~read])),
             tokenizer=self,
         )
 

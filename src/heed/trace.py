@@ -17,7 +17,8 @@ class Trace:
     """What a batch of documents showed on its way through a model: one entry per layer where a field is a tuple.
 
     logits      the output; a leading `variant` axis appears when attention was replaced by several variants at once
-    attention   weights as they were used, after any replacement (a transformer does not keep those of variants)
+    attention   weights as they were used, after any replacement (a transformer does not keep those of variants);
+                empty in layers that were not asked for
     values      what the weights multiply
     projections what each head's sum of weighted values is multiplied by before the heads are added up; may be unknown
     embeddings  a leaf of the graph (unless they were passed in): `torch.autograd.grad(logits, embeddings)` works

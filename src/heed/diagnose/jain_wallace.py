@@ -53,7 +53,7 @@ class Used(Diagnostic):
         import torch
 
         with torch.no_grad():
-            plain = study.model.trace(tokens)
+            plain = study.model.trace(tokens, layers=[-1])
             last = len(plain.attention) - 1
             weights = plain.classifying_rows()
             shuffled = weights.expand(self.permutations, *weights.shape).clone()

@@ -393,11 +393,13 @@ def _reading_notes(tokens: Tokens, pairs: bool) -> tuple[str, ...]:
     notes = []
     if tokens.document.pair is not None and not pairs:
         notes.append("The model was not trained on pairs: what it makes of two texts means little.")
+    read = len(tokens.words)
     if tokens.dropped:
-        read = len(tokens.words)
-        notes.append(
-            f"Only the first {read:,} of {read + tokens.dropped:,} words were read; {tokens.dropped:,} were cut off."
-        )
+        torn = "" if not tokens.torn else " (one of them in part)" if tokens.torn == 1 else " (two of them in part)"
+        total = read + tokens.dropped
+        notes.append(f"Only the first {read:,}{torn} of {total:,} words were read; {tokens.dropped:,} were cut off.")
+    elif tokens.torn:
+        notes.append("The text is longer than the model reads: of its last word only the beginning was read.")
     unknown = list(dict.fromkeys(tokens.text(int(i)) for i in np.flatnonzero(tokens.unknown)))
     if unknown:
         shown = ", ".join(repr(w[:30]) for w in unknown[:5]) + (" …" if len(unknown) > 5 else "")

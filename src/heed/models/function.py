@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from heed.errors import InputError, NotApplicable, UnknownName
-from heed.models.classifier import Classifier, Removal
+from heed.models.classifier import Classifier, Removal, presence
 from heed.text import Tokenizer, Tokens
 from heed.trace import Trace
 
@@ -99,18 +99,12 @@ class Function(Classifier):
     ) -> list[Float[np.ndarray, "_ label"]]:
         """Texts of all documents share batches; equal texts are evaluated once."""
         removal = self.removal(removal)
-        groups = [t.word for t in tokens] if groups is None else groups
-        inputs: list[Input] = []
-        places = []
-        for t, k, g in zip(tokens, keep, groups, strict=True):
-            distinct, place = np.unique(k, axis=0, return_inverse=True)
-            places.append(len(inputs) + place.ravel())
-            inputs += self._texts(t, np.where(g >= 0, distinct[:, g], True), removal)
-        outputs = self._run(inputs)
+        present, places = presence(tokens, keep, groups)
+        outputs = self._run([text for t, p in zip(tokens, present, strict=True) for text in self._texts(t, p, removal)])
         return [outputs[place] for place in places]
 
     def trace(
-        self, tokens: Sequence[Tokens], attention: Any = None, embeddings: Any = None, lean: bool = False
+        self, tokens: Sequence[Tokens], attention: Any = None, embeddings: Any = None, layers: Any = None
     ) -> Trace:
         raise NotApplicable(f"{self.name} is a plain function: heed sees its outputs, not what happens inside.")
 

@@ -37,13 +37,13 @@ class Recorder:
     attention    weights by layer; NaN leaves the model's own weight where it is; with a single query row they replace
                  that of `row` (all rows where it is -1)
     embeddings   used in place of what the ids look up
-    lean         look at the embeddings alone: attention is the model's own default, and not recorded
+    layers       those to write down (all, if None); the others show empty tensors
     """
 
     attention: Mapping[int, Float[Tensor, "batch head query key"]] = field(default_factory=dict)
     embeddings: Float[Tensor, "batch token dim"] | None = None
     row: Int[Tensor, "batch"] | None = None
-    lean: bool = False
+    layers: frozenset[int] | None = None
     looked_up: Float[Tensor, "batch token dim"] | None = None
     modules: list[nn.Module] = field(default_factory=list)
     queries: list[Tensor] = field(default_factory=list)
@@ -51,6 +51,21 @@ class Recorder:
     values: list[Float[Tensor, "batch head key dim"]] = field(default_factory=list)
     weights: list[Float[Tensor, "batch head query key"]] = field(default_factory=list)
     outputs: list[Float[Tensor, "batch query head dim"]] = field(default_factory=list)
+
+    @property
+    def lean(self) -> bool:
+        """Whether it looks at the embeddings alone: then attention is the model's own default."""
+        return self.layers == frozenset() and not self.attention
+
+    def skip(self, query: Tensor, value: Tensor) -> bool:
+        """Whether the layer that is to come neither has to be written down nor replaced; if so, note that."""
+        layer = len(self.weights)  # layers are counted by calls
+        if self.layers is None or layer in self.layers or layer in self.attention:
+            return False
+        nothing = value.new_empty(len(query), query.shape[1], 0, 0)
+        for shown in (self.queries, self.keys, self.values, self.weights, self.outputs):
+            shown.append(nothing)
+        return True
 
 
 _recorder: ContextVar[Recorder | None] = ContextVar("heed_recorder", default=None)
@@ -125,11 +140,13 @@ def attend(
         return _first_row(module, query, key, value, attention_mask, **options)
     if recorder is None and default != "eager":
         return ALL_ATTENTION_FUNCTIONS[default](module, query, key, value, attention_mask, **options)
+    if recorder is not None and default == "sdpa" and recorder.skip(query, value):
+        return ALL_ATTENTION_FUNCTIONS[default](module, query, key, value, attention_mask, **options)
     output, weights = _eager(module)(module, query, key, value, attention_mask, **options)
-    if recorder is None:
+    if recorder is None or recorder.skip(query, value):
         return output, weights
     repeated = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
-    wanted = recorder.attention.get(len(recorder.weights))  # layers are counted by calls
+    wanted = recorder.attention.get(len(recorder.weights))
     if wanted is not None:
         wanted = wanted.to(weights.dtype)
         own = wanted.isnan()

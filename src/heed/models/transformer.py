@@ -12,11 +12,11 @@ from __future__ import annotations
 import copy
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import tokenizers
@@ -24,38 +24,20 @@ import torch
 from jaxtyping import Bool, Float, Int
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from heed.errors import CheckpointError, InputError, NotApplicable
-from heed.models.classifier import (
-    ATTENTION,
-    BETWEEN,
-    DIFFERENTIABLE,
-    GRADIENT,
-    PROJECTED,
-    REPLACEABLE,
-    Classifier,
-    Removal,
-    batches,
-)
+from heed.models.classifier import ATTENTION, BETWEEN, DIFFERENTIABLE, GRADIENT, PROJECTED, REPLACEABLE
 from heed.models.hook import Maps, Recorder, by_head, install, keep_first_row, lookup, recording, watching
+from heed.models.passes import Passes, Row
 from heed.text import Tokenizer, Tokens
 from heed.trace import Trace
 
 _LONGEST = 4096  # tokens read by models that set no limit
 
 
-class Row(NamedTuple):
-    """One input: ids, segments, and which tokens may be attended to (all, if None)."""
-
-    ids: Int[np.ndarray, "token"]
-    types: Int[np.ndarray, "token"]
-    seen: Bool[np.ndarray, "token"] | None = None
-
-
-class Transformer(Classifier):
+class Transformer(Passes):
     """A sequence classifier and its tokenizer.
 
     The model that is passed in is left alone: heed works on a view, modules of its own over the same weights. Training
@@ -86,6 +68,7 @@ class Transformer(Classifier):
         with quiet():
             self._hooked = install(model)
         self.offers = frozenset({GRADIENT})
+        self._depth = 0
         self._projections: tuple[nn.Module, ...] = ()
         if not model.config.is_encoder_decoder:
             self.offers |= {ATTENTION, REPLACEABLE} if self._hooked else {ATTENTION}
@@ -106,47 +89,12 @@ class Transformer(Classifier):
 
     # The four doors
 
-    def logits(self, tokens: Sequence[Tokens]) -> Float[np.ndarray, "batch label"]:
-        return self._run([len(t) for t in tokens], lambda i: Row(tokens[i].ids, tokens[i].types))
-
-    def score(
-        self,
-        tokens: Sequence[Tokens],
-        keep: Sequence[Bool[np.ndarray, "_ _"]],
-        groups: Sequence[Int[np.ndarray, "_"]] | None = None,
-        removal: Removal | None = None,
-    ) -> list[Float[np.ndarray, "_ label"]]:
-        """Rows of all documents share batches; equal rows of a document are evaluated once."""
-        removal = self.removal(removal)
-        groups = [t.word for t in tokens] if groups is None else groups
-        owners: list[Tokens] = []
-        present: list[Bool[np.ndarray, "token"]] = []
-        places = []
-        for t, k, g in zip(tokens, keep, groups, strict=True):
-            distinct, place = np.unique(k, axis=0, return_inverse=True)
-            places.append(len(owners) + place.ravel())
-            owners += [t] * len(distinct)
-            present += list(np.where(g >= 0, distinct[:, g], True))
-        lengths = [int(row.sum()) or 1 for row in present] if removal == "delete" else [len(row) for row in present]
-        outputs = self._run(lengths, lambda i: self._removed(owners[i], present[i], removal))
-        return [outputs[place] for place in places]
-
-    def _removed(self, tokens: Tokens, present: Bool[np.ndarray, "token"], removal: Removal) -> Row:
-        """A document without some of its tokens."""
-        if removal == "hide":
-            return Row(tokens.ids, tokens.types, present)
-        if removal == "replace":
-            return Row(np.where(present, tokens.ids, self.filler), tokens.types)
-        if not present.any():  # something has to be read
-            return Row(np.array([self.filler]), tokens.types[:1])
-        return Row(tokens.ids[present], tokens.types[present])
-
     def trace(
         self,
         tokens: Sequence[Tokens],
         attention: Mapping[int, Float[Tensor, "*variant batch head query key"]] | None = None,
         embeddings: Float[Tensor, "batch token dim"] | None = None,
-        lean: bool = False,
+        layers: Sequence[int] | None = None,
     ) -> Trace:
         if attention and not self._hooked:
             raise NotApplicable(
@@ -156,7 +104,7 @@ class Transformer(Classifier):
         several = [w.ndim > 4 for w in (attention or {}).values()]
         if any(several):
             return self._variants(inputs, real, attention or {}, embeddings)
-        output, recorder = self._recorded(inputs, attention or {}, embeddings, lean and not attention)
+        output, recorder = self._recorded(inputs, attention or {}, embeddings, layers)
         weights = tuple(recorder.weights) if self._hooked or recorder.lean else tuple(output.attentions)
         projections = tuple(by_head(m, v.shape[1]) for m, v in zip(self._projections, recorder.values, strict=False))
         assert recorder.looked_up is not None
@@ -182,10 +130,11 @@ class Transformer(Classifier):
         inputs: dict[str, Tensor],
         attention: Mapping[int, Float[Tensor, "batch head query key"]],
         embeddings: Float[Tensor, "batch token dim"] | None,
-        lean: bool = False,
+        layers: Sequence[int] | None = None,
     ) -> tuple[Any, Recorder]:
-        extra = {} if self._hooked or lean else {"output_attentions": True}
-        with recording(Recorder(attention, embeddings, self._rows(inputs), lean)) as recorder:
+        shown = None if layers is None else frozenset(layer % self._depth for layer in layers)
+        with recording(Recorder(attention, embeddings, self._rows(inputs), shown)) as recorder:
+            extra = {} if self._hooked or recorder.lean else {"output_attentions": True}
             return self.model(**inputs, **self._uncached, **extra), recorder
 
     def _variants(
@@ -207,7 +156,7 @@ class Transformer(Classifier):
             }
             repeated = {key: value.repeat(n, 1) for key, value in inputs.items()}
             states = None if embeddings is None else embeddings.repeat(n, 1, 1)
-            output, recorder = self._recorded(repeated, chosen, states)
+            output, recorder = self._recorded(repeated, chosen, states, ())
             parts.append(self._spread(output.logits).unflatten(0, (n, -1)))
         assert recorder.looked_up is not None
         looked_up = recorder.looked_up[: len(real)]
@@ -215,16 +164,9 @@ class Transformer(Classifier):
 
     # Passes
 
-    def _run(self, lengths: Sequence[int], row: Callable[[int], Row]) -> Float[np.ndarray, "row label"]:
-        """Logits of many rows, in batches of similar length; rows are made when their turn comes."""
-        found = np.empty((len(lengths), len(self.labels)))
-        bar = tqdm(total=len(lengths), desc="forward passes", leave=False, delay=1, disable=not self.progress)
-        with torch.inference_mode(), bar:
-            for batch in batches(lengths, self.batch_tokens, self.even):
-                inputs, _ = self.inputs([row(i) for i in batch])
-                found[batch] = self._spread(self.model(**inputs, **self._uncached).logits).double().numpy()
-                bar.update(len(batch))
-        return found
+    def outputs(self, rows: Sequence[Row]) -> Float[np.ndarray, "row label"]:
+        inputs, _ = self.inputs(rows)
+        return self._spread(self.model(**inputs, **self._uncached).logits).double().numpy()
 
     def inputs(self, rows: Sequence[Row]) -> tuple[dict[str, Tensor], Bool[Tensor, "batch token"]]:
         """What the model takes, padded on the right, and which of it is real."""
@@ -262,8 +204,8 @@ class Transformer(Classifier):
         ends = [self.model.config.eos_token_id] if self.model.config.is_encoder_decoder else []
         probes = [np.append(np.resize(some, n), ends).astype(np.int64) for n in (7, 4)]
         rows = [Row(ids, np.zeros_like(ids)) for ids in probes]
-        together = self._run([len(row.ids) for row in rows], rows.__getitem__)
-        alone = self._run([len(rows[1].ids)], lambda _: rows[1])
+        together = self.run([len(row.ids) for row in rows], rows.__getitem__)
+        alone = self.run([len(rows[1].ids)], lambda _: rows[1])
         even = bool(np.abs(together[1:] - alone).max() > 1e-3 * max(1, np.abs(together).max()))
         inputs, _ = self.inputs(rows[:1])
         shown = {} if self._hooked else {"output_attentions": ATTENTION in self.offers}
@@ -294,6 +236,7 @@ class Transformer(Classifier):
         if not weights or any(w is None for w in weights):
             self.offers -= {ATTENTION, REPLACEABLE}
             return
+        self._depth = len(weights)
         if any(w.shape[-2:] != (length, length) for w in weights):
             return
         self.offers |= {BETWEEN}

@@ -39,9 +39,10 @@ from transformers import (
 from heed.errors import InputError, OutputError
 from heed.models import recipes, transformer
 from heed.models.folders import FACTS, PARTIAL, UNFINISHED, writing
+from heed.models.passes import Row
 from heed.models.recipes import Tuning
 from heed.models.training import card, parts, shuffled_batches
-from heed.models.transformer import Row, Transformer
+from heed.models.transformer import Transformer
 from heed.randomness import generator
 from heed.text import Document, Tokens
 
