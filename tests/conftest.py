@@ -6,7 +6,8 @@ from jaxtyping import install_import_hook
 
 # before heed is imported for the first time
 install_import_hook(
-    ["heed.text", "heed.metrics", "heed.models.single_layer", "heed.models.scalar_form"], "beartype.beartype"
+    ["heed.text", "heed.metrics", "heed.models.single_layer", "heed.models.scalar_form", "heed.subsets", "heed.theory"],
+    "beartype.beartype",
 )
 
 from collections.abc import Callable  # noqa: E402

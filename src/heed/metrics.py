@@ -27,6 +27,19 @@ def kendall(x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"]) -> float:
     return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
 
 
+def spearman(x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"]) -> float:
+    """Spearman's ρ, equal values sharing their mean rank; NaN if either side is constant. Ties as in `kendall`."""
+    x, y = _rounded(x), _rounded(y)
+    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return float("nan")
+    return float(np.corrcoef(_ranks(x), _ranks(y))[0, 1])
+
+
+def _ranks(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    _, place, counts = np.unique(x, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[place]
+
+
 def _rounded(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
     return np.round(x / (np.abs(x).max(initial=0.0) or 1.0), 9)
 

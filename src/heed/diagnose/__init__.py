@@ -3,10 +3,10 @@
 from heed.diagnose.diagnostic import Claim, Diagnostic, Evidence, Study, Verdict, judge
 from heed.diagnose.eraser import Removes
 from heed.diagnose.jain_wallace import AgreesGradient, AgreesRemoval, Used
-from heed.diagnose.lopardo import AgreesLime, Signed
+from heed.diagnose.lopardo import AgreesLime, Robust, Signed, Tracks
 
 DIAGNOSTICS: dict[str, type[Diagnostic]] = {
-    cls.claim.id: cls for cls in (Used, AgreesGradient, AgreesRemoval, AgreesLime, Signed, Removes)
+    cls.claim.id: cls for cls in (Used, AgreesGradient, AgreesRemoval, AgreesLime, Tracks, Signed, Removes, Robust)
 }
 
 __all__ = ["DIAGNOSTICS", "Claim", "Diagnostic", "Evidence", "Study", "Verdict", "judge"]

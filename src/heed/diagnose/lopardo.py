@@ -8,8 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from heed.diagnose.diagnostic import Claim, Diagnostic, Row, Study
-from heed.explain import Lime
+from heed.explain import GradientInput, Lime, Occlusion
 from heed.explain.comparison import aligned, rank_agreement
+from heed.metrics import kendall, spearman
+from heed.models.classifier import GRADIENT
 
 
 @dataclass(frozen=True)
@@ -61,3 +63,60 @@ class Signed(Diagnostic):
             value = 1 - float(negative.mean()) if len(scores) >= 3 and lime.any() else float("nan")
             rows.append({"value": value, "negative_contribution": float(against)})
         return rows
+
+
+@dataclass(frozen=True)
+class Tracks(Diagnostic):
+    """Rank correlation of a score with what the output loses when the word is removed: minus that of gradient × input.
+
+    Scores are taken as they are, with their signs where they have any.
+    """
+
+    claim: ClassVar[Claim] = Claim(
+        id="tracks",
+        family="agrees",
+        sentence="{explainer} follows the prediction at least as well as gradients",
+        statistic="Spearman with the change on removal, less that of gradient × input",
+        threshold=-0.05,
+        source="lopardo2024",
+        needs=frozenset({GRADIENT}),
+        gated=True,
+    )
+    against = GradientInput
+
+    def measure(self, study: Study) -> list[Row]:
+        rows: list[Row] = []
+        every = zip(study.explain(), study.explain(GradientInput()), study.explain(Occlusion()), strict=True)
+        for explanations in every:
+            own, gradient, change = aligned(explanations)
+            mine, theirs = spearman(own, change), spearman(gradient, change)
+            rows.append({"value": mine - theirs, "spearman": mine, "spearman_gradient": theirs})
+        return rows
+
+
+@dataclass(frozen=True)
+class Robust(Diagnostic):
+    """Rank correlation of LIME when words are replaced and when they are deleted; and of LIME drawn again."""
+
+    claim: ClassVar[Claim] = Claim(
+        id="robust",
+        family="stable",
+        sentence="LIME does not hang on how words are removed",
+        statistic="Kendall τ between LIME with words replaced and deleted",
+        threshold=0.7,
+        source="lopardo2024",
+    )
+
+    samples: int = 2000
+
+    def refusal(self, study: Study) -> str:
+        missing = {"replace", "delete"} - set(study.model.removals)
+        if missing:
+            return f"the model has no way to {missing.pop()} words"
+        return super().refusal(study)
+
+    def measure(self, study: Study) -> list[Row]:
+        replace, delete = (Lime(samples=self.samples, removal=way) for way in ("replace", "delete"))  # type: ignore[arg-type]
+        again = replace.explain(study.model, study.documents, seed=study.seed + 1, progress=study.progress)
+        every = zip(study.explain(replace), study.explain(delete), again, strict=True)
+        return [{"value": kendall(a.scores, b.scores), "again": kendall(a.scores, c.scores)} for a, b, c in every]

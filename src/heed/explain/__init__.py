@@ -10,6 +10,7 @@ from heed.explain.anchors import Anchors
 from heed.explain.attention import AttentionHead, AttentionMax, AttentionMean, ValueNorm
 from heed.explain.baseline import Random
 from heed.explain.comparison import Comparison, agreement
+from heed.explain.exact import LimeExact, LimeTheorem, ShapleyExact
 from heed.explain.explanation import Explainer, Explanation, UnitKind
 from heed.explain.gradient import GradientInput, GradientL1, GradientL2, GradientMean, IntegratedGradients
 from heed.explain.perturbation import Lime, Occlusion, Shapley
@@ -37,10 +38,13 @@ __all__ = [
     "GradientMean",
     "IntegratedGradients",
     "Lime",
+    "LimeExact",
+    "LimeTheorem",
     "Occlusion",
     "Random",
     "Rollout",
     "Shapley",
+    "ShapleyExact",
     "ValueNorm",
     "agreement",
     "compare",
@@ -66,7 +70,10 @@ METHODS: dict[str, type[Explainer]] = {
         IntegratedGradients,
         Occlusion,
         Lime,
+        LimeExact,
+        LimeTheorem,
         Shapley,
+        ShapleyExact,
         Anchors,
         Random,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +13,8 @@ from jaxtyping import Float
 
 from heed.errors import InputError
 from heed.explain.explanation import Job, Measured, TokenMethod
-from heed.models.classifier import ATTENTION, PROJECTED, Classifier
+from heed.explain.signatures import signature
+from heed.models.classifier import ATTENTION, CLOSED, PROJECTED, Classifier
 from heed.text import Tokens
 from heed.trace import Trace
 
@@ -33,11 +34,17 @@ class LayerMethod(TokenMethod):
             wanted = "'last', 'all' or numbers such as '0,2,-1'"
             raise InputError(f"The setting layers of {self.name} must be {wanted}, got {self.layers!r}.")
 
+    def wanted(self) -> list[int] | None:
+        """The layers as they were asked for, -1 for the last; None for all."""
+        if self.layers == "all":
+            return None
+        return [-1] if self.layers == "last" else [int(n) for n in self.layers.split(",")]
+
     def chosen(self, count: int) -> list[int]:
         """The layers of a model that has so many, each once."""
-        if self.layers == "all":
+        numbers = self.wanted()
+        if numbers is None:
             return list(range(count))
-        numbers = [-1] if self.layers == "last" else [int(n) for n in self.layers.split(",")]
         for n in numbers:
             if not -count <= n < count:
                 raise InputError(f"There is no layer {n}: the model has layers 0 to {count - 1}.")
@@ -54,7 +61,7 @@ class LayerMethod(TokenMethod):
         for batch in model.batches([job.tokens for job in jobs]):
             tokens = [jobs[i].tokens for i in batch]
             with torch.no_grad():
-                trace = model.trace(tokens)
+                trace = model.trace(tokens, layers=self.wanted())
             for i, measured in zip(batch, self.read(trace, tokens), strict=True):
                 found[i] = measured
         return found
@@ -86,6 +93,16 @@ class Attention(LayerMethod):
 class AttentionMean(Attention):
     name: ClassVar[str] = "attention-mean"
     summary: ClassVar[str] = "attention of the classifying row, mean over heads and layers"
+
+    def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
+        found = super().measure(model, jobs)
+        if CLOSED not in model.offers:
+            return found
+        shown = [signature(model, job.tokens, job.label, heads=False) for job in jobs]
+        return [
+            replace(m, notes=(*m.notes, *(note for note in (s.final_layer_note(), s.like_unk_note()) if note)))
+            for m, s in zip(found, shown, strict=True)
+        ]
 
     def reduce(self, layers: list[Float[np.ndarray, "head key"]]) -> Float[np.ndarray, "key"]:
         return np.concatenate(layers).mean(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -12,7 +12,8 @@ from jaxtyping import Float
 
 from heed.errors import UnknownName
 from heed.explain.explanation import Job, Measured, TokenMethod, check_at_least, check_head, check_output
-from heed.models.classifier import GRADIENT, Classifier, Gradient, Output, output_of, select_output
+from heed.explain.signatures import signature
+from heed.models.classifier import CLOSED, GRADIENT, Classifier, Gradient, Output, output_of, select_output
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -90,6 +91,13 @@ class GradientInput(GradientExplainer):
     summary: ClassVar[str] = "gradient times embedding"
     paper: ClassVar[str] = "shrikumar2017"
 
+    def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
+        found = super().measure(model, jobs)
+        if CLOSED not in model.offers or self.head is not None:
+            return found
+        notes = [signature(model, job.tokens, job.label).heads_note() for job in jobs]
+        return [replace(m, notes=(*m.notes, note)) if note else m for m, note in zip(found, notes, strict=True)]
+
     def reduce(self, found: Gradient) -> Float[np.ndarray, "row"]:
         return (found.gradient * found.embeddings).sum(1)
 
@@ -157,7 +165,7 @@ class IntegratedGradients(TokenMethod):
 
         with torch.enable_grad():
             points = points.detach().requires_grad_()
-            trace = model.trace([job.tokens] * len(points), embeddings=points, lean=True)
+            trace = model.trace([job.tokens] * len(points), embeddings=points, layers=())
             labels = torch.tensor([job.label] * len(points))
             outputs = select_output(trace.logits, labels, self.output, model.exclusive)
             (gradient,) = torch.autograd.grad(outputs.sum(), points)

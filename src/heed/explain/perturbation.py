@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -17,9 +17,9 @@ from jaxtyping import Bool, Float, Int
 
 from heed.errors import InputError, UnknownName
 from heed.explain.explanation import Explainer, Job, Measured, check_at_least, check_head, check_output
+from heed.explain.regression import ENTRIES, Controlled, Ridge, Words, ridge, slices
 from heed.models.classifier import REMOVALS, Classifier, Output, Removal, output_of
-
-_ENTRIES = 1 << 21  # numbers held at once while fitting: bounds memory however many samples are asked for
+from heed.theory import kernel
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Perturbation(Explainer):
             keep = self.plan(job)
             waiting.append((job, keep))
             size += keep.size
-            if size > 8 * _ENTRIES:
+            if size > 8 * ENTRIES:
                 found += self._evaluate(model, waiting)
                 waiting, size = [], 0
         return found + self._evaluate(model, waiting)
@@ -114,10 +114,14 @@ class Repeating(Perturbation):
 class Lime(Repeating):
     """Ridge regression of the output on which words are present, near the document.
 
-    Sample 0 is the document; every other one removes s words, s uniform on 1..d, the words uniform given s. Its
-    weight is exp(-δ²/2ν²) with δ = 1 - √(1 - s/d) and ν the bandwidth. These are the samples, the kernel and the
-    regression of the `lime` package (with feature_selection="none"). `words` keeps the words with the largest scores
-    and fits them anew; all others score 0. `head` explains what a single attention head contributes.
+    Subsets of s words are removed, s uniform on 1..d, the words uniform given s; they weigh exp(-δ²/2ν²) with
+    δ = 1 - √(1 - s/d) and ν the bandwidth. `words` keeps the words with the largest scores and fits them anew; all
+    others score 0. `head` explains what a single attention head contributes.
+
+    sampling="lime" draws independent subsets beside the document itself: samples, kernel and regression of the `lime`
+    package (with feature_selection="none"). "pairs" evaluates each subset and its complement, and adds controls to the
+    regression; it tends to the same scores with less noise. Where all subsets fit into `samples`, these are taken once
+    each, and nothing is left to chance. "auto" takes "pairs" where there are at least 5 samples per word.
     """
 
     name: ClassVar[str] = "lime"
@@ -127,21 +131,21 @@ class Lime(Repeating):
     samples: int = 1000
     bandwidth: float = 0.25
     ridge: float = 1.0
-    sampling: Literal["lime"] = "lime"
+    sampling: Literal["auto", "pairs", "lime"] = "auto"
     words: int | None = None
     head: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, samples=2, bandwidth=1e-3, ridge=0)
+        check_at_least(self, samples=2, bandwidth=0.01, ridge=0)
         if self.words is not None and (isinstance(self.words, bool) or int(self.words) != self.words or self.words < 1):
             raise InputError(f"The setting words of lime must be at least 1 and whole, got {self.words}.")
         check_samples(self, self.samples)
         check_head(self, self.head, self.output)
         if math.isinf(self.ridge):
             raise InputError("The setting ridge of lime must be finite.")
-        if self.sampling != "lime":
-            raise UnknownName("sampling", str(self.sampling), ("lime",))
+        if self.sampling not in ("auto", "pairs", "lime"):
+            raise UnknownName("sampling", str(self.sampling), ("auto", "pairs", "lime"))
 
     def evaluations(self, units: int) -> int:
         return self.samples
@@ -154,22 +158,63 @@ class Lime(Repeating):
 
     def plan(self, job: Job) -> Bool[np.ndarray, "sample unit"]:
         d = len(job.units)
-        keep = ~uniform_subsets(job.rng, self.samples, d)
-        keep[0] = True
-        return keep
+        if self._every(d):
+            return (np.arange(2**d)[::-1, None] >> np.arange(d) & 1).astype(bool)
+        keep = np.ones((self.samples, d), dtype=bool)
+        if not self._paired(d):
+            keep[1:] = ~uniform_subsets(job.rng, self.samples - 1, d)
+            return keep
+        keep[1] = False
+        pairs = (self.samples - 2) // 2
+        half = uniform_subsets(job.rng, pairs, d, proper=True)
+        keep[2 : 2 + 2 * pairs : 2], keep[3 : 2 + 2 * pairs : 2] = half, ~half
+        return keep[: 2 + 2 * pairs]
+
+    def _paired(self, d: int) -> bool:
+        return d > 2 and self.samples > 3 and (self.sampling == "pairs" or self._auto(d))
+
+    def _every(self, d: int) -> bool:
+        """Whether all subsets are taken."""
+        return 1 < d < 30 and 2**d <= self.samples and (self.sampling == "pairs" or self._auto(d))
+
+    def _auto(self, d: int) -> bool:
+        return self.sampling == "auto" and self.samples >= 5 * d
 
     def fit(self, job: Job, keep: Bool[np.ndarray, "sample unit"], outputs: Float[np.ndarray, "sample"]) -> Measured:
-        share = 1 - keep.sum(1) / keep.shape[1]
-        weights = np.exp(-((1 - np.sqrt(1 - share)) ** 2) / (2 * self.bandwidth**2))
-        fitted = ridge(keep, outputs, weights, self.ridge)
+        every = np.arange(keep.shape[1])
+        fitted = self._fit(keep, outputs, every)
         scores, errors = fitted.coefficients, fitted.standard_errors
         if self.words is not None and self.words < len(scores):
             chosen = np.sort(np.argsort(-np.abs(scores), kind="stable")[: self.words])
-            fitted = ridge(keep[:, chosen], outputs, weights, self.ridge)
+            fitted = self._fit(keep, outputs, chosen)
             scores, errors = np.zeros(len(scores)), np.zeros(len(errors))
             scores[chosen], errors[chosen] = fitted.coefficients, fitted.standard_errors
         facts = {"intercept": fitted.intercept, "r2": fitted.r2}
         return Measured(scores, None, errors, len(keep), facts, self._notes(len(job.units)))
+
+    def _fit(
+        self, keep: Bool[np.ndarray, "sample unit"], y: Float[np.ndarray, "sample"], chosen: Int[np.ndarray, "word"]
+    ) -> Ridge:
+        """The regression on some of the words."""
+        d = keep.shape[1]
+        pi, removed = kernel(d, self.bandwidth), d - keep.sum(1)
+        if self._every(d):
+            subsets = np.array([math.comb(d, s) for s in range(d + 1)])
+            found = ridge(Words(keep[1:, chosen]), y[1:], (self.samples / d * pi / subsets)[removed[1:]], self.ridge)
+            return replace(found, standard_errors=np.zeros(len(chosen)))
+        if not self._paired(d):
+            return ridge(Words(keep[:, chosen]), y, pi[removed], self.ridge)
+        # the document has no weight in the limit, and the empty one stands for its share of the sizes 1 … d; the sum
+        # of the weights is that of as many independent samples, so that the ridge means the same
+        keep, y, removed = keep[1:], y[1:], removed[1:]
+        weights = pi[removed] * self.samples * (d - 1) / (d * (len(keep) - 1))
+        weights[0] = self.samples * pi[d] / d
+        phi, psi = controls(d, self.bandwidth)
+        share = 1 - np.arange(1, d + 1) / d
+        square = float(pi[1:] / d @ (psi[1:] ** 2 * share * (1 - share)))  # that of a psi column, per sample
+        penalty = np.concatenate([np.full(len(chosen), self.ridge), np.zeros(phi.shape[1]), np.full(d - 1, d * square)])
+        design = Controlled(keep, chosen, removed, phi, psi)
+        return ridge(design, y, weights, penalty, shown=len(chosen), first=1, together=2)
 
     def _notes(self, d: int) -> tuple[str, ...]:
         if d == 1 and self.ridge > 0:
@@ -250,7 +295,7 @@ class Shapley(Repeating):
             np.array([1 / (math.comb(d, s) * s * (d - s)) for s in range(1, d)])[size - 1] if exact else np.ones(len(y))
         )
         gram, moment = np.zeros((d, d)), np.zeros(d)
-        for rows in _slices(keep):
+        for rows in slices(keep.shape):
             z = keep[rows].astype(float)
             zw = z * weights[rows, None]
             gram += zw.T @ z
@@ -265,7 +310,7 @@ class Shapley(Repeating):
             return scores, np.zeros(d)
         project = inverse - np.outer(ones, ones) / ones.sum()
         variance = np.zeros(d)
-        for rows in _slices(keep, even=True):
+        for rows in slices(keep.shape):
             z = keep[rows].astype(float)
             influence = (z * (y[rows] - z @ scores)[:, None]).reshape(-1, 2, d).sum(1)  # a pair is one draw
             variance += np.square(influence @ project).sum(0)
@@ -308,105 +353,35 @@ def check_samples(explainer: Explainer, samples: int, most: int = 10_000_000) ->
         raise InputError(f"The setting samples of {explainer.name} must be at most {most:,}, got {samples:,}.")
 
 
-@dataclass(frozen=True, eq=False)
-class Ridge:
-    """A fitted weighted ridge regression."""
+def controls(d: int, bandwidth: float) -> tuple[Float[np.ndarray, "size function"], Float[np.ndarray, "size"]]:
+    """Functions φ and ψ of the number s = 0 … d of removed words that make controls for LIME's regression.
 
-    coefficients: Float[np.ndarray, "unit"]
-    intercept: float
-    standard_errors: Float[np.ndarray, "unit"]
-    r2: float
-
-
-def ridge(
-    keep: Bool[np.ndarray, "sample unit"],
-    y: Float[np.ndarray, "sample"],
-    weights: Float[np.ndarray, "sample"],
-    penalty: float,
-) -> Ridge:
-    """Weighted ridge regression of y on keep with a free intercept, with standard errors.
-
-    The products of columns are summed in single precision, which is fast; the solution is then corrected by its
-    gradient in double precision until it is exact.
+    Over all subsets, by their weights W(s) = π(s)/d, s ≥ 1, the columns φ(s) and ψ(s)(z_j - m_s), m_s = 1 - s/d, are
+    orthogonal to 1 and to every z_k, and so leave the coefficients of these alone: ΣWφ = ΣWφs = 0, ΣWψ m_s(1-m_s) = 0.
+    φ are polynomials of degree 2 to 5, ψ is linear.
     """
-    d, total = keep.shape[1], weights.sum()
-    y_mean = weights @ y / total
-    if np.ptp(y) <= 1e-12 * max(1.0, float(np.abs(y).max())):  # rounding errors are not to be explained
-        return Ridge(np.zeros(d), float(y_mean), np.zeros(d), 1.0)
-    y = y - y_mean
-    gram, moment, mean = np.zeros((d, d)), np.zeros(d), np.zeros(d)
-    for rows in _slices(keep):
-        z, w = keep[rows].astype(np.float32), weights[rows].astype(np.float32)
-        gram += (z * w[:, None]).T @ z
-        moment += (w * y[rows].astype(np.float32)) @ z
-        mean += w @ z
-    mean /= total
-    # a word that every weighted sample keeps (or none) leaves nothing to fit: a trace of a ridge leaves it at zero
-    trace = max(penalty, 1e-7 * np.trace(gram) / d)
-    inverse = np.linalg.inv(gram - total * np.outer(mean, mean) + np.eye(d) * trace)
-    slope, rest = inverse @ moment, y
-    for _ in range(5):
-        gradient, mean, rest = _gradient(keep, y, weights, slope)
-        step = inverse @ (gradient - penalty * slope)
-        slope = slope + step
-        if np.abs(step).max() <= 1e-5 * np.abs(slope).max():  # what is left is smaller by the same factor again
-            break
-    errors = _standard_errors(keep, weights, mean, rest, inverse)
-    spread = float(weights @ y**2)
-    r2 = 1 - float(weights @ rest**2) / spread if spread > 0 else 1.0
-    return Ridge(slope, float(y_mean - mean @ slope), errors, r2)
+    s, W = np.arange(d + 1), np.where(np.arange(d + 1) > 0, kernel(d, bandwidth), 0) / d
+    share = s / d
+    root = np.sqrt(W)
+    powers = np.vander(2 * share - 1, min(6, d), increasing=True)
+    triangle = np.linalg.qr(root[:, None] * powers, mode="r")
+    count = max(2, int((np.abs(np.diag(triangle)) > 1e-7 * abs(triangle[0, 0])).sum()))  # a narrow kernel bends nothing
+    phi = np.linalg.solve(triangle[:count, :count].T, powers[:, :count].T).T[:, 2:]
+    spread = W * share * (1 - share)
+    return phi / np.abs(phi).max(0, initial=1e-300), share - (spread @ share) / spread.sum()
 
 
-def _gradient(
-    keep: Bool[np.ndarray, "sample unit"],
-    y: Float[np.ndarray, "sample"],
-    weights: Float[np.ndarray, "sample"],
-    slope: Float[np.ndarray, "unit"],
-) -> tuple[Float[np.ndarray, "unit"], Float[np.ndarray, "unit"], Float[np.ndarray, "sample"]]:
-    """Σ w r (z - z̄), z̄ and the residuals r of the fit with the best intercept for this slope."""
-    product, mean, fitted = np.zeros(len(slope)), np.zeros(len(slope)), np.empty(len(y))
-    for rows in _slices(keep):
-        z = keep[rows].astype(float)
-        fitted[rows] = z @ slope
-        both = np.stack([weights[rows] * (y[rows] - fitted[rows]), weights[rows]]) @ z
-        product += both[0]
-        mean += both[1]
-    total, rest = weights.sum(), y - fitted
-    level = weights @ rest
-    return product - mean * level / total, mean / total, rest - level / total
+def uniform_subsets(rng: np.random.Generator, n: int, d: int, proper: bool = False) -> Bool[np.ndarray, "sample unit"]:
+    """Random subsets of d things: the size uniform on 1 … d (`proper`: 1 … d - 1), the subset uniform given its size.
 
-
-def _standard_errors(
-    keep: Bool[np.ndarray, "sample unit"],
-    weights: Float[np.ndarray, "sample"],
-    mean: Float[np.ndarray, "unit"],
-    rest: Float[np.ndarray, "sample"],
-    inverse: Float[np.ndarray, "unit unit"],
-) -> Float[np.ndarray, "unit"]:
-    """How far other samples would have moved the coefficients; unequal variances are allowed for (HC2).
-
-    Row 0 is the document itself, the same in every run, and adds nothing. Samples are independent, so that some of them
-    (at least 10 per unit, and 500) stand for all.
-    """
-    used = slice(1, max(500, 10 * keep.shape[1]) + 1)
-    z = keep[used].astype(np.float32) - mean.astype(np.float32)
-    influence = z @ inverse.astype(np.float32)
-    leverage = np.clip(weights[used] * np.einsum("ij,ij->i", influence, z), 0, 0.99)
-    variance = ((weights[used] * rest[used]) ** 2 / (1 - leverage)) @ np.square(influence)
-    return np.sqrt(variance * (len(keep) - 1) / len(z))
-
-
-def uniform_subsets(rng: np.random.Generator, n: int, d: int) -> Bool[np.ndarray, "sample unit"]:
-    """Random subsets of d things: the size uniform on 1 … d, the subset uniform given its size.
-
-    Taking each thing with the same probability p, p uniform on [0, 1], makes the size uniform on 0 … d; empty subsets
+    Taking each thing with the same probability p, p uniform on [0, 1], makes the size uniform on 0 … d; others
     are drawn again. p is a multiple of 2⁻¹⁶, with half the weight at 0 and 1, which is exact to 1e-6.
     """
     drawn = np.empty((n, d), dtype=bool)
-    for rows in _slices(drawn):
+    for rows in slices(drawn.shape):
         drawn[rows] = _bernoulli_subsets(rng, len(drawn[rows]), d)
-    while len(empty := np.flatnonzero(~drawn.any(1))):
-        drawn[empty] = _bernoulli_subsets(rng, len(empty), d)
+    while len(again := np.flatnonzero(~drawn.any(1) | (proper & drawn.all(1)))):
+        drawn[again] = _bernoulli_subsets(rng, len(again), d)
     return drawn
 
 
@@ -425,17 +400,9 @@ def random_subsets(
 ) -> Bool[np.ndarray, "sample unit"]:
     """One uniformly random subset of d things for each size: those whose random keys are the smallest."""
     drawn = np.empty((len(sizes), d), dtype=bool)
-    for rows in _slices(drawn):
+    for rows in slices(drawn.shape):
         keys = rng.integers(0, 1 << 32, (len(sizes[rows]), d), dtype=np.uint32)
         ordered = np.sort(keys, axis=1)
         last = ordered[np.arange(len(keys)), np.maximum(sizes[rows] - 1, 0)]
         drawn[rows] = (keys <= last[:, None]) & (sizes[rows] > 0)[:, None]
     return drawn
-
-
-def _slices(rows: Bool[np.ndarray, "sample unit"], even: bool = False) -> Iterator[slice]:
-    """Stretches of rows that hold a bounded number of entries."""
-    step = max(2, _ENTRIES // max(1, rows.shape[1]))
-    step -= step % 2 if even else 0
-    for start in range(0, len(rows), step):
-        yield slice(start, start + step)

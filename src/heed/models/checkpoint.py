@@ -15,8 +15,9 @@ from heed.errors import CheckpointError
 from heed.models.classifier import Classifier
 from heed.models.folders import find, read_config, writing
 from heed.models.single_layer import SingleLayer
+from heed.models.stacked import Stacked
 
-_KINDS: dict[str, Callable[..., Classifier]] = {"single-layer": SingleLayer.restore}
+_KINDS: dict[str, Callable[..., Classifier]] = {"single-layer": SingleLayer.restore, "stacked": Stacked.restore}
 
 
 def load(model: str | Path | None = None) -> Classifier:
@@ -39,7 +40,9 @@ def round_to_half(model: SingleLayer) -> None:
         parameter.data = parameter.data.half().float()
 
 
-def save(model: SingleLayer, folder: Path, facts: Mapping[str, Any], half: bool = False, card: str = "") -> None:
+def save(
+    model: SingleLayer | Stacked, folder: Path, facts: Mapping[str, Any], half: bool = False, card: str = ""
+) -> None:
     """Write a checkpoint; `facts` (data, recipe …) join its json, `card` is its README."""
     with writing(folder) as scratch:
         state = {key: value.contiguous() for key, value in model.network.state_dict().items()}

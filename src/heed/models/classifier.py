@@ -26,6 +26,8 @@ from heed.trace import Trace
 if TYPE_CHECKING:  # methods are listed and checked without loading torch
     from torch import Tensor
 
+    from heed.models.scalar_form import Ratios
+
 Output = Literal["logit", "log-odds", "probability"]
 Removal = Literal["replace", "hide", "delete"]
 REMOVALS: tuple[Removal, ...] = ("replace", "hide", "delete")
@@ -36,6 +38,7 @@ ATTENTION, REPLACEABLE, GRADIENT = "attention", "replaceable attention", "gradie
 BETWEEN = "attention between all tokens"  # not only that of the row that classifies
 DIFFERENTIABLE = "gradients of attention"
 PROJECTED = "projected values"  # what a layer makes of the values that attention adds up
+CLOSED = "a closed form"  # outputs as sums of ratios of sums over words
 
 
 class Gradient(NamedTuple):
@@ -50,7 +53,7 @@ class Classifier(ABC):
 
     name, revision   what provenance says of the model
     labels           their names, in the order of the logits
-    offers           which of ATTENTION, REPLACEABLE, GRADIENT, BETWEEN, DIFFERENTIABLE, PROJECTED this model has
+    offers           which of ATTENTION, REPLACEABLE, GRADIENT, BETWEEN, DIFFERENTIABLE, PROJECTED, CLOSED it has
     removals         the ways in which it can remove a word, the default first
     filler           the id that stands in for a word removed by "replace"
     pairs            whether it was trained on pairs of texts
@@ -100,11 +103,11 @@ class Classifier(ABC):
         tokens: Sequence[Tokens],
         attention: Mapping[int, Float[Tensor, "*variant batch head query key"]] | None = None,
         embeddings: Float[Tensor, "batch token dim"] | None = None,
-        lean: bool = False,
+        layers: Sequence[int] | None = None,
     ) -> Trace:
         """What one pass shows; with `attention` (by layer) or `embeddings`, what it would show if they were these.
 
-        A `lean` trace may leave out attention and values, where that is faster.
+        With `layers`, attention and values of the others may be left out (empty), where that saves time and memory.
         """
 
     def embeddings(self, tokens: Sequence[Tokens]) -> Float[Tensor, "batch token dim"]:
@@ -112,7 +115,7 @@ class Classifier(ABC):
         import torch
 
         with torch.no_grad():
-            return self.trace(tokens, lean=True).embeddings
+            return self.trace(tokens, layers=()).embeddings
 
     def gradient(self, tokens: Sequence[Tokens], labels: Sequence[int], output: Output = "logit") -> list[Gradient]:
         """The gradient of each document's output for its label: one backward pass per batch, not per document."""
@@ -121,7 +124,7 @@ class Classifier(ABC):
         found: list[Gradient] = [None] * len(tokens)  # type: ignore[list-item]
         for batch in self.batches(tokens):
             with torch.enable_grad():
-                trace = self.trace([tokens[i] for i in batch], lean=True)
+                trace = self.trace([tokens[i] for i in batch], layers=())
                 chosen = torch.tensor([labels[i] for i in batch])
                 total = select_output(trace.logits, chosen, output, self.exclusive).sum()
                 (gradient,) = torch.autograd.grad(total, trace.embeddings)
@@ -131,6 +134,17 @@ class Classifier(ABC):
                     trace.embeddings[position].detach().cpu().numpy()[take], gradient[position].cpu().numpy()[take]
                 )
         return found
+
+    def ratios(
+        self,
+        tokens: Tokens,
+        groups: Int[np.ndarray, "token"],
+        units: int,
+        label: int,
+        removal: Literal["replace", "hide"] = "replace",
+    ) -> Ratios:
+        """The output for a label in closed form, as a function of the units that are kept."""
+        raise NotApplicable(f"The output of {self.name} has no closed form: it is not the single-layer classifier.")
 
     def head(self, index: int) -> Classifier:
         """The part of the output that one attention head contributes, as a classifier of its own."""
@@ -212,6 +226,23 @@ def output_of(
     return logits[..., label] - top - np.log(np.exp(others - top[..., None]).sum(-1))
 
 
+def output_slope(
+    logits: Float[np.ndarray, "label"], label: int, output: Output, exclusive: bool = True
+) -> Float[np.ndarray, "label"]:
+    """The derivative of `output_of` with respect to the logits."""
+    own = np.eye(len(logits))[label]
+    if output == "logit" or (output == "log-odds" and not exclusive):
+        return own
+    if not exclusive:
+        p = output_of(logits, label, output, exclusive)
+        return own * p * (1 - p)
+    if output == "probability":
+        p = softmax(logits)
+        return p[label] * (own - p)
+    others = np.where(own > 0, -np.inf, logits)
+    return own - softmax(others)
+
+
 def select_output(
     logits: Float[Tensor, "*batch label"], labels: Int[Tensor, "batch"], output: Output, exclusive: bool = True
 ) -> Float[Tensor, "*batch"]:
@@ -225,6 +256,23 @@ def select_output(
     if output == "probability":
         return (chosen - logits.logsumexp(-1)).exp()
     return chosen - logits.scatter(-1, index, float("-inf")).logsumexp(-1)
+
+
+def presence(
+    tokens: Sequence[Tokens],
+    keep: Sequence[Bool[np.ndarray, "_ _"]],
+    groups: Sequence[Int[np.ndarray, "_"]] | None = None,
+) -> tuple[list[Bool[np.ndarray, "_ _"]], list[Int[np.ndarray, "_"]]]:
+    """The distinct rows of each document's `keep`, by token; and where every row of `keep` is among all of these."""
+    rows: list[Bool[np.ndarray, "_ _"]] = []
+    places: list[Int[np.ndarray, "_"]] = []
+    count = 0
+    for k, g in zip(keep, [t.word for t in tokens] if groups is None else groups, strict=True):
+        distinct, place = np.unique(k, axis=0, return_inverse=True)
+        rows.append(np.where(g >= 0, distinct[:, g], True))
+        places.append(count + place.ravel())
+        count += len(distinct)
+    return rows, places
 
 
 def batches(lengths: Sequence[int], tokens: int, even: bool = False) -> Iterator[list[int]]:

@@ -42,6 +42,35 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class StackShape:
+    """The sizes and choices that make up a stack of attention layers (`stacked.py`).
+
+    block     what a layer does with the output of its attention: "attention" passes it on, "skip" adds its input and
+              normalises, "relu" and "gelu" do so and then add a feed-forward part with that non-linearity
+    values    "positive" cuts off what is below zero
+    readout   "identity" leaves out the final layer: heads have one value per label, and their mean is the output
+    """
+
+    vocabulary: int
+    labels: int
+    layers: int = 1
+    width: int = 128
+    heads: int = 4
+    max_words: int = 128
+    block: Literal["attention", "skip", "relu", "gelu"] = "attention"
+    values: Literal["free", "positive"] = "free"
+    readout: Literal["linear", "identity"] = "linear"
+    padding: Literal["masked"] = "masked"
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary", "labels", "layers", "width", "heads", "max_words"):
+            _check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
+        _check("heads", self.heads, self.width % self.heads == 0, f"a divisor of the width {self.width}")
+        good = self.readout == "linear" or self.block == "attention"
+        _check("readout", self.readout, good, "'linear' where a layer does more than attend")
+
+
+@dataclass(frozen=True)
 class Recipe:
     """How a single-layer classifier is trained.
 

@@ -8,7 +8,7 @@ part of the position:
     w_t     = w_word[ξ_t] + w_position[t]           [word, head, label] and [position, head, label]
     f       = (1/K) Σ_heads Σ_t g_t w_t / Σ_t g_t
 
-A perturbed document only exchanges some of the pairs (g_t, g_t w_t) that are summed. Word 0 is <unk>.
+A perturbed document only exchanges some of the pairs (g_t, g_t w_t) that are summed. Word 0 is <unk>, and pads.
 """
 
 from __future__ import annotations
@@ -31,8 +31,46 @@ Scores = Float[np.ndarray, "sample label"]
 
 
 @dataclass(frozen=True, eq=False)
+class Ratios:
+    """One output as a function of the units that are kept: constant + Σ_heads N/D.
+
+    Every unit adds (a, n) to a head's D and N where it is kept and (b, m) where it is removed; c and n_c are always
+    there. D is positive, on a scale of each head's own; N includes the 1/K of the mean over heads.
+    """
+
+    a: Float[np.ndarray, "head unit"]
+    n: Float[np.ndarray, "head unit"]
+    b: Float[np.ndarray, "head unit"]
+    m: Float[np.ndarray, "head unit"]
+    c: Float[np.ndarray, "head"]
+    n_c: Float[np.ndarray, "head"]
+    constant: float
+
+    @property
+    def units(self) -> int:
+        return self.a.shape[1]
+
+    def __call__(self, keep: Bool[np.ndarray, "*sample unit"]) -> Float[np.ndarray, "*sample"]:
+        """The output for these choices of units."""
+        z = keep[..., None, :]
+        D = self.c + np.where(z, self.a, self.b).sum(-1)
+        return self.constant + ((self.n_c + np.where(z, self.n, self.m).sum(-1)) / D).sum(-1)
+
+    def whole(self) -> float:
+        """The output of the document."""
+        return float(self(np.ones(self.units, dtype=bool)))
+
+    def empty(self) -> float:
+        """The output when every unit is removed."""
+        return float(self(np.zeros(self.units, dtype=bool)))
+
+
+@dataclass(frozen=True, eq=False)
 class ScalarForm:
-    """The tables (float64), what biases add to the logits, and whether padding up to the last position attends."""
+    """The tables (float64), what biases add to the logits, and whether padding up to the last position attends.
+
+    `filler` is the word that stands in for one that is replaced.
+    """
 
     S_word: Float[np.ndarray, "word head"]
     S_position: Float[np.ndarray, "position head"]
@@ -40,6 +78,7 @@ class ScalarForm:
     w_position: Float[np.ndarray, "position head label"]
     constant: Float[np.ndarray, "label"]
     padding_attends: bool
+    filler: int = 0
 
     @property
     def heads(self) -> int:
@@ -88,17 +127,8 @@ class ScalarForm:
 
     def _in_place(self, ids: Ids, keep: Keep, groups: Ids, removal: Removal) -> Scores:
         """Per head N/D, where unit j adds (Σg, Σgw) over its positions if kept and the same sums for <unk> if not."""
-        units, K, padded = keep.shape[1], self.heads, self.padded(ids)
-        owner = np.concatenate([groups, np.full(len(padded) - len(ids), -1)])
-        at = np.arange(len(padded))
-        s, w = self.at(padded, at)
-        s_unk, w_unk = self.at(np.zeros_like(padded), at)
-        shift = np.maximum(s, s_unk).max(0)
-        kept = _sums(np.exp(s - shift), w, owner, units)
-        fixed, kept = kept[-1], kept[:-1]
-        removed = np.zeros_like(kept)
-        if removal == "replace":
-            removed = _sums(np.exp(s_unk - shift), w_unk, owner, units)[:-1]
+        units, K = keep.shape[1], self.heads
+        kept, removed, fixed = self._parts(ids, groups, units, removal)
         least = fixed[:K] + np.minimum(kept, removed)[:, :K].sum(0)
         if (least < 1e-200).any() or (removed[:, :K].sum(0) > 1e4 * least).any():
             return self._literally(ids, keep, groups, removal)
@@ -110,6 +140,30 @@ class ScalarForm:
             z = keep[start : start + step].astype(float)
             found[start : start + step] = self._ratio(difference.T @ z.T + base[:, None])
         return found
+
+    def _parts(
+        self, ids: Ids, groups: Ids, units: int, removal: Removal
+    ) -> tuple[Float[np.ndarray, "unit sum"], Float[np.ndarray, "unit sum"], Float[np.ndarray, "sum"]]:
+        """Σg and Σgw of every unit where it is kept and where it is removed, and of what is always there."""
+        padded = self.padded(ids)
+        owner = np.concatenate([groups, np.full(len(padded) - len(ids), -1)])
+        at = np.arange(len(padded))
+        s, w = self.at(padded, at)
+        s_unk, w_unk = self.at(np.full_like(padded, self.filler), at)
+        shift = np.maximum(s, s_unk).max(0)
+        kept = _sums(np.exp(s - shift), w, owner, units)
+        removed = np.zeros_like(kept)
+        if removal == "replace":
+            removed = _sums(np.exp(s_unk - shift), w_unk, owner, units)
+        return kept[:-1], removed[:-1], kept[-1]
+
+    def ratios(self, ids: Ids, groups: Ids, units: int, label: int, removal: Removal) -> Ratios:
+        """The output for one label as a function of the units that are kept, removed in place."""
+        K = self.heads
+        kept, removed, fixed = (p.T for p in self._parts(ids, groups, units, removal))
+        chosen = K + np.arange(K) * self.labels + label
+        n, m, n_c = (p[chosen] / K for p in (kept, removed, fixed))
+        return Ratios(kept[:K], n, removed[:K], m, fixed[:K], n_c, float(self.constant[label]))
 
     def _deleted(self, ids: Ids, keep: Keep, groups: Ids) -> Scores:
         """What is left moves up: a table holds (g, gw) of each token at each place it can move to."""
@@ -144,7 +198,7 @@ class ScalarForm:
             present = _present(keep[start : start + step], groups)
             words, at, there = np.tile(ids, (len(present), 1)), np.tile(np.arange(len(ids)), (len(present), 1)), present
             if removal == "replace":
-                words, there = np.where(present, words, 0), np.ones_like(present)
+                words, there = np.where(present, words, self.filler), np.ones_like(present)
             elif removal == "delete":
                 at = np.maximum(np.cumsum(present, 1) - 1, 0)
             if self.padding_attends:

@@ -7,7 +7,8 @@ A document is <cls> and T tokens ξ_1 … ξ_T. With one query, that of <cls>, a
     f   = (1/K) Σ_heads W_l Σ_t a_t v_t             one logit per label
 
 `trace` computes these formulas as they stand. `logits` and `score` use the scalar form (`scalar_form.py`), in which
-thousands of perturbed documents cost a few matrix products and no forward pass.
+thousands of perturbed documents cost a few matrix products and no forward pass. `gradient` is the closed form of the
+gradient, of which the scalar form gives all but the directions.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -25,9 +27,21 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from heed.errors import CheckpointError, HeedError, InputError
-from heed.models.classifier import ATTENTION, DIFFERENTIABLE, GRADIENT, PROJECTED, REPLACEABLE, Classifier, Removal
+from heed.models.classifier import (
+    ATTENTION,
+    CLOSED,
+    DIFFERENTIABLE,
+    GRADIENT,
+    PROJECTED,
+    REPLACEABLE,
+    Classifier,
+    Gradient,
+    Output,
+    Removal,
+    output_slope,
+)
 from heed.models.recipes import Shape
-from heed.models.scalar_form import ScalarForm
+from heed.models.scalar_form import Ratios, ScalarForm
 from heed.settings import read as read_settings
 from heed.text import Tokenizer, Tokens
 from heed.trace import Trace
@@ -59,20 +73,23 @@ class Network(nn.Module):
         self.register_buffer("W_p", positions(shape.max_words + 1, d, shape.position_base), persistent=False)
         self.W_p: Tensor
 
-    def folded(self) -> tuple[Float[Tensor, "head dim"], Float[Tensor, "head label dim"]]:
+    def folded(
+        self, dtype: torch.dtype | None = None
+    ) -> tuple[Float[Tensor, "head dim"], Float[Tensor, "head label dim"]]:
         """u with q·k_t/√d_att = u·e_t (up to a constant that softmax cancels), and W_l W_v with w_t = (W_l W_v) e_t."""
-        e_0 = self.W_e[1] + self.W_p[0]
-        q = torch.einsum("kad,d->ka", self.W_q, e_0)
+        W_q, W_k, W_v, W_l = (x.to(dtype or x.dtype) for x in (self.W_q, self.W_k, self.W_v, self.W_l))
+        q = torch.einsum("kad,d->ka", W_q, self.W_e[1].to(W_q.dtype) + self.W_p[0])
         if self.shape.biases:
             q = q + self.b_q
-        u = torch.einsum("ka,kad->kd", q, self.W_k) / math.sqrt(self.shape.d_att)
-        return u, torch.einsum("cko,kod->kcd", self.W_l, self.W_v)
+        u = torch.einsum("ka,kad->kd", q, W_k) / math.sqrt(self.shape.d_att)
+        return u, torch.einsum("cko,kod->kcd", W_l, W_v)
 
-    def constant(self) -> Float[Tensor, "label"] | None:
+    def constant(self, dtype: torch.dtype | None = None) -> Float[Tensor, "label"] | None:
         """What the biases add to the logits: Σ_t a_t = 1, so b_v comes through unchanged."""
         if not self.shape.biases:
             return None
-        return self.b_l + torch.einsum("cko,ko->c", self.W_l, self.b_v) / self.shape.heads
+        W_l, b_v = (x.to(dtype or x.dtype) for x in (self.W_l, self.b_v))
+        return self.b_l + torch.einsum("cko,ko->c", W_l, b_v) / self.shape.heads
 
     def forward(
         self, ids: Int[Tensor, "batch token"], mask: Bool[Tensor, "batch token"]
@@ -95,10 +112,25 @@ def positions(length: int, dim: int, base: float) -> Float[Tensor, "position dim
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)[:, :dim].float()
 
 
+class Directions(NamedTuple):
+    """Where gradients point, in double precision; see `SingleLayer.gradient`.
+
+    u        W_k^T q / (K √d_att)
+    w        W_l W_v
+    query    W_q^T W_k / (K √d_att)
+    W_p      the positions
+    """
+
+    u: Float[np.ndarray, "head dim"]
+    w: Float[np.ndarray, "head label dim"]
+    query: Float[np.ndarray, "head dim dim"]
+    W_p: Float[np.ndarray, "position dim"]
+
+
 class SingleLayer(Classifier):
     """The classifier: a `Network`, a word-level `Tokenizer` and the names of the labels."""
 
-    offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, DIFFERENTIABLE, PROJECTED})
+    offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, DIFFERENTIABLE, PROJECTED, CLOSED})
     removals: tuple[Removal, ...] = ("replace", "delete", "hide")
     filler = 0
 
@@ -115,6 +147,7 @@ class SingleLayer(Classifier):
         self.labels = tuple(labels)
         self.name = name
         self.pairs = pairs
+        self._heads: dict[int, SingleLayer] = {}
 
     @property
     def shape(self) -> Shape:
@@ -130,16 +163,17 @@ class SingleLayer(Classifier):
     @cached_property
     def scalars(self) -> ScalarForm:
         """The same function by two small tables."""
-        net, constant = self.network, self.network.constant()
-        u, w = (x.double() for x in net.folded())
+        net, constant = self.network, self.network.constant(torch.float64)
+        u, w = net.folded(torch.float64)
         e, p = net.W_e.double(), net.W_p.double()
         return ScalarForm(
             S_word=(e @ u.T).numpy(),
             S_position=(p @ u.T).numpy(),
             w_word=torch.einsum("td,kcd->tkc", e, w).numpy(),
             w_position=torch.einsum("td,kcd->tkc", p, w).numpy(),
-            constant=np.zeros(len(self.labels)) if constant is None else constant.double().numpy(),
+            constant=np.zeros(len(self.labels)) if constant is None else constant.numpy(),
             padding_attends=self.shape.padding == "attends",
+            filler=self.filler,
         )
 
     def width(self, tokens: Tokens) -> int:
@@ -168,7 +202,7 @@ class SingleLayer(Classifier):
         tokens: Sequence[Tokens],
         attention: Mapping[int, Float[Tensor, "*variant batch head query key"]] | None = None,
         embeddings: Float[Tensor, "batch token dim"] | None = None,
-        lean: bool = False,
+        layers: Sequence[int] | None = None,
     ) -> Trace:
         net = self.network
         longest = max(self.width(t) for t in tokens)
@@ -195,11 +229,62 @@ class SingleLayer(Classifier):
         to_logits = net.W_l.permute(1, 2, 0) / self.shape.heads
         return Trace(logits, (a,), (v,), e, real, torch.zeros(len(tokens), dtype=torch.long), (to_logits,))
 
+    def gradient(self, tokens: Sequence[Tokens], labels: Sequence[int], output: Output = "logit") -> list[Gradient]:
+        """The gradient in closed form, in double precision; with w_t = W_l v_t and w̄ = Σ_t a_t w_t, per head:
+
+        ∇_{e_t} f = (1/K) Σ_heads a_t W_v^T W_l^T + a_t (w_t - w̄) W_k^T q / √d_att
+
+        and for <cls>, whose query moves as well, W_q^T Σ_s a_s (w_s - w̄) k_s / √d_att on top.
+        """
+        logits = self.logits(tokens)
+        return [
+            self._gradient(t, output_slope(row, label, output, self.exclusive))
+            for t, row, label in zip(tokens, logits, labels, strict=True)
+        ]
+
+    def _gradient(self, tokens: Tokens, slope: Float[np.ndarray, "label"]) -> Gradient:
+        """That of one document, for the combination of logits that the output moves with."""
+        directions, wide = self._directions, self.scalars.padded(tokens.ids)
+        s, w = self.scalars.at(wide, np.arange(len(wide)))
+        g = np.exp(s - s.max(0))
+        a = g / g.sum(0)
+        value = w @ slope  # [token, head]
+        moved = a * (value - (a * value).sum(0))  # a_t (w_t - w̄)
+        e = self.network.W_e[torch.from_numpy(wide)].double().numpy() + directions.W_p[: len(wide)]
+        gradient = a @ (np.einsum("kcd,c->kd", directions.w, slope) / len(directions.u))
+        gradient += moved @ directions.u
+        # Σ_s a_s (w_s - w̄) = 0, so the bias of the keys does not show
+        gradient[0] += np.einsum("kde,ke->d", directions.query, moved.T @ e)
+        return Gradient(e, gradient)
+
+    @cached_property
+    def _directions(self) -> Directions:
+        net, K = self.network, self.shape.heads
+        u, w = (x.numpy() for x in net.folded(torch.float64))
+        query = torch.einsum("kad,kae->kde", net.W_q.double(), net.W_k.double()) / math.sqrt(self.shape.d_att)
+        return Directions(u / K, w, query.numpy() / K, net.W_p.double().numpy())
+
+    def ratios(
+        self,
+        tokens: Tokens,
+        groups: Int[np.ndarray, "token"],
+        units: int,
+        label: int,
+        removal: Literal["replace", "hide"] = "replace",
+    ) -> Ratios:
+        return self.scalars.ratios(tokens.ids, groups, units, label, removal)
+
     def head(self, index: int) -> SingleLayer:
         """f is a mean over heads: one head alone, its W_l divided by K, is a classifier, and these add up to f."""
         K = self.shape.heads
         if not 0 <= index < K:
             raise InputError(f"There is no head {index}: the model has heads 0 to {K - 1}.")
+        if index not in self._heads:
+            self._heads[index] = self._head(index)
+        return self._heads[index]
+
+    def _head(self, index: int) -> SingleLayer:
+        K = self.shape.heads
         part = Network(replace(self.shape, heads=1))
         state = self.network.state_dict()
         for key in ("W_q", "W_k", "W_v", "b_q", "b_k", "b_v"):

@@ -19,8 +19,9 @@ from tqdm.auto import tqdm
 
 from heed.errors import InputError
 from heed.models.classifier import Classifier
-from heed.models.recipes import RECIPES, Recipe, Shape
+from heed.models.recipes import RECIPES, Recipe, Shape, StackShape
 from heed.models.single_layer import Network, SingleLayer, pad
+from heed.models.stacked import Stacked, StackNetwork
 from heed.text import Document, Tokenizer
 
 
@@ -28,7 +29,7 @@ from heed.text import Document, Tokenizer
 class Training:
     """A trained model and how it came about: one row of `history` per epoch."""
 
-    model: SingleLayer
+    model: SingleLayer | Stacked
     recipe: Recipe
     history: list[dict[str, float]]
     best: int
@@ -43,15 +44,27 @@ def fit(
     name: str = "single-layer",
     validation: Sequence[Document] | None = None,
     progress: bool = False,
+    stack: Mapping[str, Any] | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> Training:
-    """Train, validate after each epoch (on a part held out, if no documents are given), and keep the best epoch."""
+    """Train, validate after each epoch (on a part held out, if no documents are given), and keep the best epoch.
+
+    With `stack`, settings of a `StackShape`, the model is a stack of layers instead of the single-layer classifier. A
+    tokenizer may be given in place of that of the documents' words; its ids 0 and 1 are <unk> and <cls>.
+    """
     began = time.perf_counter()
     rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
     train, held = parts(documents, validation, labels, recipe.validation, rng)
-    words = recipe.shape.get("max_words", Shape.max_words)
-    texts = (segment for d in train for segment in d.segments)
-    tokenizer = Tokenizer.train(texts, words + 1, recipe.vocabulary, recipe.min_count)
-    network = Network(Shape(vocabulary=len(tokenizer), labels=len(labels), **recipe.shape), generator)
+    words = (stack or recipe.shape).get("max_words", (Shape if stack is None else StackShape).max_words)
+    if tokenizer is None:
+        texts = (segment for d in train for segment in d.segments)
+        tokenizer = Tokenizer.train(texts, words + 1, recipe.vocabulary, recipe.min_count)
+    sizes = {"vocabulary": len(tokenizer), "labels": len(labels)}
+    network: Network | StackNetwork
+    if stack is None:
+        network = Network(Shape(**sizes, **recipe.shape), generator)
+    else:
+        network = StackNetwork(StackShape(**sizes, **stack), generator)
     network.W_e.data.mul_(recipe.embedding_scale)
 
     run = _Run(network, recipe, math.ceil(len(train) / recipe.batch), generator)
@@ -71,7 +84,12 @@ def fit(
             tqdm.write(f"epoch {epoch:>2}  loss {loss:.4f}  validation accuracy {correct:.4f}", file=sys.stderr)
     network.load_state_dict(best)
     chosen = int(np.argmax([row["accuracy"] for row in history])) + 1
-    model = SingleLayer(network, tokenizer, labels, name, pairs=any(d.pair is not None for d in train))
+    pairs = any(d.pair is not None for d in train)
+    model: SingleLayer | Stacked
+    if isinstance(network, Network):
+        model = SingleLayer(network, tokenizer, labels, name, pairs)
+    else:
+        model = Stacked(network, tokenizer, labels, name, pairs)
     return Training(model, recipe, history, chosen, time.perf_counter() - began)
 
 
@@ -113,7 +131,7 @@ class _Examples:
 class _Run:
     """A network in training: the optimiser, its schedule, and the running mean of the weights."""
 
-    def __init__(self, network: Network, recipe: Recipe, batches: int, generator: torch.Generator):
+    def __init__(self, network: Network | StackNetwork, recipe: Recipe, batches: int, generator: torch.Generator):
         self.network, self.recipe, self.generator = network, recipe, generator
         self.averaged = copy.deepcopy(network) if recipe.average else network
         self.optimizer = torch.optim.AdamW(
@@ -196,7 +214,7 @@ def single_layer_card(model: SingleLayer, facts: Mapping[str, Any]) -> str:
     )
 
 
-def _pad(network: Network, documents: Sequence[Int[np.ndarray, "_"]]) -> tuple[Tensor, Tensor]:
+def _pad(network: Network | StackNetwork, documents: Sequence[Int[np.ndarray, "_"]]) -> tuple[Tensor, Tensor]:
     if network.shape.padding == "masked":
         return pad(documents, max(len(ids) for ids in documents))
     ids, mask = pad(documents, network.shape.max_words + 1)
@@ -216,7 +234,7 @@ def shuffled_batches(
 
 
 @torch.no_grad()
-def _accuracy(network: Network, examples: _Examples) -> float:
+def _accuracy(network: Network | StackNetwork, examples: _Examples) -> float:
     order = sorted(range(len(examples.ids)), key=lambda i: len(examples.ids[i]))
     correct = 0
     for start in range(0, len(order), 256):

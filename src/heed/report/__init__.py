@@ -26,6 +26,9 @@ _COLUMNS = {
     "gradient_removal": "yardstick: τ between gradient × input and leave-one-out",
     "comprehensiveness": "fall of the probability, words that are pointed to",
     "random": "fall of the probability, random words",
+    "spearman": "rank correlation with the change on removal",
+    "spearman_gradient": "the same for gradient × input",
+    "again": "yardstick: τ between two draws of LIME with words replaced",
     "negative_contribution": "share of LIME's weight that speaks against the label",
 }
 _KEYS = ("document", "id", "value")

@@ -1,0 +1,224 @@
+"""A stack of attention layers with as much or as little around the attention as one likes.
+
+    x_t   = W_e[ξ_t] + W_p(t)                       ξ_0 is <cls>, whose row the output is read from
+    heads   q, k, v = W_q x, W_k x, W_v x;  a = softmax(q·k / √d);  their Σ a v side by side
+    layer   "attention"  x ← W_o heads              "skip"  x ← norm(x + W_o heads)
+            "relu", "gelu"  as "skip", and then  x ← norm(x + W_2 act(W_1 x))
+
+The last layer of "attention" has no W_o: the final layer W_l reads the heads. With one such layer this is the
+single-layer classifier up to its sizes. What the layers around attention do to explanations is measured on these.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from heed.errors import CheckpointError, HeedError
+from heed.models.classifier import ATTENTION, BETWEEN, DIFFERENTIABLE, GRADIENT, REPLACEABLE, Removal
+from heed.models.passes import Passes, Row
+from heed.models.recipes import StackShape
+from heed.models.single_layer import pad, positions
+from heed.settings import read as read_settings
+from heed.text import Tokenizer, Tokens
+from heed.trace import Trace
+
+Weights = Mapping[int, Float[Tensor, "batch head query key"]]
+
+
+class StackNetwork(nn.Module):
+    """The parameters, and the pass."""
+
+    def __init__(self, shape: StackShape, generator: torch.Generator | None = None):
+        super().__init__()
+        self.shape = shape
+        d = shape.width
+        source = generator or torch.Generator()
+
+        def normal(*size: int) -> nn.Parameter:
+            return nn.Parameter(torch.randn(*size, generator=source) * size[-1] ** -0.5)
+
+        self.W_e = nn.Parameter(torch.randn(shape.vocabulary, d, generator=source))
+        inner = shape.heads * shape.labels if shape.readout == "identity" else d
+        for i in range(shape.layers):
+            last = i == shape.layers - 1
+            setattr(self, f"W_q{i}", normal(d, d))
+            setattr(self, f"W_k{i}", normal(d, d))
+            setattr(self, f"W_v{i}", normal(inner if last else d, d))
+            if not (last and shape.block == "attention"):
+                setattr(self, f"W_o{i}", normal(d, d))
+            if shape.block != "attention":
+                setattr(self, f"norm_a{i}", nn.LayerNorm(d))
+            if shape.block in ("relu", "gelu"):
+                setattr(self, f"W_1{i}", normal(4 * d, d))
+                setattr(self, f"W_2{i}", normal(d, 4 * d))
+                setattr(self, f"norm_b{i}", nn.LayerNorm(d))
+        if shape.readout == "linear":
+            self.W_l = normal(shape.labels, d)
+        self.register_buffer("W_p", positions(shape.max_words + 1, d, 10000.0), persistent=False)
+        self.W_p: Tensor
+
+    def forward(
+        self, ids: Int[Tensor, "batch token"], mask: Bool[Tensor, "batch token"]
+    ) -> Float[Tensor, "batch label"]:
+        return self.passed(self.embedded(ids), mask)
+
+    def embedded(self, ids: Int[Tensor, "batch token"]) -> Float[Tensor, "batch token dim"]:
+        return functional.embedding(ids, self.W_e) + self.W_p[: ids.shape[1]]
+
+    def passed(
+        self,
+        x: Float[Tensor, "batch token dim"],
+        mask: Bool[Tensor, "batch token"],
+        replaced: Weights | None = None,
+        record: list[tuple[Tensor, Tensor, Tensor, Tensor]] | None = None,
+    ) -> Float[Tensor, "batch label"]:
+        """Logits from embeddings; with a record, attention is computed openly and written down layer by layer.
+
+        Of the last layer only the row of <cls> is read, so that a pass without record computes no other.
+        """
+        for i in range(self.shape.layers):
+            last = i == self.shape.layers - 1
+            rows = x[:, :1] if last and record is None else x
+            q, k, v = self._heads(i, rows, x)
+            if record is None:
+                heads = functional.scaled_dot_product_attention(q, k, v, mask[:, None, None])
+            else:
+                weights = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).masked_fill(~mask[:, None, None], -torch.inf)
+                weights = weights.softmax(-1)
+                if replaced and i in replaced:
+                    weights = _replaced(weights, replaced[i])
+                record.append((weights, v, q, k))
+                heads = weights @ v
+            x = self._around(i, rows, heads.transpose(1, 2).flatten(2))
+        cls = x[:, 0]
+        if self.shape.readout == "identity":
+            return cls.unflatten(1, (self.shape.heads, self.shape.labels)).mean(1)
+        return cls @ self.W_l.T
+
+    def _heads(self, i: int, rows: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        parts = (rows @ self._w("q", i).T, x @ self._w("k", i).T, x @ self._w("v", i).T)
+        q, k, v = (p.unflatten(2, (self.shape.heads, -1)).transpose(1, 2) for p in parts)
+        return q, k, v.relu() if self.shape.values == "positive" else v
+
+    def _around(self, i: int, rows: Tensor, heads: Tensor) -> Tensor:
+        """What a layer makes of the output of its attention."""
+        block = self.shape.block
+        if block == "attention" and i == self.shape.layers - 1:
+            return heads
+        put_out = heads @ self._w("o", i).T
+        if block == "attention":
+            return put_out
+        x = getattr(self, f"norm_a{i}")(rows + put_out)
+        if block == "skip":
+            return x
+        inner = functional.relu if block == "relu" else functional.gelu
+        return getattr(self, f"norm_b{i}")(x + inner(x @ self._w("1", i).T) @ self._w("2", i).T)
+
+    def _w(self, name: str, layer: int) -> Tensor:
+        return getattr(self, f"W_{name}{layer}")
+
+
+def _replaced(own: Tensor, wanted: Tensor) -> Tensor:
+    """NaN leaves the model's own weight; a single query row replaces that of <cls>."""
+    wanted = wanted.to(own.dtype)
+    if wanted.shape[2] == 1 and own.shape[2] > 1:
+        wanted = torch.cat([wanted, torch.full_like(own[:, :, 1:], torch.nan)], 2)
+    return torch.where(wanted.isnan(), own, wanted)
+
+
+class Stacked(Passes):
+    """The classifier: a `StackNetwork`, a `Tokenizer` and the names of the labels."""
+
+    offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, DIFFERENTIABLE, BETWEEN})
+    removals: tuple[Removal, ...] = ("replace", "delete", "hide")
+    filler = 0
+    batch_tokens = 4096
+
+    def __init__(
+        self,
+        network: StackNetwork,
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        name: str = "stacked",
+        pairs: bool = False,
+    ):
+        self.network = network.eval().requires_grad_(False)
+        self.tokenizer = tokenizer
+        self.labels = tuple(labels)
+        self.name = name
+        self.pairs = pairs
+
+    @property
+    def shape(self) -> StackShape:
+        return self.network.shape
+
+    @cached_property
+    def revision(self) -> str:  # type: ignore[override]
+        digest = hashlib.sha256()
+        for key, value in sorted(self.network.state_dict().items()):
+            digest.update(key.encode() + value.contiguous().numpy().tobytes())
+        return digest.hexdigest()[:12]
+
+    def outputs(self, rows: Sequence[Row]) -> Float[np.ndarray, "row label"]:
+        ids, mask = pad([r.ids for r in rows], max(len(r.ids) for r in rows))
+        for i, row in enumerate(rows):
+            if row.seen is not None:
+                mask[i, : len(row.seen)] = torch.from_numpy(row.seen)
+        return self.network(ids, mask).double().numpy()
+
+    def trace(
+        self,
+        tokens: Sequence[Tokens],
+        attention: Mapping[int, Float[Tensor, "*variant batch head query key"]] | None = None,
+        embeddings: Float[Tensor, "batch token dim"] | None = None,
+        layers: Sequence[int] | None = None,
+    ) -> Trace:
+        ids, real = pad([t.ids for t in tokens], max(len(t) for t in tokens))
+        e = embeddings
+        if e is None:
+            e = self.network.embedded(ids).detach().requires_grad_(torch.is_grad_enabled())
+        row = torch.zeros(len(tokens), dtype=torch.long)
+        several = [w for w in (attention or {}).values() if w.ndim > 4]
+        if several:
+            variants = [
+                self.network.passed(e, real, {k: w[i] if w.ndim > 4 else w for k, w in (attention or {}).items()}, [])
+                for i in range(len(several[0]))
+            ]
+            return Trace(torch.stack(variants), (), (), e, real, row)
+        if layers is not None and not len(layers) and not attention:
+            return Trace(self.network.passed(e, real), (), (), e, real, row)
+        record: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        logits = self.network.passed(e, real, attention, record)
+        weights, values, queries, keys = (tuple(part) for part in zip(*record, strict=True))
+        return Trace(logits, weights, values, e, real, row, (), queries, keys)
+
+    def describe(self) -> dict[str, object]:
+        """What a checkpoint's json says of the model."""
+        own = {"kind": "stacked", "labels": list(self.labels), "pairs": self.pairs}
+        return own | {"shape": asdict(self.shape)}
+
+    @classmethod
+    def restore(cls, config: Mapping[str, object], state: Mapping[str, Tensor], folder: Path) -> Stacked:
+        """The model of a checkpoint, from its json, its tensors and its tokenizer."""
+        try:
+            shape = StackShape(**read_settings("the model", StackShape, config["shape"]))  # type: ignore[arg-type]
+            network = StackNetwork(shape)
+            network.load_state_dict({key: value.float() for key, value in state.items()})
+        except (KeyError, TypeError, RuntimeError, ValueError, HeedError) as error:
+            why = " ".join(str(error).split())[:300]
+            raise CheckpointError(f"The checkpoint {folder} does not fit a stack of layers ({why}).") from None
+        tokenizer = Tokenizer.load(folder / "tokenizer.json", shape.max_words + 1)
+        labels = config.get("labels")
+        if not isinstance(labels, list) or len(labels) != shape.labels or len(tokenizer) != shape.vocabulary:
+            raise CheckpointError(f"The checkpoint {folder} does not name its labels, or its tokenizer is another's.")
+        return cls(network, tokenizer, labels, str(config.get("name") or folder.name), config.get("pairs") is True)
