@@ -13,7 +13,7 @@ from lime.lime_text import LimeTextExplainer
 
 import heed
 from bench.timing import interleave, table
-from heed.models.classifier import softmax
+from heed.models.classifier import Classifier, softmax
 from heed.models.single_layer import SingleLayer
 
 SAMPLES = 5000
@@ -68,16 +68,51 @@ def lime(model: SingleLayer) -> None:
 
 
 def gradients(model: SingleLayer) -> None:
-    """Gradients of 64 documents: one backward pass against 64."""
+    """Gradients of 64 documents: the closed form against autograd, in one backward pass and in 64."""
     texts = [review(100)] * 64
     tokens, labels = model.tokens(texts), [1] * 64
 
     def one_by_one() -> None:
         for t in tokens:
-            model.gradient([t], [1])
+            Classifier.gradient(model, [t], [1])
 
-    timings = interleave({"64 backward passes": one_by_one, "one": lambda: model.gradient(tokens, labels)}, rounds=7)
-    table("Gradients of 64 documents of 100 words", timings, "64 backward passes")
+    candidates = {
+        "autograd, one by one": one_by_one,
+        "autograd, one backward pass": lambda: Classifier.gradient(model, tokens, labels),
+        "closed form": lambda: model.gradient(tokens, labels),
+    }
+    table("Gradients of 64 documents of 100 words", interleave(candidates, rounds=7), "autograd, one backward pass")
+
+
+def exact(model: SingleLayer) -> None:
+    """Exact LIME and Shapley values beside one run of the `lime` package with 5,000 samples."""
+    for words in (100, 250):
+        text = distinct_words(words)
+        peer = LimeTextExplainer(class_names=list(model.labels))
+        package = partial(peer.explain_instance, text, num_samples=SAMPLES)
+        slow = interleave(
+            {
+                "lime, plain forward passes": partial(package, partial(forward, model)),
+                "lime, heed's fast model.predict": partial(package, model.predict),
+            },
+            rounds=3,
+            warm=False,
+        )
+        fast = interleave(
+            {
+                name: partial(heed.explain, model, text, name)
+                for name in ("lime-exact", "shapley-exact", "lime-theorem")
+            },
+            rounds=15,
+        )
+        table(f"Exact values, {words} distinct words", slow | fast, "lime, plain forward passes")
+
+
+def distinct_words(count: int) -> str:
+    """A text of so many different words."""
+    words = list(dict.fromkeys(w.lower() for w in review(20 * count).split()))[:count]
+    assert len(words) == count
+    return " ".join(words)
 
 
 def memory() -> None:
@@ -97,5 +132,6 @@ def run() -> None:
     model = heed.load()
     assert isinstance(model, SingleLayer)
     lime(model)
+    exact(model)
     gradients(model)
     memory()

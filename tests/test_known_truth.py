@@ -18,7 +18,7 @@ from heed.text import Tokenizer
 FOR, AGAINST = [f"for{i}" for i in range(12)], [f"against{i}" for i in range(12)]
 FILLERS, SEPARATORS = [f"filler{i}" for i in range(30)], [f"sep{i}" for i in range(8)]
 WORDS = [*FOR, *AGAINST, *FILLERS, *SEPARATORS]
-CLAIMS = ["used", "agrees-gradient", "agrees-removal", "agrees-lime", "signed", "removes"]
+CLAIMS = ["used", "agrees-gradient", "agrees-removal", "agrees-lime", "tracks", "signed", "removes", "robust"]
 Score = Callable[[str], tuple[float, float]]
 
 
@@ -94,9 +94,10 @@ def two_sided(seed: int) -> tuple[SingleLayer, list[str]]:
 
 EXPECTED = {
     honest: dict.fromkeys(CLAIMS, "supported"),
-    flat: {"used": "refuted"} | dict.fromkeys(CLAIMS[1:5], "not applicable"),
-    distracted: {"used": "supported", "agrees-removal": "refuted", "agrees-lime": "refuted", "removes": "refuted"},
-    two_sided: {"used": "supported", "signed": "refuted"},
+    flat: {"used": "refuted"} | dict.fromkeys(CLAIMS[1:6], "not applicable"),
+    distracted: {"used": "supported"}
+    | dict.fromkeys(("agrees-removal", "agrees-lime", "tracks", "removes"), "refuted"),
+    two_sided: {"used": "supported", "signed": "refuted", "tracks": "refuted"},
 }
 
 

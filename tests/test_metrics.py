@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from heed.metrics import bootstrap_mean, kendall, tvd
+from heed.metrics import bootstrap_mean, kendall, spearman, tvd
 
 LEVELS = st.integers(-3, 3)  # few different values: many ties
 RANKED = st.lists(st.tuples(LEVELS, LEVELS), min_size=2, max_size=12)
@@ -140,3 +140,20 @@ def test_bootstrap_covers_the_mean_about_as_often_as_it_says() -> None:
         low, high = bootstrap_mean(rng.normal(1.0, 2.0, 60), 0.9, 1000)
         inside += low < 1.0 < high
     assert 0.84 <= inside / 400 <= 0.94  # the percentile interval is a little narrow
+
+
+# Spearman's ρ
+
+
+@given(RANKED)
+def test_spearman_is_that_of_scipy(pairs: list[tuple[int, int]]) -> None:
+    x, y = (np.array(v, dtype=float) for v in zip(*pairs, strict=True))
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        assert isnan(spearman(x, y))
+    else:
+        assert spearman(x, y) == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)
+
+
+def test_rounding_errors_have_no_rank() -> None:
+    x = np.array([1.0, 1.0 + 1e-12, 2.0, 3.0])
+    assert spearman(x, np.array([2.0, 1.0, 3.0, 4.0])) == spearman(np.round(x, 6), np.array([2.0, 1.0, 3.0, 4.0]))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import heed
-from heed.models.classifier import output_of, softmax
+from heed.models.classifier import Classifier, output_of, softmax
 from heed.models.single_layer import SingleLayer
 
 VARIANTS = [{}, {"padding": "attends"}, {"biases": True}, {"padding": "attends", "biases": True, "labels": 3}]
@@ -141,14 +141,16 @@ def test_one_backward_pass_serves_a_batch_and_equals_one_by_one(
     model = make(padding=padding)
     tokens = (model.tokens(texts) * 11)[:64]
     labels = [i % 2 for i in range(64)]
-    alone = [model.gradient([t], [label])[0] for t, label in zip(tokens, labels, strict=True)]
+    alone = [Classifier.gradient(model, [t], [label])[0] for t, label in zip(tokens, labels, strict=True)]
+    closed = model.gradient(tokens, labels)
     calls = []
     backward = torch.autograd.grad
     monkeypatch.setattr(torch.autograd, "grad", lambda *args, **kw: calls.append(1) or backward(*args, **kw))
-    together = model.gradient(tokens, labels)
+    together = Classifier.gradient(model, tokens, labels)
     assert len(calls) == 1
-    for one, other in zip(together, alone, strict=True):
+    for one, other, third in zip(together, alone, closed, strict=True):
         assert relative(one.gradient, other.gradient) < 1e-12
+        assert relative(third.gradient, other.gradient) < 1e-12
 
 
 # Integrated gradients

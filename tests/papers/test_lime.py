@@ -11,8 +11,10 @@ import pytest
 from scipy import stats
 
 import heed
-from heed.explain import METHODS, perturbation
-from heed.explain.perturbation import random_subsets, ridge
+from heed.explain import METHODS, perturbation, regression
+from heed.explain.perturbation import Lime, controls, random_subsets, uniform_subsets
+from heed.explain.regression import Controlled, Ridge, Words
+from heed.explain.regression import ridge as fit_ridge
 from heed.models.single_layer import SingleLayer
 
 TEXT = "the film was slow but good"  # six words, all different
@@ -29,6 +31,10 @@ def normal_equations(z: np.ndarray, y: np.ndarray, w: np.ndarray, penalty: float
     free = np.diag([0.0] + [penalty] * z.shape[1])
     solution = np.linalg.solve(x.T @ (w[:, None] * x) + free, x.T @ (w * y))
     return solution[1:], float(solution[0])
+
+
+def ridge(z: np.ndarray, y: np.ndarray, w: np.ndarray, penalty: float) -> Ridge:
+    return fit_ridge(Words(z), y, w, penalty)
 
 
 def everything(model: SingleLayer, text: str, label: int, removal: str = "replace") -> tuple[np.ndarray, np.ndarray]:
@@ -59,7 +65,7 @@ def limit(keep: np.ndarray, y: np.ndarray, nu: float = NU, samples: float = np.i
 @pytest.mark.parametrize("penalty", [0.0, 1.0, 30.0])
 @pytest.mark.parametrize("entries", [1 << 21, 64])
 def test_ridge_solves_the_normal_equations(penalty: float, entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(perturbation, "_ENTRIES", entries)  # also in many small slices
+    monkeypatch.setattr(regression, "ENTRIES", entries)  # also in many small slices
     rng = np.random.default_rng(0)
     z, y, w = rng.random((90, 7)) < 0.6, rng.normal(size=90) * 5 + 100, rng.random(90)
     found = ridge(z, y, w, penalty)
@@ -91,7 +97,7 @@ def test_ridge_errors_are_those_of_the_sandwich() -> None:
     x = z - np.average(z, axis=0, weights=w)
     inverse = np.linalg.inv(x.T @ (w[:, None] * x) + np.eye(4))
     error = y - found.intercept - z @ found.coefficients
-    leverage = np.array([w[i] * x[i] @ inverse @ x[i] for i in range(60)])
+    leverage = np.array([w[i] * (x[i] @ inverse @ x[i] + 1 / w.sum()) for i in range(60)])
     meat = sum(w[i] ** 2 * error[i] ** 2 / (1 - leverage[i]) * np.outer(x[i], x[i]) for i in range(1, 60))
     np.testing.assert_allclose(found.standard_errors, np.sqrt(np.diag(inverse @ meat @ inverse)), rtol=1e-4)
 
@@ -123,11 +129,10 @@ def test_subsets_are_uniform(size: int) -> None:
 
 def captured(monkeypatch: pytest.MonkeyPatch) -> dict:
     seen: dict = {}
-    fit = perturbation.ridge
 
-    def spy(keep: np.ndarray, y: np.ndarray, weights: np.ndarray, penalty: float) -> perturbation.Ridge:
-        seen.update(keep=keep, y=y, weights=weights, penalty=penalty)
-        return fit(keep, y, weights, penalty)
+    def spy(design: Words, y: np.ndarray, weights: np.ndarray, penalty: float) -> Ridge:
+        seen.update(keep=design.keep, y=y, weights=weights, penalty=penalty)
+        return fit_ridge(design, y, weights, penalty)
 
     monkeypatch.setattr(perturbation, "ridge", spy)
     return seen
@@ -138,7 +143,7 @@ def test_samples_weights_and_outputs_are_those_of_the_definition(
     model: SingleLayer, bandwidth: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = captured(monkeypatch)
-    found = heed.explain(model, TEXT, "lime", label=1, samples=12_000, bandwidth=bandwidth, ridge=2.0)
+    found = heed.explain(model, TEXT, "lime", label=1, samples=12_000, bandwidth=bandwidth, ridge=2.0, sampling="lime")
     keep, removed = seen["keep"], 6 - seen["keep"].sum(1)
     assert keep[0].all() and len(keep) == found.forward_passes == 12_000
     assert stats.chisquare(np.bincount(removed[1:], minlength=7)[1:]).pvalue > 1e-3  # s uniform on 1..d, never 0
@@ -163,7 +168,7 @@ def test_estimates_tend_to_the_enumerated_limit(
     """Within 4.5 standard errors for every word (a chance of 1e-5 each), which are small beside the largest score."""
     model = make(padding=padding)
     n = 20_000
-    found = heed.explain(model, text, "lime", label=1, samples=n, removal=removal)
+    found = heed.explain(model, text, "lime", label=1, samples=n, removal=removal, sampling="lime")
     expected = limit(*everything(model, text, 1, removal), samples=n, penalty=1.0)
     assert [u.text for u in found.units] == list(dict.fromkeys(text.split()))
     assert (np.abs(found.scores - expected) < 4.5 * found.standard_errors + 1e-9).all()
@@ -181,7 +186,7 @@ def test_infinite_bandwidth_has_the_known_limit(model: SingleLayer) -> None:
     covariance = p @ (y * size) - (p @ y) * (p @ size)
     expected = 3 * (d - 1) / (d + 1) * (given - given.mean()) + 12 * d / (d * d - 1) * covariance
     np.testing.assert_allclose(limit(keep, y, nu=1e9), expected, atol=1e-10)
-    found = heed.explain(model, TEXT, "lime", label=1, samples=40_000, bandwidth=1e9, ridge=0)
+    found = heed.explain(model, TEXT, "lime", label=1, samples=40_000, bandwidth=1e9, ridge=0, sampling="lime")
     assert (np.abs(found.scores - expected) < 4.5 * found.standard_errors).all()
 
 
@@ -189,14 +194,14 @@ def test_infinite_bandwidth_has_the_known_limit(model: SingleLayer) -> None:
 def test_standard_errors_are_honest(model: SingleLayer, samples: int) -> None:
     """95 % intervals of 200 runs × 6 words must cover the limit in 90 to 98 % of cases."""
     expected = limit(*everything(model, TEXT, 1), samples=samples, penalty=1.0)
-    explainer = METHODS["lime"](samples=samples)
+    explainer = METHODS["lime"](samples=samples, sampling="lime")
     runs = [explainer.explain(model, [TEXT], 1, seed=seed)[0] for seed in range(200)]
     covered = np.array([np.abs(r.scores - expected) < 1.96 * r.standard_errors for r in runs])
     assert 0.90 <= covered.mean() <= 0.98
 
 
 def test_standard_errors_fall_with_the_root_of_the_samples(model: SingleLayer) -> None:
-    few, many = (heed.explain(model, TEXT, "lime", samples=n).standard_errors for n in (1000, 16_000))
+    few, many = (heed.explain(model, TEXT, "lime", samples=n, sampling="lime").standard_errors for n in (1000, 16_000))
     np.testing.assert_allclose(few / many, 4, rtol=0.25)
 
 
@@ -229,7 +234,7 @@ def test_repeats_apart_is_the_limit_over_positions(model: SingleLayer) -> None:
     keep = np.array(list(product([True, False], repeat=4)))
     (y,) = model.score(model.tokens([text]), [keep], removal="replace")
     expected = limit(keep, y[:, 1], samples=20_000, penalty=1.0)
-    found = heed.explain(model, text, "lime", label=1, samples=20_000, repeats="apart")
+    found = heed.explain(model, text, "lime", label=1, samples=20_000, repeats="apart", sampling="lime")
     assert (np.abs(found.scores - expected) < 4.5 * found.standard_errors).all()
 
 
@@ -238,7 +243,7 @@ def test_other_outputs_are_what_is_fitted(
     make: Callable[..., SingleLayer], output: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, seen = make(labels=3), captured(monkeypatch)
-    heed.explain(model, TEXT, "lime", label=1, samples=50, output=output)
+    heed.explain(model, TEXT, "lime", label=1, samples=50, output=output, sampling="lime")
     (z,) = model.score(model.tokens([TEXT]), [seen["keep"]])
     p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
     expected = p[:, 1] if output == "probability" else np.log(p[:, 1] / (1 - p[:, 1]))
@@ -246,10 +251,13 @@ def test_other_outputs_are_what_is_fitted(
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
-@pytest.mark.parametrize("bandwidth", [1e-3, 1e9])
+@pytest.mark.parametrize("bandwidth", [0.01, 1e9])
 @pytest.mark.parametrize("text", ["good", "good film", TEXT])
-def test_extreme_settings_give_finite_scores(model: SingleLayer, text: str, bandwidth: float, penalty: float) -> None:
-    found = heed.explain(model, text, "lime", samples=20, bandwidth=bandwidth, ridge=penalty)
+@pytest.mark.parametrize("sampling", ["auto", "pairs", "lime"])
+def test_extreme_settings_give_finite_scores(
+    model: SingleLayer, text: str, bandwidth: float, penalty: float, sampling: str
+) -> None:
+    found = heed.explain(model, text, "lime", samples=20, bandwidth=bandwidth, ridge=penalty, sampling=sampling)
     assert np.isfinite(found.scores).all() and np.isfinite(found.standard_errors).all()
 
 
@@ -262,9 +270,9 @@ def test_fewer_samples_than_words_still_give_an_answer(model: SingleLayer) -> No
 
 
 def test_the_words_with_the_largest_scores_are_fitted_anew(model: SingleLayer, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = heed.explain(model, TEXT, "lime", label=1, samples=500)
+    whole = heed.explain(model, TEXT, "lime", label=1, samples=500, sampling="lime")
     seen = captured(monkeypatch)
-    few = heed.explain(model, TEXT, "lime", label=1, samples=500, words=2)
+    few = heed.explain(model, TEXT, "lime", label=1, samples=500, words=2, sampling="lime")
     chosen = np.sort(np.argsort(-np.abs(whole.scores))[:2])
     assert np.flatnonzero(few.scores).tolist() == chosen.tolist()
     assert seen["keep"].shape == (500, 2)
@@ -275,7 +283,7 @@ def test_the_words_with_the_largest_scores_are_fitted_anew(model: SingleLayer, m
     assert few.standard_errors is not None and np.flatnonzero(few.standard_errors).tolist() == chosen.tolist()
     for count in (6, 99):
         np.testing.assert_array_equal(
-            heed.explain(model, TEXT, "lime", label=1, samples=500, words=count).scores, whole.scores
+            heed.explain(model, TEXT, "lime", label=1, samples=500, words=count, sampling="lime").scores, whole.scores
         )
 
 
@@ -296,3 +304,160 @@ def test_the_chosen_words_are_those_of_the_lime_package(model: SingleLayer) -> N
 def test_no_words_are_refused(words: int) -> None:
     with pytest.raises(heed.errors.InputError, match="words of lime"):
         METHODS["lime"](words=words)
+
+
+# Pairs with controls
+
+LONG = "the film was slow but good and the plot is not very great , the music fine"
+
+
+def drawn(model: SingleLayer, text: str, **settings: object) -> tuple[np.ndarray, np.ndarray, Lime]:
+    """The rows that a method plans for a text, and the outputs of each."""
+    explainer = Lime(**settings)  # type: ignore[arg-type]
+    seen: dict = {}
+
+    class Spy(Lime):
+        def fit(self, job: object, keep: np.ndarray, outputs: np.ndarray) -> object:
+            seen.update(keep=keep, outputs=outputs)
+            return super().fit(job, keep, outputs)  # type: ignore[arg-type]
+
+    Spy(**settings).explain(model, [text], 1)  # type: ignore[arg-type]
+    return seen["keep"], seen["outputs"], explainer
+
+
+def test_pairs_are_complements_with_sizes_that_are_uniform(model: SingleLayer) -> None:
+    keep, _, _ = drawn(model, LONG, samples=20_001, sampling="pairs")
+    d = keep.shape[1]
+    assert keep[0].all() and not keep[1].any() and len(keep) == 20_000
+    first, second = keep[2::2], keep[3::2]
+    np.testing.assert_array_equal(first, ~second)
+    counts = np.bincount(first.sum(1), minlength=d + 1)
+    assert counts[0] == counts[d] == 0
+    assert stats.chisquare(counts[1:d]).pvalue > 1e-3
+
+
+def test_proper_subsets_are_neither_empty_nor_all() -> None:
+    found = uniform_subsets(np.random.default_rng(0), 5000, 3, proper=True).sum(1)
+    assert set(found.tolist()) == {1, 2}
+    assert stats.chisquare(np.bincount(found)[1:]).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.0])
+@pytest.mark.parametrize("words", [None, 3])
+def test_the_regression_of_pairs_is_its_definition(model: SingleLayer, penalty: float, words: int | None) -> None:
+    """Weighted least squares on words and controls, written out."""
+    n, nu = 400, 0.25
+    keep, y, explainer = drawn(model, LONG, samples=n, sampling="pairs", ridge=penalty, words=words)
+    found = heed.explain(model, LONG, explainer, label=1)
+    keep, y = keep[1:], y[1:]
+    d, s = keep.shape[1], keep.shape[1] - keep.sum(1)
+    pi = np.array([kernel(k, d, nu) for k in range(d + 1)])
+    paired = len(keep) - 1
+    w = pi[s] * n * (d - 1) / (d * paired)
+    w[0] = n * pi[d] / d
+    assert w[0] == pytest.approx(paired * pi[d] / (d - 1) * (n * (d - 1) / (d * paired)))
+    phi, psi = controls(d, nu)
+    chosen = np.flatnonzero(found.scores) if words else np.arange(d)
+    x = np.column_stack([keep[:, chosen], phi[s], psi[s][:, None] * (keep - (1 - s / d)[:, None])[:, :-1]]).astype(
+        float
+    )
+    W, m = pi[1:] / d, 1 - np.arange(1, d + 1) / d
+    ridges = [penalty] * len(chosen) + [0.0] * phi.shape[1] + [d * float(W @ (psi[1:] ** 2 * m * (1 - m)))] * (d - 1)
+    full = np.column_stack([np.ones(len(x)), x])
+    inverse = np.linalg.inv(full.T @ (w[:, None] * full) + np.diag([0.0, *ridges]))
+    solution = inverse @ full.T @ (w * y)
+    q = len(chosen)
+    np.testing.assert_allclose(found.scores[chosen], solution[1 : 1 + q], atol=1e-8)
+    assert found.facts["intercept"] == pytest.approx(solution[0], abs=1e-8)
+    linear = solution[0] + keep[:, chosen] @ solution[1 : 1 + q]
+    level = np.average(y - linear, weights=w)
+    spread = w @ (y - np.average(y, weights=w)) ** 2
+    assert found.facts["r2"] == pytest.approx(1 - w @ (y - linear - level) ** 2 / spread, abs=1e-5)
+    # CR2: residuals of a pair times (I - H)^(-1/2) of its rows; the fixed row adds nothing
+    meat = np.zeros((len(solution), len(solution)))
+    rest = y - full @ solution
+    for i in range(1, len(x), 2):
+        rows, root = full[i : i + 2], np.sqrt(w[i : i + 2])
+        scaled = root[:, None] * rows
+        values, vectors = np.linalg.eigh(np.eye(2) - scaled @ inverse @ scaled.T)
+        pushed = vectors @ np.diag(values**-0.5) @ vectors.T @ (root * rest[i : i + 2])
+        one = scaled.T @ pushed
+        meat += np.outer(one, one)
+    errors = np.sqrt(np.diag(inverse @ meat @ inverse))[1 : 1 + q]
+    assert found.standard_errors is not None
+    np.testing.assert_allclose(found.standard_errors[chosen], errors, rtol=0.02)
+
+
+def test_pairs_tend_to_the_limit_of_lime(model: SingleLayer) -> None:
+    n = 60_000
+    found = heed.explain(model, LONG, "lime", label=1, samples=n, sampling="pairs")
+    exact = heed.explain(model, LONG, "lime-exact", label=1, ridge=1 / n)
+    assert found.standard_errors is not None
+    assert (np.abs(found.scores - exact.scores) < 4.5 * found.standard_errors + 1e-9).all()
+    assert found.standard_errors.max() < 0.02 * np.abs(exact.scores).max()
+    assert found.facts["intercept"] == pytest.approx(exact.facts["intercept"], abs=0.02)
+
+
+@pytest.mark.parametrize("sampling", ["pairs", "lime"])
+@pytest.mark.parametrize("n", [150, 600])
+def test_intervals_of_both_designs_cover(model: SingleLayer, sampling: str, n: int) -> None:
+    """95 % intervals of 120 runs × 15 words hold the exact value in 92 to 98 % of cases."""
+    exact = heed.explain(model, LONG, "lime-exact", label=1, ridge=1 / n).scores
+    runs = [Lime(samples=n, sampling=sampling).explain(model, [LONG], 1, seed=s)[0] for s in range(120)]  # type: ignore[arg-type]
+    covered = np.array([np.abs(r.scores - exact) < 1.96 * r.standard_errors for r in runs])
+    assert 0.92 <= covered.mean() <= 0.98
+
+
+def test_pairs_have_the_smaller_error(model: SingleLayer) -> None:
+    exact = heed.explain(model, LONG, "lime-exact", label=1, ridge=1 / 500).scores
+    errors = {
+        sampling: np.mean(
+            [
+                (Lime(samples=500, sampling=sampling).explain(model, [LONG], 1, seed=s)[0].scores - exact) ** 2
+                for s in range(30)
+            ]  # type: ignore[arg-type]
+        )
+        for sampling in ("pairs", "lime")
+    }
+    assert errors["pairs"] < 0.7 * errors["lime"]
+
+
+@pytest.mark.parametrize("removal", ["replace", "delete", "hide"])
+@pytest.mark.parametrize("text", [TEXT, "good good film the good the slow", "very slow"])
+def test_all_subsets_of_a_short_text_give_the_limit_itself(model: SingleLayer, text: str, removal: str) -> None:
+    found = heed.explain(model, text, "lime", label=1, samples=100, removal=removal)
+    units = len(found.units)
+    keep = np.array(list(product([True, False], repeat=units)))
+    assert found.forward_passes == 2**units
+    assert found.standard_errors is not None and not found.standard_errors.any()
+    if removal != "hide":
+        y = everything(model, text, 1, removal)[1]
+        s = units - keep.sum(1)
+        w = np.array([kernel(k, units, NU) / units / math.comb(units, k) if k else 0.0 for k in s])
+        expected, _ = normal_equations(keep.astype(float), y, w, 1 / 100)
+        np.testing.assert_allclose(found.scores, expected, atol=1e-9)
+    if removal == "replace":
+        exact = heed.explain(model, text, "lime-exact", label=1, ridge=1 / 100)
+        np.testing.assert_allclose(found.scores, exact.scores, atol=1e-8)
+
+
+def test_which_design_is_taken_by_default(model: SingleLayer) -> None:
+    d = len(heed.explain(model, LONG, "lime").units)
+    few = heed.explain(model, LONG, "lime", samples=5 * d - 1).scores
+    np.testing.assert_array_equal(few, heed.explain(model, LONG, "lime", samples=5 * d - 1, sampling="lime").scores)
+    many = heed.explain(model, LONG, "lime", samples=5 * d).scores
+    np.testing.assert_array_equal(many, heed.explain(model, LONG, "lime", samples=5 * d, sampling="pairs").scores)
+
+
+def test_controls_leave_a_linear_output_alone() -> None:
+    rng = np.random.default_rng(0)
+    d, half = 12, uniform_subsets(rng, 200, 12, proper=True)
+    keep = np.vstack([np.zeros((1, d), dtype=bool), np.stack([half, ~half], 1).reshape(-1, d)])
+    beta = rng.normal(size=d)
+    phi, psi = controls(d, 0.25)
+    removed = d - keep.sum(1)
+    penalty = np.concatenate([np.zeros(d + phi.shape[1]), np.ones(d - 1)])
+    design = Controlled(keep, np.arange(d), removed, phi, psi)
+    found = fit_ridge(design, keep @ beta + 3.0, np.ones(len(keep)), penalty, shown=d, together=2)
+    np.testing.assert_allclose(found.coefficients, beta, atol=1e-8)
+    assert found.intercept == pytest.approx(3.0, abs=1e-8) and found.r2 == pytest.approx(1.0)

@@ -116,7 +116,7 @@ class Robust(Diagnostic):
         return super().refusal(study)
 
     def measure(self, study: Study) -> list[Row]:
-        replace, delete = (Lime(samples=self.samples, removal=way) for way in ("replace", "delete"))  # type: ignore[arg-type]
+        replace, delete = (Lime(samples=self.samples, removal=way) for way in ("replace", "delete"))
         again = replace.explain(study.model, study.documents, seed=study.seed + 1, progress=study.progress)
         every = zip(study.explain(replace), study.explain(delete), again, strict=True)
         return [{"value": kendall(a.scores, b.scores), "again": kendall(a.scores, c.scores)} for a, b, c in every]

@@ -364,7 +364,7 @@ def controls(d: int, bandwidth: float) -> tuple[Float[np.ndarray, "size function
     share = s / d
     root = np.sqrt(W)
     powers = np.vander(2 * share - 1, min(6, d), increasing=True)
-    triangle = np.linalg.qr(root[:, None] * powers, mode="r")
+    triangle = np.linalg.qr(root[:, None] * powers).R
     count = max(2, int((np.abs(np.diag(triangle)) > 1e-7 * abs(triangle[0, 0])).sum()))  # a narrow kernel bends nothing
     phi = np.linalg.solve(triangle[:count, :count].T, powers[:, :count].T).T[:, 2:]
     spread = W * share * (1 - share)

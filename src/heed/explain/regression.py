@@ -93,8 +93,10 @@ def ridge(
     The products of columns are summed in single precision, which is fast; the solution is then corrected by its
     gradient in double precision until it is exact. r2 is that of the shown columns.
     """
-    columns, total = design.shape[1], weights.sum()
+    columns = design.shape[1]
     shown = columns if shown is None else shown
+    weights, penalty = weights / weights.max(), penalty / weights.max()  # a narrow kernel makes them tiny
+    total = weights.sum()
     y_mean = weights @ y / total
     if np.ptp(y) <= 1e-12 * max(1.0, float(np.abs(y).max())):  # rounding errors are not to be explained
         return Ridge(np.zeros(shown), float(y_mean), np.zeros(shown), 1.0)
@@ -118,9 +120,8 @@ def ridge(
             break
     errors = _standard_errors(design, weights, mean, rest, inverse, shown, first, together)
     spread = float(weights @ y**2)
-    if shown < columns:  # the residuals without the controls
-        _, centre, rest = _gradient(design, y, weights, np.where(np.arange(columns) < shown, slope, 0))
-        mean = np.where(np.arange(columns) < shown, centre, 0)
+    if shown < columns:  # what is left without the controls
+        *_, rest = _gradient(design, y, weights, np.where(np.arange(columns) < shown, slope, 0))
     r2 = 1 - float(weights @ rest**2) / spread if spread > 0 else 1.0
     return Ridge(slope[:shown], float(y_mean - mean @ slope), errors, r2)
 

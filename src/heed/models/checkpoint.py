@@ -34,7 +34,7 @@ def load(model: str | Path | None = None) -> Classifier:
     return _KINDS[kind](config, state, folder)
 
 
-def round_to_half(model: SingleLayer) -> None:
+def round_to_half(model: SingleLayer | Stacked) -> None:
     """Round the weights to what half precision can hold."""
     for parameter in model.network.parameters():
         parameter.data = parameter.data.half().float()

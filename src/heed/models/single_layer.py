@@ -115,15 +115,13 @@ def positions(length: int, dim: int, base: float) -> Float[Tensor, "position dim
 class Directions(NamedTuple):
     """Where gradients point, in double precision; see `SingleLayer.gradient`.
 
-    u        W_k^T q / (K √d_att)
-    w        W_l W_v
-    query    W_q^T W_k / (K √d_att)
+    words    W_v^T W_l^T / K of each head and label, then W_k^T q / (K √d_att) of each head
+    cls      W_k^T W_q / (K √d_att), by head and dimension of the sum Σ_s a_s (w_s - w̄) e_s
     W_p      the positions
     """
 
-    u: Float[np.ndarray, "head dim"]
-    w: Float[np.ndarray, "head label dim"]
-    query: Float[np.ndarray, "head dim dim"]
+    words: Float[np.ndarray, "part dim"]
+    cls: Float[np.ndarray, "head_dim dim"]
     W_p: Float[np.ndarray, "position dim"]
 
 
@@ -236,33 +234,43 @@ class SingleLayer(Classifier):
 
         and for <cls>, whose query moves as well, W_q^T Σ_s a_s (w_s - w̄) k_s / √d_att on top.
         """
-        logits = self.logits(tokens)
-        return [
-            self._gradient(t, output_slope(row, label, output, self.exclusive))
-            for t, row, label in zip(tokens, logits, labels, strict=True)
-        ]
+        found: list[Gradient] = []
+        step = max(1, self.batch_tokens // (self.shape.max_words + 1))
+        for start in range(0, len(tokens), step):
+            some = tokens[start : start + step]
+            rows = zip(self.logits(some), labels[start : start + step], strict=True)
+            found += self._gradients(some, np.array([output_slope(z, c, output, self.exclusive) for z, c in rows]))
+        return found
 
-    def _gradient(self, tokens: Tokens, slope: Float[np.ndarray, "label"]) -> Gradient:
-        """That of one document, for the combination of logits that the output moves with."""
-        directions, wide = self._directions, self.scalars.padded(tokens.ids)
-        s, w = self.scalars.at(wide, np.arange(len(wide)))
-        g = np.exp(s - s.max(0))
-        a = g / g.sum(0)
-        value = w @ slope  # [token, head]
-        moved = a * (value - (a * value).sum(0))  # a_t (w_t - w̄)
-        e = self.network.W_e[torch.from_numpy(wide)].double().numpy() + directions.W_p[: len(wide)]
-        gradient = a @ (np.einsum("kcd,c->kd", directions.w, slope) / len(directions.u))
-        gradient += moved @ directions.u
+    def _gradients(self, tokens: Sequence[Tokens], slopes: Float[np.ndarray, "batch label"]) -> list[Gradient]:
+        """Those of a few documents, all their tokens in one row, for what each output moves with."""
+        directions, K = self._directions, self.shape.heads
+        documents = [self.scalars.padded(t.ids) for t in tokens]
+        ids, lengths = np.concatenate(documents), np.array([len(d) for d in documents])
+        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+        at = np.arange(len(ids)) - np.repeat(starts, lengths)
+        s, w = self.scalars.at(ids, at)
+        g = np.exp(s - np.repeat(np.maximum.reduceat(s, starts), lengths, axis=0))
+        a = g / np.repeat(np.add.reduceat(g, starts), lengths, axis=0)
+        slope = np.repeat(slopes, lengths, axis=0)[:, None]  # [token, 1, label]
+        value = (w * slope).sum(2)
+        moved = a * (value - np.repeat(np.add.reduceat(a * value, starts), lengths, axis=0))  # a_t (w_t - w̄)
+        e = self.network.W_e[torch.from_numpy(ids)].double().numpy() + directions.W_p[at]
+        gradient = np.hstack([(a[:, :, None] * slope).reshape(len(a), -1), moved]) @ directions.words
+        ends = [slice(i, i + n) for i, n in zip(starts, lengths, strict=True)]
         # Σ_s a_s (w_s - w̄) = 0, so the bias of the keys does not show
-        gradient[0] += np.einsum("kde,ke->d", directions.query, moved.T @ e)
-        return Gradient(e, gradient)
+        gradient[starts] += (
+            np.array([moved[d].T @ e[d] for d in ends]).reshape(len(tokens), K * e.shape[1]) @ directions.cls
+        )
+        return [Gradient(e[d], gradient[d]) for d in ends]
 
     @cached_property
     def _directions(self) -> Directions:
         net, K = self.network, self.shape.heads
         u, w = (x.numpy() for x in net.folded(torch.float64))
-        query = torch.einsum("kad,kae->kde", net.W_q.double(), net.W_k.double()) / math.sqrt(self.shape.d_att)
-        return Directions(u / K, w, query.numpy() / K, net.W_p.double().numpy())
+        query = torch.einsum("kad,kae->ked", net.W_q.double(), net.W_k.double()) / math.sqrt(self.shape.d_att)
+        words = np.vstack([w.reshape(-1, w.shape[2]), u]) / K
+        return Directions(words, query.flatten(0, 1).numpy() / K, net.W_p.double().numpy())
 
     def ratios(
         self,

@@ -59,7 +59,7 @@ def fit(
     if tokenizer is None:
         texts = (segment for d in train for segment in d.segments)
         tokenizer = Tokenizer.train(texts, words + 1, recipe.vocabulary, recipe.min_count)
-    sizes = {"vocabulary": len(tokenizer), "labels": len(labels)}
+    sizes: dict[str, Any] = {"vocabulary": len(tokenizer), "labels": len(labels)}
     network: Network | StackNetwork
     if stack is None:
         network = Network(Shape(**sizes, **recipe.shape), generator)
@@ -200,8 +200,9 @@ def card(facts: Mapping[str, Any], name: str, about: str, shape: str, limits: st
 """
 
 
-def single_layer_card(model: SingleLayer, facts: Mapping[str, Any]) -> str:
+def single_layer_card(model: SingleLayer | Stacked, facts: Mapping[str, Any]) -> str:
     shape = model.shape
+    assert isinstance(shape, Shape)
     return card(
         facts,
         model.name,

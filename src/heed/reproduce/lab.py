@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # which load torch
     from heed.models.single_layer import SingleLayer
 
 Scale = Literal["smoke", "full"]
+_QUICK = {"epochs": 8, "batch": 32, "learning_rate": 5e-3, "average": 0.0, "word_dropout": 0.0}  # for few documents
 
 
 @dataclass(eq=False)
@@ -116,14 +117,14 @@ class Lab:
         if str(folder) in self._models:
             return self._models[str(folder)]
         if not (folder / "model.json").exists():
-            data = self.documents(self.pick(600, 25_000), "train") if data is None else data
+            data = self.documents(self.pick(1500, 25_000), "train") if data is None else data
             documents, labels = data.documents, data.labels
-            quick = {"epochs": min(recipe.epochs, 3), "learning_rate": 2e-3} if self.scale == "smoke" else {}
+            quick = _QUICK if self.scale == "smoke" else {}
             self.say(f"training {name} on {len(documents):,} documents")
             done = fit(
                 documents,
                 labels,
-                change(recipe, quick | dict(changes)),
+                change(recipe, dict(changes) | quick),
                 seed,
                 name,
                 progress=self.progress,

@@ -64,7 +64,7 @@ def side_by_side(lab: Lab) -> Outcome:
         ("attention-max", "popular"): 0.72,
         ("lime", "popular"): 0.24,
     }
-    common = {"experiment": "side-by-side", "dataset": "one sentence", "model": lab.name, "n": 1}
+    common: dict[str, Any] = {"experiment": "side-by-side", "dataset": "one sentence", "model": lab.name, "n": 1}
     logits = model([SENTENCE])[0]
     results = [
         Result(metric=f"logit of {name}", ours=float(value), published=p, **common)
@@ -265,8 +265,8 @@ def signs(lab: Lab) -> Outcome:
                 }
             )
     results = []
-    for method in ("lime-exact", "shapley-exact"):
-        own = [r for r in rows if r["method"] == method]
+    for name in ("lime-exact", "shapley-exact"):
+        own = [r for r in rows if r["method"] == name]
         for key, metric in (
             ("top_negative", "share of the top tenth of attention with a negative score"),
             ("negative", "share of the absolute contribution that is negative"),
@@ -278,7 +278,7 @@ def signs(lab: Lab) -> Outcome:
                     "signs",
                     data.name,
                     lab.name,
-                    f"{metric}, {method}",
+                    f"{metric}, {name}",
                     published="attention cannot show them",
                     note=note if key == "top_negative" and stats["ours"] is not None else "",
                     **stats,
@@ -482,7 +482,8 @@ def _regression(rows: Sequence[Row], features: Sequence[str]) -> tuple[dict[str,
 def _ordering_law(lab: Lab) -> list[Result]:
     """Attention orders contributions rightly exactly when w has one sign and αw keeps the order of α."""
     rng = generator(lab.seed, "ordering")
-    right, wrong = [], []
+    right: list[float] = []
+    wrong: list[float] = []
     for _ in range(500):
         alpha = np.sort(rng.dirichlet(np.ones(12)))[::-1]
         w = rng.normal(size=12)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -69,7 +69,7 @@ def gradient_theorem(lab: Lab) -> Outcome:
                 }
             )
     worst = max(r["error"] for r in rows)
-    common = {"experiment": "gradient-theorem", "dataset": data.name, "model": lab.name, "n": len(rows)}
+    common: dict[str, Any] = {"experiment": "gradient-theorem", "dataset": data.name, "model": lab.name, "n": len(rows)}
     cls = mean_of([r["error_cls_as_printed"] for r in rows])
     return Outcome(
         [
@@ -139,7 +139,7 @@ def lime_theorem(lab: Lab) -> Outcome:
     truth, plain = exact(f).lime.coefficients, theorem(f, 1.0)
     mean = limes.mean(0)
     top = np.argsort(-np.abs(mean), kind="stable")[:10]
-    common = {"experiment": "lime-theorem", "dataset": data.name, "model": lab.name}
+    common: dict[str, Any] = {"experiment": "lime-theorem", "dataset": data.name, "model": lab.name}
     one = common | {"n": 1}
     d, T = f.units, len(tokens.words)
     results = [
@@ -262,7 +262,7 @@ def _entropy(f: Ratios) -> float:
     return float(-(p * np.log(np.where(p > 0, p, 1))).sum(1).mean() / np.log(f.units))
 
 
-def _summary(rows: Sequence[Row], common: dict[str, object]) -> list[Result]:
+def _summary(rows: Sequence[Row], common: dict[str, Any]) -> list[Result]:
     slopes = np.array([r["slope"] for r in rows])
     low, middle, high = np.quantile(slopes, [0.05, 0.5, 0.95])
     found = {
@@ -271,7 +271,7 @@ def _summary(rows: Sequence[Row], common: dict[str, object]) -> list[Result]:
     }
 
     def result(metric: str, key: str, note: str = "", published: str | None = None) -> Result:
-        return Result(metric=metric, note=note, published=published, **(common | found[key]))  # type: ignore[arg-type]
+        return Result(metric=metric, note=note, published=published, **(common | found[key]))
 
     nearer = "1" if found["error_one"]["ours"] < found["error"]["ours"] else "3/2"
     return [
@@ -300,7 +300,7 @@ def reach(lab: Lab) -> Outcome:
     """Error and factor of the theorem against length, repetition, positions and peakedness; and what R² says."""
     data = lab.documents(lab.pick(100, 2000))
     rows = _per_document(lab.main, data, lab.progress)
-    common = {"experiment": "reach", "dataset": data.name, "model": lab.name}
+    common: dict[str, Any] = {"experiment": "reach", "dataset": data.name, "model": lab.name}
     curves: list[Row] = []
     names = {"T": "words T", "distinct": "distinct share d/T", "entropy": "entropy of attention ÷ its maximum"}
     for key, name in names.items():
@@ -312,8 +312,8 @@ def reach(lab: Lab) -> Outcome:
             metric=f"Spearman of |factor - 1| with {name}",
             ours=_spearman([r[key] for r in rows], [abs(r["slope"] - 1) for r in rows]),
             n=len(rows),
-            note="Negative: the larger it is, the nearer the factor comes to 1." if key != "T" else "",
-            **common,  # type: ignore[arg-type]
+            note="Negative would mean: the larger it is, the nearer the factor comes to 1." if key == "T" else "",
+            **common,
         )
         for key, name in names.items()
     ]
@@ -324,7 +324,7 @@ def reach(lab: Lab) -> Outcome:
                 note="LIME is affine in attention only after the last layer has weighed it."
                 if key == "r2_weighted"
                 else "",
-                **(common | mean_of([r[key] for r in rows])),  # type: ignore[arg-type]
+                **(common | mean_of([r[key] for r in rows])),
             )
         )
     results += tmax
@@ -455,19 +455,19 @@ def replacement(lab: Lab) -> Outcome:
                     "slope": slope(plain, limes[name]),
                 }
             )
-    common = {"experiment": "replacement", "dataset": data.name, "model": lab.name}
+    common: dict[str, Any] = {"experiment": "replacement", "dataset": data.name, "model": lab.name}
     results, dots = [], []
     for name in fillers:
         own = [r for r in rows if r["replacement"] == name]
         against, fits = mean_of([r["kendall"] for r in own]), mean_of([r["theorem"] for r in own])
         if name != "<unk>":
             note = "1 would mean that it does not matter what stands in for a removed word."
-            results.append(Result(metric=f"Kendall τ of exact LIME, <unk> and {name}", note=note, **(common | against)))  # type: ignore[arg-type]
+            results.append(Result(metric=f"Kendall τ of exact LIME, <unk> and {name}", note=note, **(common | against)))
         results.append(
             Result(
                 metric=f"Pearson of theorem and exact LIME, {name}",
                 published="stated to break the theorem" if name != "<unk>" else None,
-                **(common | fits),  # type: ignore[arg-type]
+                **(common | fits),
             )
         )
         for metric, stats in (("LIME, beside <unk>: τ", against), ("theorem and LIME: Pearson", fits)):
@@ -506,7 +506,7 @@ def _fillers(model: SingleLayer) -> dict[str, SingleLayer]:
         found[name] = other
     if frequent is not None:
         other = SingleLayer(model.network, model.tokenizer, model.labels, model.name, model.pairs)
-        other.filler = int(known.token_to_id(frequent))
+        other.filler = known.token_to_id(frequent) or 0
         found[f'"{frequent}"'] = other
     return found
 
@@ -532,7 +532,7 @@ def lemmas(lab: Lab) -> Outcome:
             X, Y = (np.where(z, v[0], v[1]).sum(1) for v in (x, y))
             gap = abs((X / Y).mean() - X.mean() / Y.mean())
             held.append(gap / ratio_bound(2.0, 0.2, n, float(Y.var())) if Y.var() > 0 else 0.0)
-    common = {"experiment": "lemmas", "dataset": "generated", "model": "none"}
+    common: dict[str, Any] = {"experiment": "lemmas", "dataset": "generated", "model": "none"}
     return Outcome(
         [
             Result(
