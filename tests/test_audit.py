@@ -178,8 +178,10 @@ def test_thresholds_are_those_that_were_fixed_beforehand() -> None:
         "agrees-gradient": (0.5, True, True),
         "agrees-removal": (0.5, True, True),
         "agrees-lime": (0.5, True, True),
+        "tracks": (-0.05, True, True),
         "signed": (0.8, True, True),
         "removes": (0.02, True, False),
+        "robust": (0.7, True, False),
     }
     assert all(c.claim.family in FAMILIES for c in DIAGNOSTICS.values())
 
@@ -527,7 +529,7 @@ def test_nothing_to_audit_is_refused(model: SingleLayer, documents: list) -> Non
 
 def test_the_closing_words_have_one_line_per_family(whole: Audit) -> None:
     lines = whole.closing()
-    assert [line.split(":")[0] for line in lines] == ["Needed", "Agrees", "Signed", "Faithful"]
+    assert [line.split(":")[0] for line in lines] == ["Needed", "Agrees", "Signed", "Faithful", "Stable"]
     for verdict in whole.verdicts:
         assert sum(f"“{whole.sentence(verdict)}”" in line for line in lines) == 1
     assert all(line.endswith(".") and not line.endswith("..") for line in lines)
@@ -653,7 +655,9 @@ def reviews() -> list[str]:
 def test_attention_claims_do_not_apply_to_a_model_without_attention(reviews: list) -> None:
     found = audit(Counting(), reviews)
     assert {v.claim.id: v.outcome for v in found.verdicts} == dict.fromkeys(DIAGNOSTICS, "not applicable")
-    assert all("attention" in v.reason or "gradients" in v.reason for v in found.verdicts)
+    for verdict in found.verdicts:
+        missing = ("delete words",) if verdict.claim.id == "robust" else ("attention", "gradients")
+        assert any(word in verdict.reason for word in missing)
     assert [e.method for e in found.examples[0]] == ["lime"]
     assert all(not line.endswith("..") for line in found.closing())
 
@@ -666,8 +670,10 @@ def test_perturbation_claims_are_put_to_occlusion_on_any_model(reviews: list, tm
         "agrees-gradient": "not applicable",
         "agrees-removal": "not applicable",  # occlusion with itself
         "agrees-lime": "supported",
+        "tracks": "not applicable",
         "signed": outcomes["signed"],
         "removes": "supported",
+        "robust": outcomes["robust"],
     }
     assert outcomes["signed"] != "not applicable"
     found.save(tmp_path / "rows.parquet")

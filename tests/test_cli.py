@@ -149,7 +149,7 @@ def test_json_is_what_python_gives(run: Run) -> None:
 
 
 def test_one_method_in_full(run: Run) -> None:
-    done = run("explain", REVIEW, "--method", "lime")
+    done = run("explain", REVIEW, "--method", "lime", "--set", "sampling=lime")
     assert done.out.startswith("lime for negative (p = 0.")
     assert "1,000 evaluations" in done.out
     assert "bad[+10]" in done.out and "great[-" in done.out
@@ -182,7 +182,7 @@ def test_a_label_by_name_or_index(label: str) -> None:
 def test_units_seeds_and_settings_arrive() -> None:
     (token,) = explain(REVIEW, "--unit", "token", "--method", "attention-mean")
     assert (token["unit"], token["units"][0]["text"]) == ("token", "the")
-    seeds = [explain(REVIEW, "--method", "lime", "--seed", s)[0] for s in (0, 0, 1)]
+    seeds = [explain(REVIEW, "--method", "lime", "--set", "sampling=lime", "--seed", s)[0] for s in (0, 0, 1)]
     assert seeds[0]["scores"] == seeds[1]["scores"] != seeds[2]["scores"]
     assert seeds[2]["seed"] == 1
     (lime,) = explain(
@@ -198,7 +198,12 @@ def test_a_setting_goes_to_the_methods_that_have_it_and_the_last_one_counts() ->
     found = explain(REVIEW, "--set", "samples=20", "--set", "samples=30", "--set", "removal=hide")
     have = {e["method"] for e in found if e["settings"].get("samples") == 30}
     assert have == {"lime", "shapley", "anchors"}
-    assert {e["method"] for e in found if e["removal"] == "hide"} == have | {"occlusion"}
+    assert {e["method"] for e in found if e["removal"] == "hide"} == have | {
+        "occlusion",
+        "lime-exact",
+        "lime-theorem",
+        "shapley-exact",
+    }
 
 
 @pytest.fixture(scope="module")

@@ -91,7 +91,10 @@ def test_lime_is_that_of_the_lime_package(
     """
     model = make(padding=padding)
     explainer = METHODS["lime"](
-        samples=SAMPLES, removal=removal, repeats="apart" if removal == "replace" else "together"
+        samples=SAMPLES,
+        removal=removal,
+        repeats="apart" if removal == "replace" else "together",
+        sampling="lime",
     )
     runs = [explainer.explain(model, [text], 1, seed=seed)[0] for seed in range(RUNS)]
     ours = np.mean([r.scores for r in runs], axis=0)

@@ -18,6 +18,7 @@ from test_transformer import FAMILIES, TEXTS, Transformer, network, tokenizer
 import heed
 from heed.errors import InputError, NotApplicable
 from heed.explain import METHODS, Flow, Rollout
+from heed.models.classifier import CLOSED
 from heed.models.single_layer import SingleLayer
 from heed.trace import Trace
 
@@ -90,9 +91,9 @@ def test_attention_of_chosen_layers(family: str, layers: str, chosen: list[int])
         mean[j] = sum(seen.values()) / len(seen)
         largest[j] = max(seen.values())
         second[j] = sum(seen[a, 1] for a in chosen) / len(chosen)
-    np.testing.assert_allclose(scores(m, TEXT, "attention-mean", layers=layers), mean, atol=1e-12)
-    np.testing.assert_allclose(scores(m, TEXT, "attention-max", layers=layers), largest, atol=1e-12)
-    np.testing.assert_allclose(scores(m, TEXT, "attention-head", layers=layers, head=1), second, atol=1e-12)
+    np.testing.assert_allclose(scores(m, TEXT, "attention-mean", layers=layers), mean, atol=1e-6)
+    np.testing.assert_allclose(scores(m, TEXT, "attention-max", layers=layers), largest, atol=1e-6)
+    np.testing.assert_allclose(scores(m, TEXT, "attention-head", layers=layers, head=1), second, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["attention-mean", "value-norm"])
@@ -216,7 +217,7 @@ def test_value_norm_is_the_length_of_what_a_token_adds(family: str, layers: str)
         a, v, w = trace.attention[layer][0], trace.values[layer][0], trace.projections[layer]
         added = sum(a[h, i, j] * (v[h, j] @ w[h]) for h in range(len(a)))
         expected[j] += float(added.detach().norm()) / len(rows) / len(chosen)
-    np.testing.assert_allclose(scores(m, TEXT, "value-norm", layers=layers), expected, rtol=1e-7)
+    np.testing.assert_allclose(scores(m, TEXT, "value-norm", layers=layers), expected, rtol=1e-5)
 
 
 def test_value_norms_of_the_single_layer_classifier_are_parts_of_its_logits(any_model: SingleLayer) -> None:
@@ -310,7 +311,7 @@ def test_an_output_that_nothing_moves_has_no_attention_gradient(family: str) -> 
 
 
 @each_kind
-@pytest.mark.parametrize("name", [n for n, c in METHODS.items() if c.needs - {"gradients"}])
+@pytest.mark.parametrize("name", [n for n, c in METHODS.items() if c.needs - {"gradients", CLOSED}])
 def test_longer_neighbours_change_nothing(family: str, name: str) -> None:
     m = model(family, double=False)  # in double precision, windows without a token are not numbers
     settings = {"layers": "all"} if "layers" in METHODS[name].__dataclass_fields__ else {}
@@ -382,7 +383,7 @@ def test_a_comparison_leaves_out_what_refuses_the_text(reader: Transformer) -> N
         )
         for n in (2, 64)
     )
-    assert short == set(METHODS) and short - long == {"flow"}
+    assert short == {n for n, c in METHODS.items() if CLOSED not in c.needs} and short - long == {"flow"}
     with pytest.raises(NotApplicable, match="at most 128 tokens"):
         heed.compare(reader, "good film " * 64, ["flow", "rollout"])
 

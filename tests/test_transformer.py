@@ -21,6 +21,7 @@ from heed.explain import METHODS
 
 transformers = pytest.importorskip("transformers")
 
+from heed.models.classifier import CLOSED  # noqa: E402
 from heed.models.transformer import Transformer  # noqa: E402
 
 WORDS = (
@@ -201,7 +202,8 @@ def test_a_trace_of_some_layers_shows_these_and_the_same_logits(family: str) -> 
                 some.attention[layer].detach().numpy(), whole.attention[layer].detach().numpy(), atol=1e-4
             )
         if family in FAMILIES and layers:
-            assert [w.numel() > 0 for w in some.attention] == [i in [n % m._depth for n in layers] for i in range(2)]
+            shown = [n % len(whole.attention) for n in layers]
+            assert [i for i, w in enumerate(some.attention) if w.numel()] == sorted(set(shown))
     if family in FAMILIES:
         own = whole.attention[0].detach().flip(-1)
         expected = m.trace(tokens, attention={0: own}).logits.detach().numpy()
@@ -270,7 +272,7 @@ def test_scores_are_those_of_documents_assembled_by_hand(family: str, removal: A
             np.testing.assert_allclose(score, expected.numpy(), atol=1e-4)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [n for n, c in METHODS.items() if CLOSED not in c.needs])
 @pytest.mark.parametrize("family", ["bert", "gpt2", "gemma2", "deberta", "xlnet"])
 def test_every_method_explains_every_transformer(family: str, name: str) -> None:
     m = model(family)

@@ -125,6 +125,7 @@ def test_lime_is_that_of_the_lime_package(family: str, removal: str) -> None:
         for feature, weight in found.local_exp[LABEL]:
             theirs[feature] += weight / runs
     settings = {"samples": samples, "removal": removal, "repeats": "apart" if removal == "replace" else "together"}
+    settings["sampling"] = "lime"
     ours = [heed.explain(m, text, "lime", label=LABEL, seed=seed, **settings) for seed in range(runs)]
     mean = np.mean([r.scores for r in ours], axis=0)
     error = np.sqrt(2 * np.mean([r.standard_errors**2 for r in ours], axis=0) / runs)

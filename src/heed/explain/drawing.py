@@ -145,7 +145,8 @@ def strongest(explanation: Explanation, n: int = 8) -> Iterator[str]:
     """The largest scores in words, with their standard errors where there are any; zeros only if all are."""
     scored = max(1, np.count_nonzero(explanation.scores))
     for i in np.argsort(-np.abs(explanation.scores), kind="stable")[: min(n, scored)]:
-        error = "" if explanation.standard_errors is None else f"±{explanation.standard_errors[i]:.1g}"
+        errors = explanation.standard_errors
+        error = f"±{errors[i]:.1g}" if errors is not None and errors.any() else ""
         sign = "+" if explanation.signed else ""
         yield f"{printable(explanation.units[i].text)} {explanation.scores[i]:{sign}.3g}{error}"
 

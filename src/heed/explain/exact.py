@@ -135,7 +135,7 @@ class LimeTheorem(ClosedForm):
     def solve(self, f: Ratios, job: Job) -> Measured:
         plain = lime_theorem(f, 1.0)
         scores = self.constant * plain
-        if f.units < 2:
+        if f.units < 2 or not plain.any():
             return Measured(scores)
         truth = exact(f, self.bandwidth).lime.coefficients
         fitted = slope(plain, truth)
