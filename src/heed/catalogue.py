@@ -12,6 +12,7 @@ from heed.diagnose import DIAGNOSTICS
 from heed.errors import UnknownName
 from heed.explain import METHODS
 from heed.models.folders import bundled, facts
+from heed.reproduce import PAPERS
 from heed.tasks import TASKS
 
 
@@ -60,23 +61,32 @@ def models() -> list[tuple[str, str]]:
     return rows
 
 
+def reproductions() -> list[tuple[str, str]]:
+    return [
+        (name, "\n".join([paper.title, *(f"{e.name}: {e.question}" for e in paper.experiments)]))
+        for name, paper in PAPERS.items()
+    ]
+
+
 LISTS: dict[str, Callable[[], list[tuple[str, str]]]] = {
     "methods": methods,
     "data": data,
     "tasks": tasks,
     "claims": claims,
     "models": models,
+    "reproductions": reproductions,
 }
 
 
 def bibtex(names: list[str]) -> str:
-    """The BibTeX entries behind these methods, claims and data sets (all, if there are no names)."""
+    """The BibTeX entries behind these methods, claims, data sets and reproductions (all, if there are no names)."""
     keys = {name: cls.paper for name, cls in METHODS.items()}
     keys |= {name: cls.claim.source for name, cls in DIAGNOSTICS.items()}
     keys |= {name: known.cite for name, known in KNOWN.items()}
+    keys |= {name: paper.source for name, paper in PAPERS.items()}
     for name in names:
         if name not in keys:
-            raise UnknownName("method, claim or data set", name, keys)
+            raise UnknownName("method, claim, data set or paper", name, keys)
     wanted = {key for name in (names or keys) for key in keys[name].split()}
     entries = (Path(__file__).parent / "papers.bib").read_text(encoding="utf8").split("\n\n")
     return "\n\n".join(e.strip() for e in entries if any(f"{{{key}," in e for key in wanted))

@@ -1,4 +1,4 @@
-"""The command line: `heed explain`, `audit`, `report`, `train`, `list`, `cite`.
+"""The command line: `heed explain`, `audit`, `reproduce`, `report`, `train`, `list`, `cite`.
 
 Anything that a user can get wrong is checked before torch is loaded or a model is run, and ends in one sentence and
 exit code 2.
@@ -15,15 +15,16 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import fields
+from dataclasses import asdict, fields
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer.core import TyperCommand
 
 from heed.errors import DataError, HeedError, InputError, OutputError, UnknownName
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from heed.data import Dataset
     from heed.explain import Explainer, Explanation
     from heed.models.classifier import Classifier
+    from heed.reproduce import Section
     from heed.text import Document
 
 PATIENCE = 30  # seconds that a method may take that nobody asked for by its name
@@ -231,23 +233,102 @@ def audit(
     _emit_audit(found, format, output or [])
 
 
+class _WithExperiments(TyperCommand):
+    """Help that ends with the experiments of every paper, which are looked up only when somebody asks."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from heed.reproduce import PAPERS
+
+        self.epilog = "\n\n".join(
+            f"Experiments of {name}: {', '.join(e.name for e in paper.experiments)}." for name, paper in PAPERS.items()
+        )
+        super().format_help(ctx, formatter)
+
+
+@app.command(cls=_WithExperiments)
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="A paper of `heed list reproductions`.", show_default=False)],
+    experiment: Annotated[
+        list[str] | None, typer.Option(help="One of its experiments; may be repeated.", show_default="all")
+    ] = None,
+    scale: Annotated[
+        str,
+        typer.Option(
+            metavar="smoke|full", help="'smoke' takes minutes and needs no data; 'full' takes hours and needs IMDB."
+        ),
+    ] = "smoke",
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="The single-layer model to examine: a bundled one or a folder.",
+            show_default="bundled; full: trained by the paper's recipe",
+        ),
+    ] = None,
+    seed: SeedOption = 0,
+    again: Annotated[bool, typer.Option("--again", help="Run experiments again that are done.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The folder to write.", show_default="PAPER")
+    ] = None,
+) -> None:
+    """Run the experiments of a paper again: our numbers beside the published ones, as tables, figures and a page.
+
+    heed reproduce lopardo-2024
+
+    heed reproduce lopardo-2024 --experiment talk --experiment lemmas -o talk
+
+    Experiments that the folder has already are not run again, so that a run that was stopped goes on where it was.
+    `heed report FOLDER` draws everything again from its results.
+    """
+    from heed.reproduce import Lab, run
+    from heed.reproduce.lab import Scale
+
+    if scale not in get_args(Scale):
+        raise UnknownName("scale", scale, get_args(Scale))
+    folder = output or Path(paper)
+    _check_reproducible(folder, model)
+    try:
+        lab = Lab(cast("Scale", scale), folder, model, seed, progress=True)
+        sections = run(paper, lab, experiment or (), again)
+    except KeyboardInterrupt:
+        _say("stopped; the same command goes on where it was")
+        raise
+    _emit_reproduction(folder, paper, sections, experiment)
+
+
+def _check_reproducible(folder: Path, model: str | None) -> None:
+    """Refuse a folder that cannot be written, and a model that is none, before torch is loaded."""
+    from heed.models import folders
+
+    folders.check_writable(folder)
+    if model is not None and folders.is_transformer(model):
+        raise InputError(f"A reproduction examines single-layer classifiers, and {model} is a transformer.")
+    folders.read_config(folders.find(model))
+
+
 @app.command()
 def report(
-    rows: Annotated[Path, typer.Argument(help="The .parquet file of an audit.")],
+    rows: Annotated[Path, typer.Argument(help="The .parquet file of an audit, or the folder of a reproduction.")],
     format: Annotated[Format, typer.Option(help="What to print.")] = Format.text,
     output: Annotated[
         list[Path] | None, typer.Option("--output", "-o", help="Write .html, .parquet or .json; may be repeated.")
     ] = None,
 ) -> None:
-    """Draw an audit again from its rows, without model or data.
+    """Draw an audit or a reproduction again from what it measured, without model or data.
 
     heed audit -o rows.parquet; heed report rows.parquet -o audit.html
+
+    heed reproduce lopardo-2024; heed report lopardo-2024
     """
     from heed.audit import Audit
 
     for path in output or ():
         _check_writable(path, (".html", ".parquet", ".json"))
-    _emit_audit(Audit.load(rows), format, output or [])
+    if (rows / "experiments").is_dir():
+        _redraw(rows, format, output or [])
+    else:
+        _emit_audit(Audit.load(rows), format, output or [])
 
 
 OutputFolder = Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")]
@@ -387,10 +468,10 @@ def _say_trained(output: Path, facts: dict[str, Any]) -> None:
 @app.command("list")
 def list_(
     what: Annotated[
-        str | None, typer.Argument(help="methods, data, tasks, claims or models.", show_default="all")
+        str | None, typer.Argument(help="methods, data, tasks, claims, models or reproductions.", show_default="all")
     ] = None,
 ) -> None:
-    """List methods, data sets, generated tasks, claims and bundled models.
+    """List methods, data sets, generated tasks, claims, bundled models and papers to reproduce.
 
     heed list methods
     """
@@ -413,9 +494,11 @@ def list_(
 
 @app.command()
 def cite(
-    names: Annotated[list[str] | None, typer.Argument(help="Methods or claims.", show_default="all")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Methods, claims, data sets or papers.", show_default="all")
+    ] = None,
 ) -> None:
-    """Print the BibTeX entries of the papers behind methods and claims.
+    """Print the BibTeX entries of the papers behind methods, claims, data sets and reproductions.
 
     heed cite lime used
     """
@@ -645,6 +728,39 @@ def _emit_audit(found: Any, format: Format, outputs: Sequence[Path]) -> None:
             found.save(path)
         else:
             _write(as_json() if path.suffix == ".json" else html.audit(found), path)
+        _say(f"written to {path}")
+
+
+def _emit_reproduction(folder: Path, paper: str, sections: Sequence[Section], names: Sequence[str] | None) -> None:
+    """Write page, figures and tables, and print what was found (only that of some experiments, if they are named)."""
+    from heed.report import reproduction, terminal
+
+    with _status("drawing"):
+        reproduction.write(folder, paper, sections)
+    _console().print(terminal.reproduction([s for s in sections if not names or s.name in names]))
+    _say(f"written to {folder / 'report.html'}, with figures, tables and results.json beside it")
+
+
+def _redraw(folder: Path, format: Format, outputs: Sequence[Path]) -> None:
+    """Draw a reproduction again: into its folder, or only where it was asked for."""
+    from heed.report import reproduction, terminal
+
+    if any(path.suffix == ".parquet" for path in outputs):
+        raise OutputError("A reproduction is written as .html or .json; its rows are in the folder already.")
+    paper, sections = reproduction.load(folder)
+
+    def as_json() -> str:
+        rows = [asdict(r) for s in sections for r in s.outcome.results]
+        return json.dumps(rows, ensure_ascii=False, indent=1)
+
+    if format == Format.text and not outputs:
+        _emit_reproduction(folder, paper, sections, None)
+    elif format == Format.text:
+        _console().print(terminal.reproduction(sections))
+    else:
+        typer.echo(as_json() if format == Format.json else reproduction.html(paper, sections))
+    for path in outputs:
+        _write(as_json() if path.suffix == ".json" else reproduction.html(paper, sections), path)
         _say(f"written to {path}")
 
 

@@ -97,6 +97,11 @@ def check_free(folder: Path) -> None:
     """Refuse a folder that a checkpoint cannot be written to, before hours are spent on training."""
     if folder.is_dir() and any(folder.iterdir()) and not any((folder / name).exists() for name in OURS):
         raise OutputError(f"{folder} holds other files: give a new folder, or one that holds a model of heed.")
+    check_writable(folder)
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse a folder that can neither be made nor written to."""
     nearest = next(p for p in [folder.absolute(), *folder.absolute().parents] if p.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise OutputError(f"{folder} cannot be written: {nearest} is not a folder that you may write to.")

@@ -1,19 +1,20 @@
-"""What users see: explanations and audits on a terminal, as pages and as charts.
+"""What users see: explanations, audits and reproductions on a terminal, as pages and as charts.
 
-Everything is drawn from explanations and measured rows; no model is needed.
+Everything is drawn from explanations, measured rows and results; no model is needed.
 Here are the words that terminal and page share.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from heed.diagnose import Evidence, Verdict
     from heed.explain import Explanation
+    from heed.reproduce.results import Result
     from heed.text import Document
 
 SYMBOLS = {"supported": "✓", "refuted": "✗", "undecided": "~", "not applicable": "–"}
@@ -47,6 +48,64 @@ def interval(verdict: Verdict) -> str:
     if verdict.mean is None:
         return "–"
     return f"{number(verdict.mean)} [{number(verdict.low)}, {number(verdict.high)}]"
+
+
+def shown(value: float | None, whole: bool = True) -> str:
+    """A number with the digits that matter: 12,345 or 0.512 or 1e-13; whole numbers have no decimals unless asked."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    size = abs(value)
+    if size >= 1e9 or 0 < size < 0.0005:
+        digits, _, power = f"{value:.2g}".partition("e")
+        return f"{digits}e{int(power)}" if power else digits
+    if size >= 1000 or (whole and value == int(value)):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if size >= 100 else f"{value:.3f}"
+
+
+def ours(result: Result) -> str:
+    """Our number with its interval, where it has one."""
+    if result.ours is None or result.low is None or result.high is None:
+        return shown(result.ours)
+    return f"{shown(result.ours, False)} [{shown(result.low, False)}, {shown(result.high, False)}]"
+
+
+def published(result: Result) -> str:
+    """The published number as it was printed, or the paper's words; nothing where there is none."""
+    value = result.published
+    return "" if value is None else value if isinstance(value, str) else f"{value:g}"
+
+
+def alike(results: Sequence[Result]) -> dict[str, str]:
+    """The model and the data that all results have in common."""
+    models, sets = {r.model for r in results}, {r.dataset for r in results}
+    return ({"model": models.pop()} if len(models) == 1 else {}) | ({"data": sets.pop()} if len(sets) == 1 else {})
+
+
+def named(result: Result, results: Sequence[Result]) -> str:
+    """The metric, with model and data where those of other results differ."""
+    known = alike(results)
+    parts = {"metric": result.metric, "model": result.model, "data": result.dataset}
+    return " · ".join(text for name, text in parts.items() if name not in known)
+
+
+def remarks(results: Sequence[Result]) -> list[tuple[str, str]]:
+    """What is said of results, each once, and of which."""
+    found: dict[str, list[Result]] = {}
+    for result in results:
+        if result.note:
+            found.setdefault(result.note, []).append(result)
+    return [
+        (note, named(own[0], results) + (f", and {len(own) - 1} more" if len(own) > 1 else ""))
+        for note, own in found.items()
+    ]
+
+
+def lasted(seconds: float) -> str:
+    """A time in the unit that suits it."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def extras(evidence: Evidence) -> list[tuple[str, str]]:

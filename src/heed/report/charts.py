@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 
 COLOURS = {"supported": "#0072b2", "refuted": "#d55e00", "undecided": "#6b7280", "not applicable": "#6b7280"}
 Align = Literal["left", "center", "right"]
+Chart = TypeVar("Chart", "alt.LayerChart", "alt.ConcatChart")
 WIDTH, HEIGHT = 680, 180
+_IDS = re.compile(r'(\bid="|\burl\(#|href="#)([^")]*)')  # where an SVG names its parts, or calls them
 _ASKED, _LABEL, _MEAN, _BARS = 9, 30, 46, 62  # heights, from the top, of labels, mean and bars
-_INK, _FILL = "#6b7280", "#9aa5b1"
-_AXIS = dict.fromkeys(("labelColor", "titleColor", "domainColor", "tickColor"), _INK) | {
+INK, FILL = "#6b7280", "#9aa5b1"
+_AXIS = dict.fromkeys(("labelColor", "titleColor", "domainColor", "tickColor"), INK) | {
     "grid": False, "titleFontWeight": "normal", "labelFontSize": 12, "titleFontSize": 12,
 }  # fmt: skip
 
@@ -46,27 +48,33 @@ def claim(evidence: Evidence, verdict: Verdict) -> alt.LayerChart:
     x = alt.Scale(domain=list(domain), nice=False, zero=False)
     bars = _histogram(values, edges, evidence.claim.statistic, x)
     layers = [_side(verdict, domain, x), bars, *_threshold(verdict, domain, x), *_mean(verdict, domain, x)]
+    return styled(alt.LayerChart(layer=layers).properties(width=WIDTH, height=HEIGHT))
+
+
+def styled(chart: Chart, **config: Any) -> Chart:
+    """The chart in the style that all of them share."""
     return (
-        alt.layer(*layers)
-        .properties(width=WIDTH, height=HEIGHT, padding=4)
-        .configure(font="system-ui, sans-serif", background="transparent")
+        chart.properties(padding=4)
+        .configure(font="system-ui, sans-serif", background="transparent", **config)
         .configure_view(stroke=None)
         .configure_axis(**_AXIS)
+        .configure_title(color=INK, fontSize=12, fontWeight=600, anchor="start")
     )
 
 
-def svg(chart: alt.LayerChart, key: str = "") -> str:
+def svg(chart: alt.TopLevelMixin, key: str = "") -> str:
     """The chart as SVG for a page with other charts: its ids begin with `key`, by default a digest."""
     import vl_convert
 
     text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", vl_convert.vegalite_to_svg(chart.to_dict()))
+    # vega counts ids through the life of the process: here they are counted through the chart
+    place = {name: str(i) for i, name in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]*)"', text)))}
+    text = _IDS.sub(lambda m: m[1] + place.get(m[2], m[2]), text)
     prefix = key or "c" + hashlib.sha256(text.encode()).hexdigest()[:8]
-    text = re.sub(r'\bid="([^"]*)"', rf'id="{prefix}-\1"', text)
-    text = re.sub(r"url\(#([^)]*)\)", rf"url(#{prefix}-\1)", text)
-    return re.sub(r'((?:xlink:)?href)="#([^"]*)"', rf'\1="#{prefix}-\2"', text)
+    return _IDS.sub(rf"\1{prefix}-\2", text)
 
 
-def save(chart: alt.LayerChart, path: Path) -> None:
+def save(chart: alt.TopLevelMixin, path: Path) -> None:
     """Write the chart on white ground; the ending says what it becomes: png or svg."""
     import vl_convert
 
@@ -128,7 +136,7 @@ def _histogram(
         scale=alt.Scale(domain=[0, most], range=[HEIGHT, _BARS]),
         axis=alt.Axis(title="documents", tickMinStep=1, tickCount=4, format="d", titleAnchor="start"),
     )
-    marks = alt.Chart(_data(rows)).mark_bar(color=_FILL, binSpacing=1)
+    marks = alt.Chart(_data(rows)).mark_bar(color=FILL, binSpacing=1)
     # vl_convert aborts the whole process on a control character, hence `printable`
     axis = alt.Axis(title=f"{printable(statistic)}, per document", tickCount=8)
     return marks.encode(x=alt.X("from:Q", scale=x, bin="binned", axis=axis), x2="to:Q", y=y)
@@ -142,10 +150,10 @@ def _threshold(verdict: Verdict, domain: tuple[float, float], x: alt.Scale) -> l
     room = (domain[1] - at if above else at - domain[0]) / (domain[1] - domain[0])
     inside = room > 0.25  # else the label stands on the other side of the line
     align = "left" if above == inside else "right"
-    label: dict[str, Any] = {"color": _INK, "align": align, "dx": 6 if align == "left" else -6, "fontSize": 12}
+    label: dict[str, Any] = {"color": INK, "align": align, "dx": 6 if align == "left" else -6, "fontSize": 12}
     base = alt.Chart(_data([{"at": at, "text": text}])).encode(x=alt.X("at:Q", scale=x))
     return [
-        base.mark_rule(color=_INK, strokeDash=[5, 4], strokeWidth=1.5),
+        base.mark_rule(color=INK, strokeDash=[5, 4], strokeWidth=1.5),
         base.mark_text(**label).encode(y=alt.value(_ASKED), text="text:N"),
     ]
 

@@ -40,8 +40,8 @@ def explanations(
     """
     groups = by_document(explanations)
     given = agreement if len(groups) == 1 else None
-    documents = [_document(i, group, given) for i, group in enumerate(groups, 1)]
-    return _render("page.html.j2", title=title, documents=documents, legend=_legend(), audit=None)
+    documents = [document(i, group, given) for i, group in enumerate(groups, 1)]
+    return render("page.html.j2", title=title, documents=documents, legend=legend(), unfolded=True, audit=None)
 
 
 def audit(audit: Audit) -> str:
@@ -53,9 +53,9 @@ def audit(audit: Audit) -> str:
         "closing": [line.partition(": ")[::2] for line in audit.closing()],
         "level": f"{audit.verdicts[0].level:.1%}" if audit.verdicts else "95.0%",
     }
-    documents = [_document(i, list(group), None) for i, group in enumerate(audit.examples, 1)]
+    documents = [document(i, list(group), None) for i, group in enumerate(audit.examples, 1)]
     title = f"Audit of {audit.facts['model']} on {audit.facts['data']}"
-    return _render("page.html.j2", title=title, documents=documents, legend=_legend(), audit=content)
+    return render("page.html.j2", title=title, documents=documents, legend=legend(), unfolded=False, audit=content)
 
 
 @cache
@@ -71,7 +71,8 @@ def _clean(value: Any) -> Any:
     return drawing.printable(value) if type(value) is str else value
 
 
-def _render(template: str, **values: Any) -> str:
+def render(template: str, **values: Any) -> str:
+    """A page from its template."""
     return _environment().get_template(template).render(values)
 
 
@@ -146,9 +147,10 @@ def _chart(evidence: Evidence, verdict: Verdict) -> str:
 # Documents
 
 
-def _document(
+def document(
     index: int, group: list[Explanation], agreement: Float[np.ndarray, "method method"] | None
 ) -> dict[str, Any]:
+    """A document with everything that explains it, for the template."""
     first = group[0]
     labels = list(first.probabilities)
     gold = _gold(first)
@@ -222,7 +224,7 @@ def _cell(tau: float) -> tuple[str, str]:
     return f"{tau:.2f}", _rgba(drawing.FOR if tau > 0 else drawing.AGAINST, 0.6 * min(1.0, abs(tau)))
 
 
-def _legend() -> list[tuple[str, list[str]]]:
+def legend() -> list[tuple[str, list[str]]]:
     """What the colours mean, with a few steps of each."""
     words = ((drawing.FOR, "for the label"), (drawing.AGAINST, "against it"), (drawing.UNSIGNED, "important (no sign)"))
     return [(text, [_rgba(colour, share) for share in (0.15, 0.4, 0.7, 1.0)]) for colour, text in words]

@@ -1,11 +1,13 @@
-"""Explanations and audits on a terminal: readable in 80 columns, with and without colour."""
+"""Explanations, audits and reproductions on a terminal: readable in 80 columns, with and without colour."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.rule import Rule
 from rich.text import Text
@@ -13,12 +15,13 @@ from rich.text import Text
 from heed.explain import Comparison, agreement
 from heed.explain.comparison import side_by_side
 from heed.explain.drawing import has_colour, printable, shaded
-from heed.report import SYMBOLS, by_document, comparable, extras, interval
+from heed.report import SYMBOLS, alike, by_document, comparable, extras, interval, named, ours, published, remarks
 
 if TYPE_CHECKING:
     from heed.audit import Audit
     from heed.diagnose import Evidence, Verdict
     from heed.explain import Explanation
+    from heed.reproduce.results import Result, Section
 
 # Blue and orange as in the explanations; both keep apart for colour-blind readers, on light and on dark ground.
 STYLES = {
@@ -135,6 +138,57 @@ def _reading(audit: Audit) -> Text:
         "and undecided else.",
         style="dim",
     )
+
+
+# Reproductions
+
+_MANY = 14  # results of an experiment that are shown
+
+
+def reproduction(sections: Sequence[Section]) -> RenderableType:
+    """What each experiment found, beside what was published."""
+    parts: list[RenderableType] = []
+    for section in sections:
+        results = section.outcome.results
+        title = Text.assemble((printable(section.title), "bold"), (f" · {printable(section.name)}", "dim"))
+        title.append("".join(f" · {printable(text)}" for text in alike(results).values()), "dim")
+        parts += [title, Text(printable(section.question), style="dim"), _Results(results)]
+        parts += [_Indented(Text(printable(note), style="italic")) for note, _ in remarks(results)]
+        parts.append(Text(""))
+    return Group(*parts)
+
+
+@dataclass(frozen=True)
+class _Results:
+    """A table of results; drawn late, because only the console knows how much room a metric has."""
+
+    results: Sequence[Result]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not self.results:
+            return
+        chosen = self._chosen()
+        rows = [(named(r, self.results), ours(r), published(r)) for r in chosen]
+        rows.insert(0, ("", "ours [interval]", "published" if any(row[2] for row in rows) else ""))
+        numbers, words = (max(cell_len(row[i]) for row in rows) for i in (1, 2))
+        words = min(words, max(9, options.max_width // 4))
+        widths = (max(10, options.max_width - numbers - words - 4), numbers, max(1, words))
+        for i, row in enumerate(rows):
+            yield from self._lines(row, widths, console, "dim" if i == 0 else "")
+        if left := len(self.results) - len(chosen):
+            yield Text(f"and {left} more", style="dim")
+
+    def _chosen(self) -> Sequence[Result]:
+        """All of a few results; of many, those that have a published figure."""
+        if len(self.results) <= _MANY:
+            return self.results
+        return [r for r in self.results if r.published is not None] or self.results[:_MANY]
+
+    def _lines(self, row: Sequence[str], widths: Sequence[int], console: Console, style: str) -> Iterator[Text]:
+        cells = [Text(printable(c)).wrap(console, width) for c, width in zip(row, widths, strict=True)]
+        for line in zip_longest(*cells, fillvalue=Text("")):
+            text = "  ".join(set_cell_size(piece.plain.rstrip(), w) for piece, w in zip(line, widths, strict=True))
+            yield Text(text.rstrip(), style=style)
 
 
 # Explanations

@@ -1,0 +1,381 @@
+"""The figures of a reproduction, drawn from their rows.
+
+Categories stand in their order of appearance. Series differ by shape, dash or place as well as by colour. Grounds are
+transparent and inks of middle tone, as in the charts of an audit.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from heed.errors import InputError
+from heed.explain.drawing import AGAINST, FOR, printable, shade
+from heed.report import shown
+from heed.report.charts import FILL, INK, styled
+from heed.report.panels import LETTER, TOTAL, Panel, Row, Span, columns, margin, panels, thinned
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    from heed.reproduce.results import Figure
+
+_CELLS = 150  # of a heat map that carry their number
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6b7280")  # Okabe and Ito
+_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+_DASHES = ([1, 0], [6, 3], [2, 2], [9, 3, 2, 3], [4, 2], [12, 4], [3, 5, 1, 5], [1, 3])
+_SALTIRE = "M-.7,-1L0,-.3L.7,-1L1,-.7L.3,0L1,.7L.7,1L0,.3L-.7,1L-1,.7L-.3,0L-1,-.7Z"  # a cross on its side
+_PALE = "#f3f5f7"
+_PADDING = {"left": 4, "top": 4, "right": 36, "bottom": 4}  # letters may be wider where the figure is shown
+_LEGEND = {
+    "labelColor": INK, "titleColor": INK, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal",
+    "titlePadding": 10, "columnPadding": 26, "symbolOpacity": 1,
+}  # fmt: skip
+
+
+def figure(f: Figure) -> alt.LayerChart | alt.ConcatChart:
+    """The chart of a figure, without its title; rows that lack a number are left out."""
+    import altair as alt
+
+    if f.kind not in _KINDS:
+        raise InputError(f"The figure '{f.name}' is of a kind that heed cannot draw: '{f.kind}'.")
+    found = panels(f)
+    if not found:
+        raise InputError(f"There is nothing to draw for '{f.name}': no row has its numbers.")
+    drawn = [_KINDS[f.kind](panel) for panel in found]
+    config = {"aria": False, "legend": _LEGEND}  # the page says in words what a figure shows
+    if len(drawn) == 1:
+        return styled(drawn[0], **config).properties(padding=_PADDING)
+    named = [c.properties(title=alt.Title(_lines(p.title, p.width))) for c, p in zip(drawn, found, strict=True)]
+    return styled(alt.concat(*named, columns=columns(found), spacing=24), **config).properties(padding=_PADDING)
+
+
+def titled(f: Figure) -> alt.LayerChart | alt.ConcatChart:
+    """The chart of a figure with its title and caption, as it is saved for use elsewhere."""
+    import altair as alt
+
+    about: dict[str, Any] = {"fontSize": 14, "subtitleFontSize": 12, "subtitleColor": INK, "offset": 14}
+    below = _lines(caption(f), TOTAL) if caption(f) else []
+    return figure(f).properties(title=alt.Title(_lines(f.title, 0.85 * TOTAL), subtitle=below, **about))
+
+
+def caption(f: Figure) -> str:
+    """What is said below a figure."""
+    return " ".join(part for part in (f.caption, thinned(f)) if part)
+
+
+def _lines(text: str, width: float) -> list[str]:
+    return textwrap.wrap(printable(text), max(20, int(width / LETTER))) or [""]
+
+
+# Axes and legends
+
+
+def _data(rows: list[Row]) -> alt.InlineData:
+    import altair as alt
+
+    return alt.InlineData(values=rows)
+
+
+def _title(name: str) -> str | None:
+    """What an axis is called; some names say nothing."""
+    return None if name in ("value", "at", "one", "other") else printable(name)
+
+
+def _scale(panel: Panel, key: str, column: str) -> dict[str, Any]:
+    """Scale and axis of numbers."""
+    import altair as alt
+
+    low, high = panel.spans[key]
+    form: dict[str, Any] = {}
+    if key == "across" and all(row[key] == int(row[key]) for row in panel.rows):
+        places = sorted({row[key] for row in panel.rows})
+        form = {"format": ",d"} | ({"values": places} if len(places) <= 6 else {"tickMinStep": 1})
+    if max(abs(low), abs(high)) < 1e-3:
+        form = {"format": "~e"}
+    return {
+        "scale": alt.Scale(domain=[low, high], nice=True, zero=False),
+        "axis": alt.Axis(title=_title(column), tickCount=8 if key == "across" and panel.width > 400 else 4, **form),
+    }
+
+
+def _down(panel: Panel, title: str | None = None, grid: bool = True) -> alt.Y:
+    """The axis of categories, from top to bottom."""
+    import altair as alt
+
+    axis = alt.Axis(
+        title=title if panel.labels else None, labels=panel.labels, labelLimit=0, labelPadding=8,
+        minExtent=margin(panel) if panel.labels else 0, ticks=False, domain=False,
+        grid=grid, gridColor=FILL, gridOpacity=0.35,
+    )  # fmt: skip
+    scale = alt.Scale(type="band", domain=panel.names["down"], padding=0.24 if grid else 0)
+    return alt.Y("down:N", sort=None, scale=scale, axis=axis)
+
+
+def _apart(panel: Panel, *channels: str) -> dict[str, Any]:
+    """Encodings that tell series apart, with one legend for all of them."""
+    import altair as alt
+
+    if not panel.series:
+        return {channel: alt.value(_COLOURS[0]) for channel in channels if channel == "color"}
+    steps: dict[str, tuple[Any, Sequence[Any]]] = {
+        "color": (alt.Color, _COLOURS),
+        "fill": (alt.Fill, _COLOURS),
+        "shape": (alt.Shape, _SHAPES),
+        "strokeDash": (alt.StrokeDash, _DASHES),
+    }
+    outline = 0 if panel.figure.kind == "lines" else 1.5  # that of a shape would be dashed as its line is
+    legend = _legend(panel.series, printable(panel.figure.colour), symbolStrokeWidth=outline)
+    found: dict[str, Any] = {}
+    for channel in channels:
+        make, values = steps[channel]
+        scale = alt.Scale(domain=panel.series, range=list(islice(cycle(values), len(panel.series))))
+        found[channel] = make("series:N", sort=None, scale=scale, legend=legend)
+    return found
+
+
+def _beside(panel: Panel) -> dict[str, Any]:
+    """Series of one category, one below the other."""
+    import altair as alt
+
+    scale = alt.Scale(domain=panel.series)
+    return {"yOffset": alt.YOffset("series:N", sort=None, scale=scale)} if panel.series else {}
+
+
+def _legend(names: Sequence[str], title: str | None, **more: Any) -> alt.Legend:
+    import altair as alt
+
+    columns = int(TOTAL / (LETTER * max(map(len, names)) + 50))
+    return alt.Legend(
+        title=title, titleOrient="left", orient="top", columns=min(max(1, columns), len(names)), labelLimit=0, **more
+    )
+
+
+def _zero(panel: Panel, key: str, **axis: Any) -> list[alt.Chart]:
+    """A dashed line at zero, where numbers lie on both sides of it."""
+    import altair as alt
+
+    low, high = panel.spans[key]
+    line = alt.Chart(_data([{"zero": 0.0}])).mark_rule(color=INK, strokeDash=[4, 3], opacity=0.8)
+    return [line.encode(**axis)] if low < 0 < high else []
+
+
+def _row(panel: Panel) -> int:
+    """Room for a category, and in it for every series."""
+    return 14 + 12 * max(1, len(panel.series))
+
+
+def _layered(layers: Sequence[alt.Chart], width: float, height: float) -> alt.LayerChart:
+    import altair as alt
+
+    return alt.LayerChart(layer=list(layers)).properties(width=width, height=height)
+
+
+def _listed(panel: Panel, layers: Sequence[alt.Chart]) -> alt.LayerChart:
+    """Layers over categories that stand one below the other."""
+    return _layered(layers, panel.width, _row(panel) * len(panel.names["down"]))
+
+
+def _measured(rows: Sequence[Row]) -> list[Row]:
+    """Rows with an interval."""
+    return [row for row in rows if row["low"] is not None and row["high"] is not None]
+
+
+# Kinds
+
+
+def _dots(panel: Panel) -> alt.LayerChart:
+    import altair as alt
+
+    y, scale, place = _down(panel), _scale(panel, "number", panel.figure.x), _beside(panel)
+    bars = alt.Chart(_data(_measured(panel.rows))).mark_rule(strokeWidth=2.5)
+    dots = alt.Chart(_data(panel.rows)).mark_point(filled=True, size=80, opacity=1)
+    layers = [
+        *_zero(panel, "number", x=alt.X("zero:Q", **scale)),
+        bars.encode(x=alt.X("low:Q", **scale), x2="high:Q", y=y, **place, **_apart(panel, "color")),
+        dots.encode(x=alt.X("number:Q", **scale), y=y, **place, **_apart(panel, "color", "shape")),
+    ]
+    return _listed(panel, layers)
+
+
+def _points(panel: Panel) -> alt.LayerChart:
+    import altair as alt
+
+    across, number = _scale(panel, "across", panel.figure.x), _scale(panel, "number", panel.figure.y)
+    size, opacity = (50, 0.75) if len(panel.rows) < 200 else (22, 0.5)
+    points = alt.Chart(_data(panel.rows)).mark_point(filled=True, size=size, opacity=opacity)
+    layers = [
+        *_zero(panel, "across", x=alt.X("zero:Q", **across)),
+        *_zero(panel, "number", y=alt.Y("zero:Q", **number)),
+        points.encode(
+            x=alt.X("across:Q", **across), y=alt.Y("number:Q", **number), **_apart(panel, "color", "shape")
+        ),
+    ]  # fmt: skip
+    return _layered(layers, panel.width, min(320, panel.width))
+
+
+def _curves(panel: Panel) -> alt.LayerChart:
+    import altair as alt
+
+    number = _scale(panel, "number", panel.figure.y)
+    x = alt.X("across:Q", **_scale(panel, "across", panel.figure.x))
+    y = alt.Y("number:Q", **number)
+    bands = alt.Chart(_data(_measured(panel.rows))).mark_area(opacity=0.16)
+    lines = alt.Chart(_data(panel.rows)).mark_line(strokeWidth=2)
+    dots = alt.Chart(_data(panel.rows)).mark_point(filled=True, size=50, opacity=1)
+    layers = [
+        *_zero(panel, "number", y=alt.Y("zero:Q", **number)),
+        bands.encode(x=x, y=alt.Y("low:Q", **number), y2="high:Q", **_apart(panel, "color")),
+        lines.encode(x=x, y=y, **_apart(panel, "color", "strokeDash")),
+        dots.encode(x=x, y=y, **_apart(panel, "color", "shape")),
+    ]
+    return _layered(layers, panel.width, min(260, panel.width))
+
+
+def _bars(panel: Panel) -> alt.LayerChart:
+    import altair as alt
+
+    scale = _scale(panel, "number", panel.figure.y)
+    rows = [
+        r | {"end": max(r["number"], 0.0), "text": f"{shown(r['number'])} {r['series']}".strip()} for r in panel.rows
+    ]
+    base = alt.Chart(_data(rows)).encode(y=_down(panel), **_beside(panel))
+    texts = base.mark_text(align="left", dx=5, color=INK, fontSize=11)
+    layers = [
+        base.mark_bar().encode(x=alt.X("number:Q", **scale), **_apart(panel, "color")),
+        texts.encode(x=alt.X("end:Q", **scale), text="text:N"),
+    ]
+    return _listed(panel, layers)
+
+
+def _boxes(panel: Panel) -> alt.LayerChart:
+    import altair as alt
+
+    scale = _scale(panel, "number", panel.figure.y)
+    boxes, outliers = _quartiles(panel.rows)
+    place: dict[str, Any] = {"y": _down(panel)} | _beside(panel)
+    ink = _apart(panel, "fill", "strokeDash") or {"fill": alt.value(FILL)}
+    base = alt.Chart(_data(boxes)).encode(**place)
+    beyond = alt.Chart(_data(outliers)).mark_point(filled=True, size=14, opacity=0.6, color=FILL)
+    thick = 0.7 * _row(panel) / max(1, len(panel.series))
+    layers = [
+        *_zero(panel, "number", x=alt.X("zero:Q", **scale)),
+        base.mark_rule(strokeWidth=1.5, color=FILL).encode(x=alt.X("low:Q", **scale), x2="high:Q"),
+        base.mark_bar(opacity=0.6, stroke=INK).encode(x=alt.X("lower:Q", **scale), x2="upper:Q", **ink),
+        base.mark_tick(thickness=2.5, size=thick, color=INK).encode(x=alt.X("middle:Q", **scale)),
+        beyond.encode(x=alt.X("number:Q", **scale), **place),
+        *_marks(panel, scale),
+    ]
+    return _listed(panel, layers)
+
+
+def _quartiles(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """Boxes as Tukey draws them, whiskers to the last value within 1.5 boxes, and the values beyond."""
+    groups: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        groups.setdefault((row["down"], row["series"]), []).append(row["number"])
+    boxes, outliers = [], []
+    for (name, series), values in groups.items():
+        lower, middle, upper = (float(q) for q in np.quantile(values, [0.25, 0.5, 0.75]))
+        reach = 1.5 * (upper - lower)
+        inside = [v for v in values if lower - reach <= v <= upper + reach]
+        place = {"down": name, "series": series}
+        whiskers = {"low": min(inside, default=lower), "high": max(inside, default=upper)}
+        boxes.append(place | whiskers | {"lower": lower, "middle": middle, "upper": upper})
+        outliers += [place | {"number": v} for v in values if not lower - reach <= v <= upper + reach]
+    return boxes, outliers
+
+
+def _marks(panel: Panel, scale: Mapping[str, Any]) -> list[alt.Chart]:
+    """Single marks over the boxes, each kind with a shape of its own."""
+    import altair as alt
+
+    if not panel.marks:
+        return []
+    crosses, others = iter(("cross", _SALTIRE)), cycle(("triangle-up", "square", "circle", "triangle-down"))
+    shapes = [
+        next(crosses, "stroke") if kind.startswith("theorem") else "diamond" if kind == "exact" else next(others)
+        for kind in panel.kinds
+    ]
+    inks = list(islice(cycle((_COLOURS[1], _COLOURS[2], _COLOURS[0], *_COLOURS[3:])), len(shapes)))
+    legend = _legend(panel.kinds, None)
+    shape = alt.Shape("mark:N", sort=None, scale=alt.Scale(domain=panel.kinds, range=shapes), legend=legend)
+    colour = alt.Color("mark:N", sort=None, scale=alt.Scale(domain=panel.kinds, range=inks), legend=legend)
+    points = alt.Chart(_data(panel.marks)).mark_point(filled=True, size=70, opacity=1)
+    return [points.encode(x=alt.X("number:Q", **scale), y=_down(panel), shape=shape, color=colour)]
+
+
+# Heat maps
+
+
+def _heat(panel: Panel) -> alt.LayerChart:
+    import altair as alt
+
+    across, down = panel.names["across"], panel.names["down"]
+    step = min(56, max(18, panel.width / len(across)))
+    row = min(32, max(20, 0.7 * step))
+    flat = max(map(len, across)) * LETTER < step
+    axis = alt.Axis(
+        title=_title(panel.figure.x), labelAngle=0 if flat else -40, labelAlign="center" if flat else "right",
+        labelLimit=0, ticks=False, domain=False, labelPadding=6,
+    )  # fmt: skip
+    x = alt.X("across:N", sort=None, scale=alt.Scale(type="band", domain=across), axis=axis)
+    y = _down(panel, _title(panel.figure.y), grid=False)
+    bar: dict[str, Any] = {"gradientLength": max(60, min(160, row * len(down))), "gradientThickness": 12}
+    legend = alt.Legend(title=_title(panel.figure.value), **bar)
+    colour = alt.Color("number:Q", scale=_tones(panel.spans["number"]), legend=legend)
+    cells = alt.Chart(_data(panel.rows)).mark_rect().encode(x=x, y=y, color=colour)
+    numbers = _cell_numbers(panel, x, y) if len(panel.rows) <= _CELLS and step >= 26 else []
+    return _layered([cells, *numbers], step * len(across), row * len(down))
+
+
+def _tones(span: Span) -> alt.Scale:
+    """Orange to blue where numbers have both signs; else from pale to the colour of their sign."""
+    import altair as alt
+
+    blue, orange = ("#{:02x}{:02x}{:02x}".format(*colour) for colour in (FOR, AGAINST))
+    low, high = _ends(span)
+    if low < 0 < high:
+        return alt.Scale(domain=[low, 0, high], range=[orange, _PALE, blue], interpolate="rgb")
+    return alt.Scale(domain=[low, high], range=[_PALE, blue] if high > 0 else [orange, _PALE], interpolate="rgb")
+
+
+def _ends(span: Span) -> Span:
+    """Where colours are fullest and palest: alike on both sides of zero, and from zero if numbers come near it."""
+    low, high = span
+    if low < 0 < high:
+        return -max(-low, high), max(-low, high)
+    near = 0.5 * max(abs(low), abs(high))
+    return (0.0 if 0 <= low <= near else low), (0.0 if -near <= high <= 0 else high)
+
+
+def _cell_numbers(panel: Panel, x: alt.X, y: alt.Y) -> list[alt.Chart]:
+    """The numbers in their cells, in the ink that stands out."""
+    import altair as alt
+
+    low, high = _ends(panel.spans["number"])
+    whole = all(row["number"] == int(row["number"]) for row in panel.rows)
+    by_ink: dict[str, list[Row]] = {}
+    for row in panel.rows:
+        value = row["number"]
+        share = value / high if low < 0 < high else (value - (low if high > 0 else high)) / (high - low)
+        text = f"{value:.0f}" if whole else f"{value:.2f}" if abs(value) < 100 else f"{value:.3g}"
+        by_ink.setdefault(shade(share, True)[1], []).append(row | {"text": text})
+    return [
+        alt.Chart(_data(rows)).mark_text(color=ink, fontSize=10.5).encode(x=x, y=y, text="text:N")
+        for ink, rows in by_ink.items()
+    ]
+
+
+_KINDS: dict[str, Callable[[Panel], alt.LayerChart]] = {
+    "dots": _dots,
+    "points": _points,
+    "lines": _curves,
+    "bars": _bars,
+    "heat": _heat,
+    "boxes": _boxes,
+}

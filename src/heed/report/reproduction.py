@@ -1,0 +1,173 @@
+"""A reproduction as a page, as tables and as figures, all drawn from the folder that it left."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from heed.errors import DataError, OutputError
+from heed.explain import Explanation
+from heed.explain.drawing import printable
+from heed.report import alike, by_document, charts, figures, lasted, named, ours, published, remarks
+from heed.report import html as pages
+from heed.report.panels import panels
+from heed.reproduce import PAPERS
+from heed.reproduce.results import Figure, Result, Section, Store
+
+MANY = 14  # results that are shown without being asked for
+_FACTS = {"scale": "scale", "model": "model", "seed": "seed", "heed": "heed version"}
+
+
+def load(folder: Path) -> tuple[str, list[Section]]:
+    """The name of the paper, and the experiments that a folder holds, in the order of the paper."""
+    store = Store(folder)
+    found = store.sections()
+    if not found:
+        raise DataError(f"The folder {folder} holds no experiments of a reproduction.")
+    paper = str(found[0].facts.get("paper"))
+    order = [e.name for e in PAPERS[paper].experiments] if paper in PAPERS else []
+    return paper, store.sections(order)
+
+
+def html(paper: str, sections: Sequence[Section]) -> str:
+    """A page of everything that was found, beside what was published."""
+    title = f"Reproduction of “{PAPERS[paper].title}”" if paper in PAPERS else f"Reproduction of {paper}"
+    differ = [key for key in _FACTS if len(_values(sections, key)) > 1]
+    return pages.render(
+        "reproduction.html.j2",
+        title=title,
+        paper=paper,
+        facts=list(_facts(sections)),
+        overview=[row for s in sections for row in _overview(s)],
+        sections=[_section(s, differ) for s in sections],
+        many=MANY,
+        legend=pages.legend(),
+    )
+
+
+def write(folder: Path, paper: str, sections: Sequence[Section]) -> None:
+    """The page, and each figure and table as files of their own."""
+    try:
+        for part in ("figures", "tables"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+        (folder / "report.html").write_text(html(paper, sections), encoding="utf8")
+        for section in sections:
+            results = section.outcome.results
+            _write_csv(folder / "tables" / f"{_slug(section.name)}.csv", results)
+            (folder / "tables" / f"{_slug(section.name)}.md").write_text(_markdown(results), encoding="utf8")
+            for f in section.outcome.figures:
+                _write_figure(folder / "figures" / f"{_slug(section.name)}-{_slug(f.name)}", f)
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be written ({error}).") from None
+
+
+# The page
+
+
+def _values(sections: Sequence[Section], key: str) -> list[str]:
+    """A fact as it stands for all sections; several where they were run differently."""
+    return list(dict.fromkeys(_told(key, s.facts.get(key)) for s in sections))
+
+
+def _told(key: str, value: object) -> str:
+    return ("default of the scale" if key == "model" else "–") if value is None else str(value)
+
+
+def _facts(sections: Sequence[Section]) -> Iterator[tuple[str, str]]:
+    for key, name in _FACTS.items():
+        yield name, ", ".join(_values(sections, key))
+    yield "experiments", str(len(sections))
+    yield "run in", lasted(sum(s.facts.get("seconds") or 0.0 for s in sections))
+
+
+def _overview(section: Section) -> Iterator[dict[str, Any]]:
+    results = section.outcome.results
+    for result in results:
+        if result.published is not None:
+            about = {"metric": named(result, results), "experiment": section.title, "anchor": _anchor(section.name)}
+            yield _row(result) | about
+
+
+def _section(section: Section, differ: Sequence[str]) -> dict[str, Any]:
+    outcome, facts = section.outcome, section.facts
+    known = alike(outcome.results)
+    groups = by_document(Explanation.from_dict(dict(e)) for e in outcome.explanations)
+    run = [f"run in {lasted(facts['seconds'])}"] if facts.get("seconds") is not None else []
+    return {
+        "name": section.name,
+        "anchor": _anchor(section.name),
+        "title": section.title,
+        "question": section.question,
+        "notes": remarks(outcome.results),
+        "results": [_row(r) for r in outcome.results],
+        "alike": list(known.items()),
+        "columns": [name for name in ("model", "data") if name not in known],
+        "figures": [_figure(section.name, f) for f in outcome.figures],
+        "documents": [pages.document(i, group, None) for i, group in enumerate(groups, 1)],
+        "run": run + [f"{_FACTS[key]} {_told(key, facts.get(key))}" for key in differ],
+    }
+
+
+def _row(result: Result) -> dict[str, str]:
+    return {
+        "metric": result.metric,
+        "model": result.model,
+        "data": result.dataset,
+        "ours": ours(result),
+        "published": published(result),
+        "n": f"{result.n:,}" if result.n else "–",
+    }
+
+
+def _figure(section: str, f: Figure) -> dict[str, str]:
+    from markupsafe import Markup
+
+    key = f"{_anchor(section)}-{_slug(f.name)}"
+    chart = Markup(charts.svg(figures.figure(f), key)) if panels(f) else ""
+    return {"title": f.title, "caption": figures.caption(f), "chart": chart}
+
+
+def _anchor(name: str) -> str:
+    return f"experiment-{_slug(name)}"
+
+
+def _slug(name: str) -> str:
+    """A name for files and links: nothing in it leads to another folder."""
+    return re.sub(r"[^A-Za-z0-9_-]", lambda c: f"_{ord(c[0]):x}_", name)
+
+
+# Files
+
+
+def _write_csv(path: Path, results: Sequence[Result]) -> None:
+    with path.open("w", encoding="utf8", newline="") as file:
+        table = csv.DictWriter(file, [f.name for f in fields(Result)], lineterminator="\n")
+        table.writeheader()
+        table.writerows(asdict(r) for r in results)
+
+
+def _markdown(results: Sequence[Result]) -> str:
+    head = ("metric", "model", "data", "ours [interval]", "n", "published")
+    rows = [
+        (row["metric"], row["model"], row["data"], row["ours"], row["n"], row["published"])
+        for row in map(_row, results)
+    ]
+    lines = [head, tuple("---" for _ in head), *(tuple(map(_cell, row)) for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return escape(printable(text), quote=False).replace("|", "\\|")
+
+
+def _write_figure(path: Path, f: Figure) -> None:
+    if not panels(f):
+        return
+    chart = figures.titled(f)
+    for ending in (".svg", ".png"):
+        charts.save(chart, path.with_suffix(ending))
