@@ -71,11 +71,11 @@ def write(folder: Path, paper: str, sections: Sequence[Section]) -> None:
 
 def _values(sections: Sequence[Section], key: str) -> list[str]:
     """A fact as it stands for all sections; several where they were run differently."""
-    return list(dict.fromkeys(_told(key, s.facts.get(key)) for s in sections))
+    return list(dict.fromkeys(_told(s.facts.get(key)) for s in sections))
 
 
-def _told(key: str, value: object) -> str:
-    return ("default of the scale" if key == "model" else "–") if value is None else str(value)
+def _told(value: object) -> str:
+    return "–" if value is None else str(value)
 
 
 def _facts(sections: Sequence[Section]) -> Iterator[tuple[str, str]]:
@@ -109,7 +109,7 @@ def _section(section: Section, differ: Sequence[str]) -> dict[str, Any]:
         "columns": [name for name in ("model", "data") if name not in known],
         "figures": [_figure(section.name, f) for f in outcome.figures],
         "documents": [pages.document(i, group, None) for i, group in enumerate(groups, 1)],
-        "run": run + [f"{_FACTS[key]} {_told(key, facts.get(key))}" for key in differ],
+        "run": run + [f"{_FACTS[key]} {_told(facts.get(key))}" for key in differ],
     }
 
 

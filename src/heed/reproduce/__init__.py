@@ -26,7 +26,7 @@ def run(paper: str, lab: Lab, experiments: Sequence[str] = (), again: bool = Fal
             raise UnknownName("experiment", name, known)
     store = Store(lab.folder)
     for name in experiments or known:
-        facts = {"paper": paper, "scale": lab.scale, "model": lab.model, "seed": lab.seed}
+        facts = {"paper": paper, "scale": lab.scale, "model": lab.examined, "seed": lab.seed}
         if not again and store.has(name, facts):
             lab.say(f"{name}: done before")
             continue

@@ -75,6 +75,12 @@ class Lab:
     # Models
 
     @property
+    def examined(self) -> str:
+        """Which model that is, as a user would say it."""
+        trained = "the paper's recipe, trained here"
+        return self.model or ("single-layer-imdb" if self.scale == "smoke" else trained)
+
+    @property
     def name(self) -> str:
         """The name of the model that is examined."""
         return self.main.name
