@@ -24,7 +24,7 @@ from heed.diagnose.lopardo import AgreesLime, Signed
 from heed.errors import DataError, InputError, OutputError, UnknownName
 from heed.explain import AttentionMax, Lime, method
 from heed.metrics import bootstrap_mean
-from heed.models.classifier import Classifier
+from heed.models.classifier import CLOSED, Classifier
 from heed.models.single_layer import SingleLayer
 from heed.text import Document, Tokenizer, Tokens
 
@@ -314,11 +314,18 @@ def tau_b(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 @pytest.mark.parametrize("name", ["attention-mean", "gradient-input"])
-def test_agreement_with_lime_is_tau_over_distinct_words(model: SingleLayer, documents: list, name: str) -> None:
+@pytest.mark.parametrize("closed", [True, False])
+def test_agreement_with_lime_is_tau_over_distinct_words(
+    model: SingleLayer, documents: list, name: str, closed: bool
+) -> None:
+    if not closed:
+        model = SingleLayer(model.network, model.tokenizer, model.labels)
+        model.offers = model.offers - {CLOSED}  # type: ignore[misc]
+    lime_method = {"method": "lime-exact"} if closed else {"method": "lime", "samples": 300}
     study = Study(model, documents, method(name), seed=2)
     for row, tokens in zip(AgreesLime(samples=300).measure(study), model.tokens(documents), strict=True):
         judged = by_word(heed.explain(model, tokens.document, name, seed=2), tokens)
-        lime = by_word(heed.explain(model, tokens.document, "lime", seed=2, samples=300), tokens)
+        lime = by_word(heed.explain(model, tokens.document, seed=2, **lime_method), tokens)
         expected = tau_b([abs(judged[w]) for w in lime], [abs(v) for v in lime.values()])
         assert row["value"] == pytest.approx(expected, abs=1e-9, nan_ok=True)
 
@@ -331,7 +338,8 @@ def test_signed_is_the_share_of_top_words_that_lime_does_not_score_negative(
         Signed(samples=300).measure(Study(model, [*documents, many])), model.tokens([*documents, many]), strict=True
     ):
         attention = by_word(heed.explain(model, tokens.document, "attention-mean"), tokens)
-        lime = by_word(heed.explain(model, tokens.document, "lime", samples=300), tokens)
+        lime = by_word(heed.explain(model, tokens.document, "lime-exact"), tokens)
+        lime = {w: 0.0 if abs(v) < 1e-9 * max(map(abs, lime.values())) else v for w, v in lime.items()}
         top = sorted(attention, key=lambda w: -attention[w])[: max(3, round(len(attention) / 10))]
         if len(attention) < 3:
             assert math.isnan(row["value"])

@@ -117,7 +117,7 @@ class Diagnostic(ABC):
     """
 
     claim: ClassVar[Claim]
-    against: ClassVar[type[Explainer] | None] = None  # the explanation that serves as the yardstick
+    against: ClassVar[tuple[type[Explainer], ...]] = ()  # the explanations that serve as the yardstick
 
     @abstractmethod
     def measure(self, study: Study) -> list[Row]:
@@ -128,7 +128,7 @@ class Diagnostic(ABC):
         missing = self.claim.needs - study.model.offers
         if missing:
             return f"needs {' and '.join(sorted(missing))}, which the model does not offer"
-        if self.against is not None and isinstance(study.explainer, self.against):
+        if isinstance(study.explainer, self.against):
             return f"{study.explainer.name} would be compared with itself"
         return ""
 

@@ -99,7 +99,7 @@ class AgreesGradient(Diagnostic):
         needs=frozenset({GRADIENT}),
         gated=True,
     )
-    against = GradientInput
+    against = (GradientInput,)
 
     def measure(self, study: Study) -> list[Row]:
         gradient = study.explain(GradientInput(output="probability"))
@@ -123,7 +123,7 @@ class AgreesRemoval(Diagnostic):
         source="jain2019",
         gated=True,
     )
-    against = Occlusion
+    against = (Occlusion,)
 
     def measure(self, study: Study) -> list[Row]:
         removal = study.explain(Occlusion(output="probability"))

@@ -258,7 +258,7 @@ def signs(lab: Lab) -> Outcome:
                 {
                     "document": i,
                     "method": method.name,
-                    "top_negative": float((score[top] < 0).mean()),
+                    "top_negative": float((score[top] < -1e-9 * np.abs(score).max()).mean()),
                     "negative": float(-score[score < 0].sum() / np.abs(score).sum()),
                 }
             )
