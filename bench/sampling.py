@@ -18,7 +18,8 @@ from heed.explain import Lime, LimeExact, Shapley, ShapleyExact
 from heed.models.classifier import Classifier
 from heed.text import Document
 
-SIZES = (250, 500, 1000, 2000, 5000)
+SIZES = (500, 1000, 2000, 5000)
+WORDS = 100  # distinct words of a review at most: all sizes are measured on the same reviews
 LONG = 20_000  # samples that stand in for the truth where there is no exact value
 CACHE = Path("out/bench")
 HEAD = "| evaluations | pooled | median review | middle half | error of lime's | error of pairs |\n" + 6 * "|---" + "|"
@@ -30,6 +31,11 @@ def documents(n: int, low: int = 20, high: int = 200) -> list[Document]:
     found = heed.data.load(name, "test", seed=1, min_words=low if name == "imdb" else 10, max_words=high, limit=n)
     print(f"\n{len(found):,} reviews of {name}, up to {high} words")
     return list(found.documents)
+
+
+def short(model: Classifier, texts: list[Document], n: int) -> list[Document]:
+    """The first n with so few distinct words."""
+    return [t for t in texts if len(LimeExact().explain(model, [t])[0].units) <= WORDS][:n]
 
 
 def rms(errors: list[np.ndarray]) -> float:
@@ -45,8 +51,6 @@ def lime_errors(model: Classifier, texts: list[Document], sizes: tuple[int, ...]
         errors: dict[str, list[np.ndarray]] = {"lime": [], "pairs": []}
         for text in tqdm(texts, f"{n}", leave=False):
             (truth,) = LimeExact(ridge=1 / n).explain(model, [text])
-            if 5 * len(truth.units) > n:
-                continue
             for design, found in errors.items():
                 for seed in range(runs):
                     (e,) = Lime(samples=n, sampling=design).explain(model, [text], seed=seed)  # type: ignore[arg-type]
@@ -73,7 +77,7 @@ def _line(n: int, errors: dict[str, list[np.ndarray]], runs: int) -> None:
 
 def shapley_errors(model: Classifier, texts: list[Document]) -> None:
     print("\n### Shapley values: error by estimator\n\n| evaluations | kernel | permutation |\n|---|---|---|")
-    for n in SIZES[1:]:
+    for n in SIZES:
         errors: dict[str, list[np.ndarray]] = {"kernel": [], "permutation": []}
         for text in tqdm(texts, f"{n}", leave=False):
             (truth,) = ShapleyExact().explain(model, [text])
@@ -138,10 +142,12 @@ def beside_a_long_run(model: Classifier, texts: list[Document], sizes: tuple[int
 def run() -> None:
     model = heed.load()
     some = documents(200)
-    lime_errors(model, some[:100])
-    shapley_errors(model, some[:100])
+    few = short(model, some, 100)
+    print(f"\n{len(few)} of them with up to {WORDS} distinct words")
+    lime_errors(model, few)
+    shapley_errors(model, few)
     coverage(model, some)
-    few = documents(20, 20, 60)
+    shorter = documents(20, 20, 60)
     for name in ("transformer-imdb", os.environ.get("HEED_BENCH_MODEL")):
         if name:
-            beside_a_long_run(heed.load(name), few)
+            beside_a_long_run(heed.load(name), shorter)

@@ -93,7 +93,7 @@ def two_sided(seed: int) -> tuple[SingleLayer, list[str]]:
 
 
 EXPECTED = {
-    honest: dict.fromkeys(CLAIMS, "supported"),
+    honest: dict.fromkeys(CLAIMS[:-1], "supported"),  # LIME deletes fillers to no effect, and noise orders them
     flat: {"used": "refuted"} | dict.fromkeys(CLAIMS[1:6], "not applicable"),
     distracted: {"used": "supported"}
     | dict.fromkeys(("agrees-removal", "agrees-lime", "tracks", "removes"), "refuted"),

@@ -89,10 +89,11 @@ def test_correlations_are_means_of_tau_over_documents(lab: Lab) -> None:
     assert found.ours == pytest.approx(expected) and found.n == 4
 
 
-def test_attention_orders_contributions_exactly_where_it_should(lab: Lab) -> None:
-    right, wrong = comparisons._ordering_law(lab)
-    assert right.ours == pytest.approx(1.0) and right.n > 50
-    assert wrong.ours is not None and wrong.ours < 1.0 and wrong.n > 50
+def test_even_values_that_keep_the_order_of_attention_do_not_make_it_that_of_lime(lab: Lab) -> None:
+    """A word below the average takes from the others, which LIME counts and αw does not."""
+    kept, other, mixed = (r.ours for r in comparisons._ordering_law(lab))
+    assert kept is not None and other is not None and mixed is not None
+    assert max(kept, other, mixed) < 0.9 and min(kept, other, mixed) > 0
 
 
 def test_other_replacements_are_those_that_are_named(lab: Lab) -> None:

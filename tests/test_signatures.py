@@ -56,8 +56,8 @@ def test_the_last_layer_shows_where_values_have_both_signs() -> None:
 
 def test_words_like_unk_are_named() -> None:
     g, w = np.ones(24), np.linspace(1, 2, 24)
-    g[3], w[3] = 6.0, 0.5  # adds 3 of 30 parts, as <unk> does among <unk> (2.5 of 25)
-    found = of(made(g, w, unk=(0.0, 2.5)))
+    g[3], w[3] = 6.0, 0.5  # much attention, and <unk> is the same
+    found = of(made(g, w, unk=(np.log(6.0), 0.5)))
     assert found.like_unk == (3,)
     assert "'w03'" in found.like_unk_note()
     assert of(made(g, w)).like_unk == () and of(made(g, w)).like_unk_note() == ""

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from heed.errors import InputError
+
 if TYPE_CHECKING:  # which loads torch
     from heed.models.scalar_form import Ratios
 
@@ -69,7 +71,11 @@ def size_moments(weights: Float[np.ndarray, "weighting size"], orders: int) -> F
 
 
 def _sums(f: Ratios, moments: Float[np.ndarray, "weighting order"], nodes: int) -> tuple[Sums, float]:
-    """The sums by so many nodes in t, and how much the last orders still add, relative to what a word can weigh."""
+    """The sums by so many nodes in t, and what may be wrong with them, relative to the largest value of a word.
+
+    Orders beyond the last are left out, and those from twice the nodes on come back as the lowest ones. Both are judged
+    by how coefficients fall towards the last order, of a function in which values do not cancel.
+    """
     t, legendre = _legendre(nodes)
     mu = moments @ legendre  # [weighting, node]
     kept, removed = np.zeros((2, len(mu), f.units))
@@ -81,8 +87,11 @@ def _sums(f: Ratios, moments: Float[np.ndarray, "weighting order"], nodes: int) 
             removed += r
             last += np.abs(legendre @ by_node)
         size = max(size, _largest(f, head))
-    tail = float((np.abs(moments).max(0) * last)[-3:].max()) / (size * np.abs(moments[:, 0]).max() or 1.0)
-    return Sums(kept, removed), tail
+    weight = np.abs(moments).max(0)
+    end, half = last[-3:].max(), last[max(0, nodes // 2 - 2) : nodes // 2 + 1].max()
+    returning = end * min(1.0, end / half) ** 2 * weight.max() if half > 0 else 0.0
+    left_out = (weight * last)[-3:].max()
+    return Sums(kept, removed), float(max(left_out, returning)) / (size * np.abs(moments[:, 0]).max() or 1.0)
 
 
 def _head(
@@ -90,7 +99,7 @@ def _head(
 ) -> Iterator[
     tuple[Float[np.ndarray, "weighting unit"], Float[np.ndarray, "weighting unit"], Float[np.ndarray, "node"]]
 ]:
-    """What one head adds to the sums, for a few exponentials at a time; and its expectation at each node."""
+    """What one head adds to the sums, for a few exponentials at a time; and, with all values positive, at each node."""
     a, n, b, m = f.a[head], f.n[head], f.b[head], f.m[head]
     low = np.minimum(a, b)
     u, weight = scaled_reciprocal(f.c[head] + low.sum(), f.c[head] + np.maximum(a, b).sum())
@@ -109,7 +118,9 @@ def _head(
         with_n = (HR[:, None] * mu) @ inverse - (H[:, None] * mu) @ (rho * inverse)
         kept = (A[:, None] * (with_n + n * plain)).sum(0)
         removed = (B[:, None] * (with_n + m * plain)).sum(0)
-        yield kept, removed, HR.sum(0)
+        nA, mB = np.abs(n) * A, np.abs(m) * B
+        absolute = np.einsum("utj,utj->ut", nA[:, None] + t[:, None] * (mB - nA)[:, None], inverse)
+        yield kept, removed, (H * (abs(f.n_c[head]) + absolute)).sum(0)
 
 
 def _largest(f: Ratios, head: int) -> float:
@@ -128,6 +139,10 @@ def _legendre(nodes: int) -> tuple[Float[np.ndarray, "node"], Float[np.ndarray, 
 
 def scaled_reciprocal(low: float, high: float) -> tuple[Float[np.ndarray, "node"], Float[np.ndarray, "node"]]:
     """Nodes u and weights with Σ weight · e^{-uD} = 1/D for all D between low and high."""
+    if not low > 0:
+        raise InputError(
+            "Attention is too peaked for exact values: without its words a document has no attention left."
+        )
     u, weight = reciprocal(int(np.ceil(np.log2(high / low) + 1e-9)))
     return u / low, weight / low
 
@@ -142,12 +157,14 @@ def reciprocal(octaves: int) -> tuple[Float[np.ndarray, "node"], Float[np.ndarra
     from scipy.linalg import qr
 
     octaves = max(1, octaves)
-    step = 0.2  # error 2 |Γ(1 + 2πi/step)| < 1e-20
+    step = 0.25  # error 2 |Γ(1 + 2πi/step)| < 2e-16
     u = np.exp(np.arange(np.log(_ERROR / 10) - octaves * np.log(2), np.log(40), step))
+    if octaves > 24:  # to choose would take longer than it saves
+        return u, step * u
     D = 2 ** np.linspace(0, octaves, 48 * octaves + 49)
     columns = u * D[:, None] * np.exp(-u * D[:, None])
     order = qr(columns, mode="r", pivoting=True)[1]
-    for count in range(8, len(u) + 1):
+    for count in range(8 + 2 * octaves, len(u) + 1):
         chosen = columns[:, order[:count]]
         weight = np.linalg.lstsq(chosen, np.ones(len(D)), rcond=1e-15)[0]
         if np.abs(chosen @ weight - 1).max() <= _ERROR:

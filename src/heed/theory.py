@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from heed.errors import InputError
 from heed.subsets import BySize, size_sums
 
 if TYPE_CHECKING:  # which loads torch
@@ -53,13 +54,18 @@ def lime_limit(
     `ridge` is the penalty per sample: the `lime` package has 1 / (number of samples). With fewer words than d, the
     regression is on these alone.
     """
-    d = len(kept) if d is None else d
-    alpha = alphas(d, bandwidth)
-    x = alpha.one - alpha.two + ridge
-    y = alpha.two - alpha.one**2 / alpha.none
-    r = kept - alpha.one / alpha.none * whole
-    coefficients = (r - y * r.sum() / (x + len(kept) * y)) / x
-    return Fit(coefficients, float((whole - alpha.one * coefficients.sum()) / alpha.none))
+    d, q = len(kept) if d is None else d, len(kept)
+    s, pi = np.arange(1, d + 1), kernel(d, bandwidth)[1:]
+    none, one = float(pi.mean()), float((pi * (d - s) / d).mean())
+    # x = α1 - α2 and x + d y = d α0 Var(1 - s/d) as sums of positive terms: with a narrow kernel differences lose all
+    x = float((pi * s * (d - s)).mean()) / (d * max(d - 1, 1))
+    spread = d * float((pi * ((d - s) / d - one / none) ** 2).mean())
+    level = x * (1 - q / d) + spread * q / d + ridge
+    if level < 1e-6 * x:  # what is left of it would be rounding errors
+        raise InputError(f"A bandwidth of {bandwidth:g} is too narrow for {d} words: LIME's level is lost. Widen it.")
+    r = kept - one / none * whole
+    coefficients = (r - r.mean()) / (x + ridge) + r.mean() / level
+    return Fit(coefficients, float((whole - one * coefficients.sum()) / none))
 
 
 class Sigmas(NamedTuple):
@@ -137,6 +143,12 @@ def slope(x: Float[np.ndarray, "unit"], y: Float[np.ndarray, "unit"]) -> float:
     """The least-squares factor c in y = c x; NaN where x is 0."""
     square = float(x @ x)
     return float(x @ y) / square if square > 0 else float("nan")
+
+
+def relative_error(found: Float[np.ndarray, "unit"], truth: Float[np.ndarray, "unit"]) -> float:
+    """‖found - truth‖ ÷ ‖truth‖; NaN where there is nothing to find."""
+    norm = float(np.sqrt(np.square(truth).sum()))
+    return float(np.sqrt(np.square(found - truth).sum())) / norm if norm > 0 else float("nan")
 
 
 # Lemmas

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
@@ -127,6 +128,49 @@ def test_sums_over_sizes_are_those_of_the_table(d: int, sigma: float) -> None:
     found, table = size_sums(f, weights), by_size(f)
     np.testing.assert_allclose(found.kept, weights @ table.kept, rtol=0, atol=1e-10)
     np.testing.assert_allclose(found.removed, weights @ table.removed, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("nu", [0.25, math.inf])
+@pytest.mark.parametrize("d", [150, 250])
+def test_peaked_attention_and_values_that_cancel_are_still_exact(d: int, nu: float) -> None:
+    """Cases in which few nodes are not enough, and in which the sum of all values does not tell."""
+    rng = np.random.default_rng(0)
+    a, b, w = np.full((1, d), 50.0), np.full((1, d), 1e-3), rng.normal(size=d)
+    a[:, :2] = 1
+    cancel = np.zeros(d)
+    cancel[:2] = 1, -1
+    for values in (w, cancel):
+        f = Ratios(a, a * values, b, b * 0, np.array([0.01]), np.array([0.0]), 0.0)
+        table, found = by_size(f), exact(f, nu)
+        whole, kept = lime_moments(table, f.whole(), nu)
+        expected = lime_limit(whole, kept, nu).coefficients
+        np.testing.assert_allclose(found.lime.coefficients, expected, rtol=0, atol=1e-10)
+        shapley_values = (table.kept - table.removed).mean(0)
+        np.testing.assert_allclose(found.shapley, shapley_values, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("smallest", [1e-6, 1e-12, 1e-30])
+def test_very_peaked_attention_is_exact(smallest: float) -> None:
+    f = replace(ratios(6, sigma=2.0), c=np.full(3, smallest), n_c=np.full(3, smallest))
+    f = replace(f, b=np.zeros_like(f.b), m=np.zeros_like(f.m))
+    coefficients, _ = regression(*subsets(f), 0.25, 0.0)
+    np.testing.assert_allclose(exact(f).lime.coefficients, coefficients, rtol=0, atol=1e-9)
+
+
+def test_attention_of_nothing_is_refused() -> None:
+    f = ratios(4)
+    gone = replace(f, b=0 * f.b, m=0 * f.m, c=0 * f.c, n_c=0 * f.n_c)
+    with pytest.raises(heed.errors.InputError, match="too peaked"):
+        exact(gone)
+
+
+def test_a_kernel_that_is_too_narrow_is_refused_and_others_are_exact() -> None:
+    f = ratios(2)
+    with pytest.raises(heed.errors.InputError, match="too narrow"):
+        exact(f, 0.05)
+    empty, one, other = (float(f(np.array(z))) for z in ([False, False], [True, False], [False, True]))
+    for nu in (0.2, 1.0):  # three subsets, three unknowns: the fit goes through all of them
+        np.testing.assert_allclose(exact(f, nu).lime.coefficients, [one - empty, other - empty], rtol=1e-6)
 
 
 def test_the_table_of_250_words_is_right_at_both_ends() -> None:
@@ -330,7 +374,8 @@ def test_the_theorem_reports_its_assumptions_and_its_slope(model: SingleLayer) -
     truth = heed.explain(model, TEXT, "lime-exact").scores
     plain = heed.explain(model, TEXT, "lime-theorem", constant=1.0).scores
     assert found.facts["slope"] == pytest.approx((plain @ truth) / (plain @ plain))
-    assert found.facts["error"] == pytest.approx(np.abs(found.scores - truth).max() / np.abs(truth).max())
+    assert found.facts["error"] == pytest.approx(np.linalg.norm(found.scores - truth) / np.linalg.norm(truth))
+    assert found.facts["error_with_slope"] <= found.facts["error"]
     assert found.facts["distinct"] == pytest.approx(len(set(TEXT.split())) / len(TEXT.split()))
     assert found.facts["exponent"] == pytest.approx(math.log(len(TEXT.split())) / math.log(41))
     assert found.facts["spread"] > 1 and found.facts["value"] > 0 and 0 < found.facts["moved"] < 1

@@ -13,7 +13,7 @@ from heed.errors import InputError, UnknownName
 from heed.explain.explanation import Explainer, Job, Measured, check_at_least
 from heed.explain.perturbation import check_repeats
 from heed.models.classifier import CLOSED, Classifier
-from heed.theory import exact, lime_theorem, slope
+from heed.theory import exact, lime_theorem, relative_error, slope
 
 if TYPE_CHECKING:
     from heed.models.scalar_form import Ratios
@@ -115,7 +115,7 @@ class LimeTheorem(ClosedForm):
 
     The theorem has the constant 3/2. `facts` tell how far its assumptions hold for the document (bounds of g and |w|,
     number of words against the positions of the model), the factor that fits exact LIME best (`slope`, of the formula
-    with constant 1), and the largest error with that factor, relative to the largest score.
+    with constant 1), and the errors with both factors, relative to the norm of exact LIME.
     """
 
     name: ClassVar[str] = "lime-theorem"
@@ -135,23 +135,24 @@ class LimeTheorem(ClosedForm):
     def solve(self, f: Ratios, job: Job) -> Measured:
         plain = lime_theorem(f, 1.0)
         scores = self.constant * plain
-        if f.units < 2 or not plain.any():
-            return Measured(scores)
+        if f.units < 2:
+            return Measured(scores, notes=("The theorem says nothing of a single word: occlusion says more.",))
         truth = exact(f, self.bandwidth).lime.coefficients
+        if not plain.any() or not truth.any():
+            return Measured(scores)
         fitted = slope(plain, truth)
-        largest = float(np.abs(truth).max()) or 1.0
         facts = {
             "slope": fitted,
-            "error": float(np.abs(scores - truth).max()) / largest,
-            "error_with_slope": float(np.abs(fitted * plain - truth).max()) / largest,
+            "error": relative_error(scores, truth),
+            "error_with_slope": relative_error(fitted * plain, truth),
             **assumptions(f, job),
         }
         notes = (
-            f"Exact LIME is best fitted with the constant {fitted:.2f} (error {facts['error_with_slope']:.0%} of the "
-            f"largest score); with {self.constant:g} the error is {facts['error']:.0%}.",
-            f"The theorem assumes words that differ (here {facts['distinct']:.0%} do), few beside the positions (here "
-            f"Tmax^{facts['exponent']:.2f}), and attention without peaks (the largest g is {facts['spread']:.3g} times "
-            f"the smallest; without words {facts['moved']:.0%} of a denominator are gone).",
+            f"Exact LIME is best fitted with the constant {fitted:.2f}, up to {facts['error_with_slope']:.0%} of its "
+            f"norm; with {self.constant:g} up to {facts['error']:.0%}.",
+            f"The theorem assumes words that differ (here {facts['distinct']:.0%} do), attention without peaks (the "
+            f"largest g is {facts['spread']:.3g} times the smallest), and that removing words hardly moves the "
+            f"denominators (here by up to {facts['moved']:.0%}).",
         )
         return Measured(scores, facts=facts, notes=notes)
 

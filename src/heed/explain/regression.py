@@ -90,7 +90,7 @@ def ridge(
     first      rows in front that are the same in every run, and add nothing to the standard errors
     together   how many neighbouring rows are one draw
 
-    The products of columns are summed in single precision, which is fast; the solution is then corrected by its
+    The products of many rows are summed in single precision, which is fast; the solution is then corrected by its
     gradient in double precision until it is exact. r2 is that of the shown columns.
     """
     columns = design.shape[1]
@@ -102,14 +102,15 @@ def ridge(
         return Ridge(np.zeros(shown), float(y_mean), np.zeros(shown), 1.0)
     y = y - y_mean
     gram, moment, mean = np.zeros((columns, columns)), np.zeros(columns), np.zeros(columns)
+    dtype = np.float32 if design.shape[0] * columns > 1 << 16 else np.float64
     for rows in slices(design.shape):
-        x, w = design.rows(rows, np.float32), weights[rows].astype(np.float32)
+        x, w = design.rows(rows, dtype), weights[rows].astype(dtype)
         gram += (x * w[:, None]).T @ x
-        moment += (w * y[rows].astype(np.float32)) @ x
+        moment += (w * y[rows].astype(dtype)) @ x
         mean += w @ x
     mean /= total
     # a word that every weighted sample keeps (or none) leaves nothing to fit: a trace of a ridge leaves it at zero
-    trace = np.maximum(penalty, 1e-7 * np.trace(gram) / columns)
+    trace = np.maximum(penalty, (1e-7 if dtype == np.float32 else 1e-14) * np.trace(gram) / columns)
     inverse = np.linalg.inv(gram - total * np.outer(mean, mean) + np.diag(np.broadcast_to(trace, columns)))
     slope, rest = inverse @ moment, y
     for _ in range(5):

@@ -8,6 +8,7 @@ heads          the gradients of the heads rank words differently, and their sum 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -16,7 +17,10 @@ from heed.explain.explanation import Unit, units_of
 from heed.metrics import kendall
 from heed.models.classifier import Classifier
 from heed.text import Tokens
-from heed.theory import lime_theorem
+from heed.theory import exact
+
+if TYPE_CHECKING:  # which loads torch
+    from heed.models.scalar_form import Ratios
 
 LOW = 0.3  # a rank correlation below it is called low
 
@@ -75,17 +79,21 @@ def signature(model: Classifier, tokens: Tokens, label: int, heads: bool = True)
         kendall(attention, np.abs(_gradient_input(model, tokens, label, groups, len(units)))),
         float(attention[w < 0].sum() / attention.sum()),
         spread,
-        _like_unk(attention, adds, lime_theorem(f, 1.0)),
+        _like_unk(f, attention, adds),
         _between_heads(model, tokens, label, groups, len(units), len(f.c)) if heads else float("nan"),
     )
 
 
-def _like_unk(
-    attention: Float[np.ndarray, "unit"], adds: Float[np.ndarray, "unit"], lime: Float[np.ndarray, "unit"]
-) -> tuple[int, ...]:
+def _like_unk(f: Ratios, attention: Float[np.ndarray, "unit"], adds: Float[np.ndarray, "unit"]) -> tuple[int, ...]:
+    """Top words for which what <unk> adds in their place is nearly the same, and which LIME itself leaves at 0."""
     top = np.argsort(-attention, kind="stable")[: max(3, round(len(attention) / 10))]
-    hidden = (np.abs(lime) <= 0.1 * np.abs(lime).max()) & (np.abs(lime) <= 0.25 * np.abs(adds))
-    return tuple(int(i) for i in top if hidden[i])
+    D, N = f.c + f.a.sum(1), f.n_c + f.n.sum(1)
+    differs = np.abs(((N / D)[:, None] - (N[:, None] - f.n + f.m) / (D[:, None] - f.a + f.b)).sum(0))
+    alike = [int(i) for i in top if differs[i] <= 0.1 * differs.max() and differs[i] <= 0.25 * abs(adds[i])]
+    if not alike or f.units < 2:
+        return ()
+    lime = np.abs(exact(f).lime.coefficients)
+    return tuple(i for i in alike if lime[i] <= 0.1 * lime.max())
 
 
 def _gradient_input(

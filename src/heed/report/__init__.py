@@ -30,6 +30,7 @@ _COLUMNS = {
     "spearman": "rank correlation with the change on removal",
     "spearman_gradient": "the same for gradient × input",
     "again": "yardstick: τ between two draws of LIME with words replaced",
+    "again_deleted": "yardstick: τ between two draws of LIME with words deleted",
     "negative_contribution": "share of LIME's weight that speaks against the label",
 }
 _KEYS = ("document", "id", "value")

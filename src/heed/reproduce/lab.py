@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from heed.data import Dataset
 from heed.errors import DataError, InputError
 from heed.models import load
 from heed.models.classifier import CLOSED, Classifier
+from heed.models.folders import read_config
 from heed.models.recipes import RECIPES, Recipe, change
 from heed.reproduce.results import Outcome
 from heed.text import Document, Tokenizer
@@ -122,29 +124,34 @@ class Lab:
         folder = self.folder / "models" / f"{self.scale}-{name}"
         if str(folder) in self._models:
             return self._models[str(folder)]
-        if not (folder / "model.json").exists():
-            data = self.documents(self.pick(1500, 25_000), "train") if data is None else data
-            documents, labels = data.documents, data.labels
-            quick = _QUICK if self.scale == "smoke" else {}
-            self.say(f"training {name} on {len(documents):,} documents")
+        data = self.documents(self.pick(1500, 25_000), "train") if data is None else data
+        chosen = change(recipe, dict(changes) | (_QUICK if self.scale == "smoke" else {}))
+        trained_on = {"name": data.name, "documents": len(data)}
+        asked = {"seed": seed, "recipe": chosen.to_dict(), "trained_on": trained_on, "stack": dict(stack or {})}
+        if not (folder / "model.json").exists() or not _same(read_config(folder), asked):
+            self.say(f"training {name} on {len(data):,} documents")
             done = fit(
-                documents,
-                labels,
-                change(recipe, dict(changes) | quick),
+                data.documents,
+                data.labels,
+                chosen,
                 seed,
                 name,
                 progress=self.progress,
                 stack=stack,
-                tokenizer=tokenizer(documents) if tokenizer else None,
+                tokenizer=tokenizer(data.documents) if tokenizer else None,
             )
-            facts = {"seed": seed, "recipe": done.recipe.to_dict(), "history": done.history, "best_epoch": done.best}
-            checkpoint.save(done.model, folder, facts)
+            checkpoint.save(done.model, folder, asked | {"history": done.history, "best_epoch": done.best})
         self._models[str(folder)] = checkpoint.load(folder)
         return self._models[str(folder)]
 
     def say(self, line: str) -> None:
         if self.progress:
             tqdm.write(line, file=sys.stderr)
+
+
+def _same(config: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint was trained as asked, as far as JSON tells."""
+    return all(config.get(key) == json.loads(json.dumps(value)) for key, value in asked.items())
 
 
 @dataclass(frozen=True)

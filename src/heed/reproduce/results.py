@@ -104,9 +104,18 @@ def mean_of(values: Sequence[float] | np.ndarray) -> dict[str, Any]:
     finite = np.asarray(values, dtype=float)
     finite = finite[np.isfinite(finite)]
     if not len(finite):
-        return {"ours": None, "n": 0}
+        return {"ours": None, "low": None, "high": None, "n": 0}
     low, high = bootstrap_mean(finite) if len(finite) > 1 else (None, None)
     return {"ours": float(finite.mean()), "low": low, "high": high, "n": len(finite)}
+
+
+def mean_by_document(rows: Sequence[Row], key: str) -> dict[str, Any]:
+    """The same over documents: the rows of one document, of several trainings say, count as their mean."""
+    by: dict[Any, list[float]] = {}
+    for row in rows:
+        if math.isfinite(row[key]):
+            by.setdefault(row["document"], []).append(row[key])
+    return mean_of([float(np.mean(values)) for values in by.values()])
 
 
 class Store:

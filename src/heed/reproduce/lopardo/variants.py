@@ -15,10 +15,10 @@ from heed.data import Dataset
 from heed.explain import AttentionMean, Explanation, GradientInput, Lime, LimeExact, Occlusion, Rollout
 from heed.explain.comparison import aligned, rank_agreement
 from heed.metrics import kendall, spearman
-from heed.models.classifier import CLOSED
+from heed.models.classifier import BETWEEN, CLOSED
 from heed.models.recipes import RECIPES
 from heed.reproduce.lab import Lab
-from heed.reproduce.results import Figure, Outcome, Result, Row, mean_of
+from heed.reproduce.results import Figure, Outcome, Result, Row, mean_by_document, mean_of
 from heed.text import CLS, SEP, UNKNOWN, Document, Tokenizer
 
 if TYPE_CHECKING:  # which load torch
@@ -31,6 +31,7 @@ AGREEMENTS = {
     "removal": "τ(attention, |change on removal|)",
     "gradient_removal": "Spearman(gradient × input, change on removal)",
     "rollout_removal": "τ(rollout, |change on removal|)",
+    "reliability": "share of the variance of LIME's scores that is not sampling noise",
 }
 
 
@@ -80,7 +81,7 @@ def _agreements(lab: Lab, model: Classifier, data: Dataset, samples: int) -> lis
     """How attention and gradient agree with LIME and with removal, document by document."""
     documents = data.documents
     lime = LimeExact() if CLOSED in model.offers else Lime(samples=samples)
-    deep = "attention between all tokens" in model.offers and len(getattr(model, "labels", ())) > 0
+    deep = BETWEEN in model.offers
     methods: dict[str, Any] = {
         "attention": AttentionMean(),
         "gradient": GradientInput(),
@@ -102,26 +103,33 @@ def _agreements(lab: Lab, model: Classifier, data: Dataset, samples: int) -> lis
             "lime": rank_agreement(e["attention"], e["lime"]),
             "removal": rank_agreement(e["attention"], e["removal"]),
             "gradient_removal": spearman(gradient, removal),
+            "reliability": _reliability(e["lime"]),
         }
         rows.append(row | ({"rollout_removal": rank_agreement(e["rollout"], e["removal"])} if deep else {}))
     return rows
 
 
+def _reliability(e: Explanation) -> float:
+    """How much of the variance of LIME's scores is not sampling noise."""
+    if e.standard_errors is None:
+        return 1.0
+    variance = float(e.scores.var())
+    return max(0.0, 1 - float(np.square(e.standard_errors).mean()) / variance) if variance > 0 else float("nan")
+
+
 def _summaries(rows: Sequence[Row], experiment: str, dataset: str, model: str, note: str = "") -> list[Result]:
     """Means over all documents of all seeds; their intervals resample documents."""
     return [
-        Result(
-            experiment, dataset, model, f"{metric}, mean over documents", note=note, **mean_of([r[key] for r in rows])
-        )
+        Result(experiment, dataset, model, f"{metric}, mean over documents", note=note, **mean_by_document(rows, key))
         for key, metric in AGREEMENTS.items()
-        if key in rows[0]
+        if rows and key in rows[0]
     ]
 
 
 def no_final_layer(lab: Lab) -> Outcome:
     """Does attention explain better when no last layer stands between it and the output?"""
     test = lab.documents(lab.pick(150, 5000))
-    some = test[: lab.pick(12, 300)]
+    some = test[: lab.pick(12, 200)]
     words = lab.pick(64, 128)
     shapes: dict[str, dict[str, Any]] = {
         "final layer": {"layers": 1, "heads": 4, "max_words": words},
@@ -139,7 +147,7 @@ def no_final_layer(lab: Lab) -> Outcome:
         models["trained values, mean read out"] = _mean_readout(models["final layer"])  # type: ignore[arg-type]
         for name, model in models.items():
             by_name.setdefault(name, []).append(_accuracy(model, test))
-            own = _agreements(lab, model, some, lab.pick(200, 1000))
+            own = _agreements(lab, model, some, lab.pick(500, 2000))
             rows += [{"variant": name, "seed": seed} | row for row in own]
     dots = []
     for name, accuracies in by_name.items():
@@ -156,18 +164,34 @@ def no_final_layer(lab: Lab) -> Outcome:
         )
         results += _summaries(own, "no-final-layer", test.name, name)
         dots += _dots(own, name)
-    results.append(
-        Result(
-            "no-final-layer",
-            test.name,
-            "all",
-            "what a final layer can do that values cannot",
-            note="Nothing for the output: W_l W_v is one matrix, so that leaving out W_l hardly changes which functions"
-            " can be learnt. What changes is which vectors attention adds up.",
-        )
-    )
+    results += _less(rows, test.name)
     figure = Figure("variants", "With and without a final layer", "dots", dots, "value", "variant", panel="metric")
     return Outcome(results, [figure], {"documents": rows})
+
+
+def _less(rows: Sequence[Row], dataset: str) -> list[Result]:
+    """What each variant adds to the agreement of attention with LIME, document by document."""
+    plain = {(r["document"], r["seed"]): r["lime"] for r in rows if r["variant"] == "final layer"}
+    results = []
+    for name in dict.fromkeys(r["variant"] for r in rows if r["variant"] != "final layer"):
+        own = [r | {"more": r["lime"] - plain[r["document"], r["seed"]]} for r in rows if r["variant"] == name]
+        found = mean_by_document(own, "more")
+        low, high = found["low"] or 0.0, found["high"] or 0.0
+        verdict = "better" if low > 0 else "worse" if high < 0 else "neither better nor worse"
+        note = (
+            f"Attention agrees {verdict} with LIME than with a final layer. W_l W_v is one matrix: without W_l nearly"
+        )
+        results.append(
+            Result(
+                "no-final-layer",
+                dataset,
+                name,
+                "τ(attention, |LIME|) less that with a final layer, paired",
+                note=f"{note} the same functions can be learnt; what changes is which vectors attention adds up.",
+                **found,
+            )
+        )
+    return results
 
 
 def _slug(name: str) -> str:
@@ -191,8 +215,8 @@ def _mean_readout(model: Stacked) -> Stacked:
 def _dots(rows: Sequence[Row], variant: str) -> list[Row]:
     found = []
     for key, metric in AGREEMENTS.items():
-        if key in rows[0]:
-            stats = mean_of([r[key] for r in rows])
+        if rows and key in rows[0] and key != "reliability":
+            stats = mean_by_document(rows, key)
             found.append(
                 {
                     "variant": variant,
@@ -208,7 +232,7 @@ def _dots(rows: Sequence[Row], variant: str) -> list[Row]:
 def depth(lab: Lab) -> Outcome:
     """Layers, skip connections and non-linearities: what they do to the agreement of explanations."""
     test = lab.documents(lab.pick(150, 5000))
-    some = test[: lab.pick(6, 150)]
+    some = test[: lab.pick(6, 100)]
     layers = (1, 2) if lab.scale == "smoke" else (1, 2, 4)
     blocks = ("attention", "gelu") if lab.scale == "smoke" else ("attention", "skip", "relu", "gelu")
     rows: list[Row] = []
@@ -221,10 +245,10 @@ def depth(lab: Lab) -> Outcome:
                 stack = {"layers": n, "block": block, "max_words": lab.pick(64, 128)}
                 name = f"depth-{n}-{block}-{seed}"
                 # beside skip connections small embeddings would drown in the positions
-                changes = {"epochs": 3, "learning_rate": 1e-3, "embedding_scale": 1.0}
+                changes = {"epochs": 2, "learning_rate": 1e-3, "embedding_scale": 1.0}
                 model = lab.train(name, changes, seed, stack=stack)
                 accuracies.append(_accuracy(model, test))
-                found = _agreements(lab, model, some, lab.pick(200, 500))
+                found = _agreements(lab, model, some, lab.pick(500, 1000))
                 own += [{"layers": n, "block": block, "seed": seed} | row for row in found]
             rows += own
             title = f"{n} layer{'s' * (n > 1)}, {block}"
@@ -350,8 +374,10 @@ def tokenizer(lab: Lab) -> Outcome:
     whole: dict[str, list[Explanation]] = {}
     for name, (make, changes) in kinds.items():
         model = lab.train(f"tokens-{name}", changes, lab.seed, tokenizer=make)
-        by_word = LimeExact().explain(model, some.documents, progress=lab.progress)
-        by_token = LimeExact(repeats="together").explain(model, some.documents, unit="token", progress=lab.progress)
+        by_word, by_token = (
+            LimeExact(repeats="apart").explain(model, some.documents, unit=unit, progress=lab.progress)
+            for unit in ("word", "token")
+        )
         whole[name] = by_word
         own = []
         for i, (w, t) in enumerate(zip(by_word, by_token, strict=True)):
@@ -362,6 +388,7 @@ def tokenizer(lab: Lab) -> Outcome:
                     "tokenizer": name,
                     "document": i,
                     "tokens": float((~tokens.special).sum() / len(tokens.words)),
+                    "draw": float((~tokens.special).sum() * (len(tokens.words) + 1) / (2 * len(tokens.words))),
                     "tau": kendall(w.scores, merged),
                     "read": len(tokens.words) / (len(tokens.words) + tokens.dropped),
                 }
@@ -372,6 +399,7 @@ def tokenizer(lab: Lab) -> Outcome:
         results += [
             Result(*common, "test accuracy", share, *_binomial(share, len(test)), n=len(test)),
             Result(*common, "tokens removed with one word", **mean_of([r["tokens"] for r in own])),
+            Result(*common, "tokens removed by one draw of words", **mean_of([r["draw"] for r in own])),
             Result(
                 *common,
                 "Kendall τ, exact LIME over words and over tokens (tokens of a word added up)",
