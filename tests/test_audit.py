@@ -345,7 +345,7 @@ def test_signed_is_the_share_of_top_words_that_lime_does_not_score_negative(
             assert math.isnan(row["value"])
         else:
             assert row["value"] == pytest.approx(sum(lime[w] >= 0 for w in top) / len(top))
-        against = sum(-v for v in lime.values() if v < 0) / sum(abs(v) for v in lime.values())
+        against = sum(-v for v in lime.values() if v < 0) / (sum(abs(v) for v in lime.values()) or 1.0)
         assert row["negative_contribution"] == pytest.approx(against)
 
 
