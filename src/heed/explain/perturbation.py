@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 
 from heed.errors import InputError, UnknownName
 from heed.explain.explanation import Explainer, Job, Measured, check_at_least, check_head, check_output
-from heed.explain.regression import ENTRIES, Controlled, Ridge, Words, ridge, slices
+from heed.explain.regression import ENTRIES, Controlled, Ridge, Words, pushed, ridge, slices
 from heed.models.classifier import REMOVALS, Classifier, Output, Removal, output_of
 from heed.theory import kernel
 
@@ -248,7 +248,7 @@ class Shapley(Repeating):
             raise UnknownName("estimator", str(self.estimator), ("kernel", "permutation"))
 
     def evaluations(self, units: int) -> int:
-        least = 4 * units if self.estimator == "kernel" else 10 * units
+        least = 4 * units if self.estimator == "kernel" else 20 * units
         return 2 + min(max(self.samples, least), 2**units if units < 30 else self.samples + least)
 
     def plan(self, job: Job) -> Bool[np.ndarray, "sample unit"]:
@@ -268,7 +268,11 @@ class Shapley(Repeating):
         scores, errors = solve(keep[2:], outputs[2:], outputs[0], outputs[1])
         more = len(keep) > self.samples + 2
         note = f"{len(job.units):,} words need more than {self.samples:,} samples: {len(keep):,} were taken."
-        return Measured(scores, None, errors, len(keep), {"change": float(change)}, (note,) if more else ())
+        notes = [note] if more else []
+        orders = (len(keep) - 2) // (2 * (d - 1))
+        if self.estimator == "permutation" and orders < 70:
+            notes.append(f"With {orders} pairs of orders the standard errors are too small: 70 are needed.")
+        return Measured(scores, None, errors, len(keep), {"change": float(change)}, tuple(notes))
 
     def _exact(self, d: int) -> bool:
         return d <= 30 and 2**d - 2 <= self.samples
@@ -312,14 +316,16 @@ class Shapley(Repeating):
         variance = np.zeros(d)
         for rows in slices(keep.shape):
             z = keep[rows].astype(float)
-            influence = (z * (y[rows] - z @ scores)[:, None]).reshape(-1, 2, d).sum(1)  # a pair is one draw
-            variance += np.square(influence @ project).sum(0)
-        pairs = len(keep) / 2
-        return scores, np.sqrt(variance * pairs / max(pairs - d, 1))
+            influence = z @ project
+            own = np.clip(np.einsum("ij,ij->i", influence, z), 0, 0.99).reshape(-1, 2)
+            cross = np.einsum("ij,ij->i", influence[::2], z[1::2])
+            rest = pushed((y[rows] - z @ scores).reshape(-1, 2), 1 - own, -cross)  # a pair is one draw
+            variance += np.square((influence * rest.reshape(-1, 1)).reshape(-1, 2, d).sum(1)).sum(0)
+        return scores, np.sqrt(variance)
 
     def _orders(self, rng: np.random.Generator, d: int) -> Bool[np.ndarray, "sample unit"]:
         """For each random order the first 1 … d-1 words, and the same for the reversed order."""
-        pairs = max(5, self.samples // (2 * (d - 1)))  # with fewer the standard errors mean little
+        pairs = max(10, self.samples // (2 * (d - 1)))  # with fewer the standard errors mean little
         rank = rng.permuted(np.tile(np.arange(d), (pairs, 1)), axis=1)
         both = np.stack([rank, d - 1 - rank], 1)  # [pair, direction, unit]
         return (both[:, :, None, :] < np.arange(1, d)[:, None]).reshape(-1, d)

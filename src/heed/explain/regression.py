@@ -170,15 +170,15 @@ def _standard_errors(
     own = np.clip(root**2 * (np.einsum("ij,ij->i", influence, x) + 1 / weights.sum()), 0, 0.99)
     e = root * rest[rows]
     if together == 1:
-        pushed = e / np.sqrt(1 - own)
+        left = e / np.sqrt(1 - own)
     else:
         cross = np.einsum("ij,ij->i", influence[::2], x[1::2]) + 1 / weights.sum()
-        pushed = _pushed(e.reshape(-1, 2), 1 - own.reshape(-1, 2), -cross * root[::2] * root[1::2]).ravel()
-    moved = (influence[:, :shown] * (root * pushed)[:, None]).reshape(-1, together, shown).sum(1)
+        left = pushed(e.reshape(-1, 2), 1 - own.reshape(-1, 2), -cross * root[::2] * root[1::2]).ravel()
+    moved = (influence[:, :shown] * (root * left)[:, None]).reshape(-1, together, shown).sum(1)
     return np.sqrt(np.square(moved).sum(0, dtype=float) * (n - first) / len(x))
 
 
-def _pushed(
+def pushed(
     e: Float[np.ndarray, "draw 2"], diagonal: Float[np.ndarray, "draw 2"], cross: Float[np.ndarray, "draw"]
 ) -> Float[np.ndarray, "draw 2"]:
     """M^(-1/2) e for symmetric matrices of size two: √M = (M + δ)/√(tr M + 2δ) with δ = √det M."""
