@@ -54,8 +54,10 @@ def test_an_audit_has_a_row_for_every_document(name: str, split: str, documents:
     assert found.facts["accuracy"] > 0.7
     for evidence in found.evidence:
         assert [row["document"] for row in evidence.rows] == list(range(documents))
-        assert len(evidence.values) > 0.95 * documents
-        assert all(math.isnan(row["value"]) or -1 <= row["value"] <= 1 for row in evidence.rows)
+        if evidence.claim.id != "robust":  # which leaves out documents whose LIME is mostly noise
+            assert len(evidence.values) > 0.95 * documents
+        most = 2 if evidence.claim.id == "tracks" else 1  # a difference of two correlations
+        assert all(math.isnan(row["value"]) or abs(row["value"]) <= most for row in evidence.rows)
     assert [v.claim.id for v in found.verdicts] == list(DIAGNOSTICS)
     assert all(v.low <= v.mean <= v.high for v in found.verdicts)
     found.save(tmp_path / "rows.parquet")

@@ -129,7 +129,7 @@ class Robust(Diagnostic):
 
     def measure(self, study: Study) -> list[Row]:
         closed = CLOSED in study.model.offers
-        samples = 5 * self.samples if closed else self.samples  # which cost little there
+        samples = 2 * self.samples if closed else self.samples  # which cost little there
         replaced: Explainer = LimeExact() if closed else Lime(samples=samples, removal="replace")
         deleted = Lime(samples=samples, removal="delete")
         pairs = [
