@@ -77,7 +77,7 @@ class Signed(Diagnostic):
 class Tracks(Diagnostic):
     """Rank correlation of a score with what the output loses when the word is removed: minus that of gradient × input.
 
-    Scores are taken as they are, with their signs where they have any.
+    Scores are taken as they are, with their signs where they have any; what is left without signs is shown beside it.
     """
 
     claim: ClassVar[Claim] = Claim(
@@ -98,7 +98,9 @@ class Tracks(Diagnostic):
         for explanations in every:
             own, gradient, change = aligned(explanations)
             mine, theirs = spearman(own, change), spearman(gradient, change)
-            rows.append({"value": mine - theirs, "spearman": mine, "spearman_gradient": theirs})
+            without = [spearman(np.abs(x), np.abs(change)) for x in (own, gradient)]
+            row = {"value": mine - theirs, "spearman": mine, "spearman_gradient": theirs}
+            rows.append(row | {"spearman_unsigned": without[0], "spearman_gradient_unsigned": without[1]})
         return rows
 
 

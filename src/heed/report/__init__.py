@@ -29,6 +29,8 @@ _COLUMNS = {
     "random": "fall of the probability, random words",
     "spearman": "rank correlation with the change on removal",
     "spearman_gradient": "the same for gradient × input",
+    "spearman_unsigned": "rank correlation of absolute values",
+    "spearman_gradient_unsigned": "the same for gradient × input",
     "again": "yardstick: τ between two draws of LIME with words replaced",
     "again_deleted": "yardstick: τ between two draws of LIME with words deleted",
     "negative_contribution": "share of LIME's weight that speaks against the label",
