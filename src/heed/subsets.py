@@ -43,14 +43,19 @@ def size_sums(f: Ratios, weights: Float[np.ndarray, "weighting size"]) -> Sums:
     """Σ_s ω(s) E[f | j kept, s others removed] and the same for j removed; s = 0 … d - 1, for each row of weights."""
     d = f.units
     assert weights.shape[1] == d
-    nodes = min(24, d)
-    while True:
-        found, rest = _sums(f, size_moments(weights, nodes), nodes)
-        if nodes == d or rest <= 1e-12:
-            break
-        nodes = min(2 * nodes, d)
-    constant = f.constant * weights.sum(1, keepdims=True)
-    return Sums(found.kept + constant, found.removed + constant)
+    kept, removed = np.zeros((2, len(weights), d))
+    kept += f.constant * weights.sum(1, keepdims=True)
+    removed += f.constant * weights.sum(1, keepdims=True)
+    for head in range(len(f.c)):
+        nodes = min(24, d)
+        while True:
+            one, other, error = _head(f, head, size_moments(weights, nodes), nodes)
+            if nodes == d or error <= 1e-12:
+                break
+            nodes = min(2 * nodes, d)
+        kept += one
+        removed += other
+    return Sums(kept, removed)
 
 
 def size_moments(weights: Float[np.ndarray, "weighting size"], orders: int) -> Float[np.ndarray, "weighting order"]:
@@ -70,57 +75,46 @@ def size_moments(weights: Float[np.ndarray, "weighting size"], orders: int) -> F
     return found
 
 
-def _sums(f: Ratios, moments: Float[np.ndarray, "weighting order"], nodes: int) -> tuple[Sums, float]:
-    """The sums by so many nodes in t, and what may be wrong with them, relative to the largest value of a word.
+def _head(
+    f: Ratios, head: int, moments: Float[np.ndarray, "weighting order"], nodes: int
+) -> tuple[Float[np.ndarray, "weighting unit"], Float[np.ndarray, "weighting unit"], float]:
+    """What one head adds to the sums, by so many nodes in t, and what may be wrong with it.
 
-    Orders beyond the last are left out, and those from twice the nodes on come back as the lowest ones. Both are judged
-    by how coefficients fall towards the last order, of a function in which values do not cancel.
+    The error is relative to the largest value of a word. Orders beyond the last are left out, and those from twice the
+    nodes on come back as the lowest ones. Both are judged by how coefficients fall towards the last order, of a
+    function in which values do not cancel.
     """
     t, legendre = _legendre(nodes)
     mu = moments @ legendre  # [weighting, node]
-    kept, removed = np.zeros((2, len(mu), f.units))
-    last = np.zeros(nodes)
-    size = 0.0
-    for head in range(len(f.c)):
-        for k, r, by_node in _head(f, head, t, mu):
-            kept += k
-            removed += r
-            last += np.abs(legendre @ by_node)
-        size = max(size, _largest(f, head))
-    weight = np.abs(moments).max(0)
-    end, half = last[-3:].max(), last[max(0, nodes // 2 - 2) : nodes // 2 + 1].max()
-    returning = end * min(1.0, end / half) ** 2 * weight.max() if half > 0 else 0.0
-    left_out = (weight * last)[-3:].max()
-    return Sums(kept, removed), float(max(left_out, returning)) / (size * np.abs(moments[:, 0]).max() or 1.0)
-
-
-def _head(
-    f: Ratios, head: int, t: Float[np.ndarray, "node"], mu: Float[np.ndarray, "weighting node"]
-) -> Iterator[
-    tuple[Float[np.ndarray, "weighting unit"], Float[np.ndarray, "weighting unit"], Float[np.ndarray, "node"]]
-]:
-    """What one head adds to the sums, for a few exponentials at a time; and, with all values positive, at each node."""
     a, n, b, m = f.a[head], f.n[head], f.b[head], f.m[head]
     low = np.minimum(a, b)
     u, weight = scaled_reciprocal(f.c[head] + low.sum(), f.c[head] + np.maximum(a, b).sum())
     weight = weight * np.exp(-u * (f.c[head] + low.sum()))
-    step = max(1, _ENTRIES // (len(t) * len(a)))
+    kept, removed = np.zeros((2, len(mu), len(a)))
+    positive = np.zeros(nodes)
+    step = max(1, _ENTRIES // (nodes * len(a)))
     for start in range(0, len(u), step):
         here = slice(start, start + step)
         A, B = (np.exp(-u[here, None] * (x - low)) for x in (a, b))  # one of each pair is 1
-        h = A[:, None] + t[:, None] * (B - A)[:, None]  # [exponential, node, unit]: E e^{-u·own part of D}
-        g = (n * A)[:, None] + t[:, None] * (m * B - n * A)[:, None]
-        inverse = 1 / h  # never beyond 1 / min(t, 1-t)
-        rho = g * inverse
-        H = weight[here, None] * h.prod(-1)  # [exponential, node]
-        HR = H * (f.n_c[head] + rho.sum(-1))
-        plain = (H[:, None] * mu) @ inverse  # the product over the others, [exponential, weighting, unit]
-        with_n = (HR[:, None] * mu) @ inverse - (H[:, None] * mu) @ (rho * inverse)
-        kept = (A[:, None] * (with_n + n * plain)).sum(0)
-        removed = (B[:, None] * (with_n + m * plain)).sum(0)
-        nA, mB = np.abs(n) * A, np.abs(m) * B
-        absolute = np.einsum("utj,utj->ut", nA[:, None] + t[:, None] * (mB - nA)[:, None], inverse)
-        yield kept, removed, (H * (abs(f.n_c[head]) + absolute)).sum(0)
+        inverse = A[:, None] + t[:, None] * (B - A)[:, None]  # [exponential, node, unit]: E e^{-u·own part of D}
+        H = weight[here, None] * inverse.prod(-1)  # [exponential, node]
+        np.reciprocal(inverse, out=inverse)  # never beyond 1 / min(t, 1-t)
+        nA, mB = n * A, m * B
+        # ρ_j = ((1-t) nA + t mB)_j / h_j, summed over words: with signs, and without
+        four = inverse @ np.stack([nA, mB, np.abs(nA), np.abs(mB)], -1)  # [exponential, node, 4]
+        rho, absolute = ((1 - t) * four[..., i] + t * four[..., i + 1] for i in (0, 2))
+        positive += (H * (abs(f.n_c[head]) + absolute)).sum(0)
+        plain, with_all = (H[:, None] * mu) @ inverse, ((H * (f.n_c[head] + rho))[:, None] * mu) @ inverse
+        np.square(inverse, out=inverse)
+        if_kept, if_removed = ((H * share)[:, None] * mu @ inverse for share in (1 - t, t))
+        with_n = with_all - nA[:, None] * if_kept - mB[:, None] * if_removed  # N of the others
+        kept += (A[:, None] * (with_n + n * plain)).sum(0)
+        removed += (B[:, None] * (with_n + m * plain)).sum(0)
+    last, size = np.abs(legendre @ positive), np.abs(moments).max(0)
+    end, half = last[-3:].max(), last[max(0, nodes // 2 - 2) : nodes // 2 + 1].max()
+    returning = end * min(1.0, end / half) ** 2 * size.max() if half > 0 else 0.0
+    error = max((size * last)[-3:].max(), returning) / (_largest(f, head) * np.abs(moments[:, 0]).max() or 1.0)
+    return kept, removed, float(error)
 
 
 def _largest(f: Ratios, head: int) -> float:
