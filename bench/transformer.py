@@ -90,7 +90,7 @@ def perturbation(peers: Peers) -> None:
     for words in LENGTHS:
         text = review(words)
         for method, settings in (
-            ("lime", {"samples": SAMPLES[words]}),
+            ("lime", {"samples": SAMPLES[words], "sampling": "lime"}),
             ("occlusion", {}),
             ("shapley", {"samples": SAMPLES[words]}),
         ):
@@ -152,8 +152,8 @@ def choosing(peers: Peers, text: str, samples: int) -> float:
             kept.update(job=job, keep=keep, outputs=outputs)
             return super().fit(job, keep, outputs)
 
-    heed.explain(peers.model, text, Kept(samples=samples, removal="delete"))
-    few, all_ = METHODS["lime"](samples=samples, words=6), METHODS["lime"](samples=samples)
+    heed.explain(peers.model, text, Kept(samples=samples, sampling="lime", removal="delete"))
+    few, all_ = (METHODS["lime"](samples=samples, sampling="lime", words=count) for count in (6, None))
     timings = interleave({"few": partial(few.fit, **kept), "all": partial(all_.fit, **kept)}, 31)
     return timings["few"].median - timings["all"].median
 
@@ -163,7 +163,8 @@ def beside_lime(peers: Peers) -> None:
     for words in LENGTHS:
         text, samples = review(words), max(300, 3 * SAMPLES[words])  # with few, lengths differ more within a batch
         package = LimeTextExplainer(class_names=["negative", "positive"])
-        ours = partial(heed.explain, peers.model, text, "lime", samples=samples, removal="delete", repeats="together")
+        alike = {"samples": samples, "sampling": "lime", "removal": "delete", "repeats": "together"}
+        ours = partial(heed.explain, peers.model, text, "lime", **alike)
 
         def theirs(
             count: int, batch: int = 32, text: str = text, samples: int = samples, package: Any = package
@@ -192,7 +193,7 @@ def beside_captum(peers: Peers) -> None:
         replaced = partial(heed.explain, peers.model, text, removal="replace", repeats="apart")
         alone = {
             "occlusion": partial(heed.explain, peers.model, text, "occlusion", removal="replace"),
-            "lime": partial(replaced, method="lime", samples=samples),
+            "lime": partial(replaced, method="lime", samples=samples, sampling="lime"),
         }
         for method, ours in alone.items():
             peer = FeatureAblation(peers.forward) if method == "occlusion" else Lime(peers.forward)
