@@ -210,6 +210,34 @@ def test_a_trace_of_some_layers_shows_these_and_the_same_logits(family: str) -> 
         np.testing.assert_allclose(m.trace(tokens, {0: own}, layers=[]).logits.detach().numpy(), expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_attending_elsewhere_runs_only_the_last_row_and_gives_the_same(family: str) -> None:
+    """Against a whole pass with the row replaced; only ALBERT, whose layers are one module, has to run that."""
+    m = model(family)
+    tokens = m.tokens(TEXTS)
+    plain, logits = m.attending(tokens)
+    rows = plain.classifying_rows()
+    torch.testing.assert_close(logits(rows), plain.logits, rtol=1e-3, atol=2e-4)
+    other = torch.rand(3, *rows.shape).softmax(-1).requires_grad_()
+    last = len(plain.attention) - 1
+    expected = m.trace(tokens, attention={last: other}).logits
+    found = logits(other)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=2e-4)
+    (fast,), (slow,) = (torch.autograd.grad(z[..., 0].sum(), other, retain_graph=True) for z in (found, expected))
+    torch.testing.assert_close(fast, slow, rtol=1e-2, atol=1e-3)
+    ran = []
+    handles = [
+        module.register_forward_hook(lambda module, given, output: ran.append(output.shape))
+        for module in m.model.modules()
+        if type(module) is torch.nn.LayerNorm
+    ]
+    logits(rows)
+    for handle in handles:
+        handle.remove()
+    if family != "albert":
+        assert all(shape[-2] in (1, len(TEXTS)) for shape in ran)
+
+
 def test_variants_of_attention_are_passes_of_their_own() -> None:
     m = model("bert")
     tokens = m.tokens(TEXTS[:2])

@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 
 def tvd(p: Float[np.ndarray, "*#batch n"], q: Float[np.ndarray, "*#batch n"]) -> Float[np.ndarray, "*batch"] | float:
     """Total variation distance, ½ Σ |p - q|: between 0 and 1."""
     return 0.5 * np.abs(p - q).sum(-1)
+
+
+def jsd(p: Float[np.ndarray, "*#batch n"], q: Float[np.ndarray, "*#batch n"]) -> Float[np.ndarray, "*batch"] | float:
+    """Jensen–Shannon divergence in nats: between 0 and ln 2; 0·log 0 is 0."""
+    middle = (p + q) / 2
+    return (kl(p, middle) + kl(q, middle)) / 2
+
+
+def kl(p: Float[np.ndarray, "*#batch n"], q: Float[np.ndarray, "*#batch n"]) -> Float[np.ndarray, "*batch"] | float:
+    """Kullback–Leibler divergence in nats: Σ p log(p/q), where 0·log 0 is 0; infinite where q is 0 and p is not."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(p > 0, p * np.log(p / q), 0.0).sum(-1)
+
+
+def auc(scores: Float[np.ndarray, "n"], positive: Bool[np.ndarray, "n"]) -> float:
+    """The area under the ROC curve: how often a positive has the higher score, ties counting half; NaN without both."""
+    good, bad = int(positive.sum()), int((~positive).sum())
+    if not good or not bad:
+        return float("nan")
+    return float((_ranks(scores)[positive].sum() - good * (good + 1) / 2) / (good * bad))
+
+
+def f1(predicted: Bool[np.ndarray, "n"], positive: Bool[np.ndarray, "n"]) -> float:
+    """Harmonic mean of precision and recall of the positives; NaN where there is nothing to find and nothing found."""
+    total = int(predicted.sum() + positive.sum())
+    return 2 * int((predicted & positive).sum()) / total if total else float("nan")
 
 
 def kendall(x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"]) -> float:
@@ -55,4 +83,21 @@ def bootstrap_mean(
         drawn = rng.integers(0, len(values), (len(means[start : start + step]), len(values)))
         means[start : start + step] = values[drawn].mean(1)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def bootstrap(
+    columns: Mapping[str, np.ndarray],
+    statistic: Callable[[Mapping[str, np.ndarray]], float],
+    level: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of any statistic of rows, given as columns of equal length."""
+    rng, n = np.random.default_rng(seed), len(next(iter(columns.values())))
+    found = np.empty(resamples)
+    for i in range(resamples):
+        drawn = rng.integers(0, n, n)
+        found[i] = statistic({key: column[drawn] for key, column in columns.items()})
+    low, high = np.nanquantile(found, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)

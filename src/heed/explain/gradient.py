@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -13,7 +13,7 @@ from jaxtyping import Float
 from heed.errors import UnknownName
 from heed.explain.explanation import Job, Measured, TokenMethod, check_at_least, check_head, check_output
 from heed.explain.signatures import signature
-from heed.models.classifier import CLOSED, GRADIENT, Classifier, Gradient, Output, output_of, select_output
+from heed.models.classifier import CLOSED, GRADIENT, REPLACEABLE, Classifier, Gradient, Output, output_of, select_output
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,18 +21,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GradientExplainer(TokenMethod):
-    """One number per token from its gradient; `head` looks at what a single attention head contributes."""
+    """One number per token from its gradient.
+
+    `head` looks at what a single attention head contributes; attention="fixed" leaves out that attention itself moves
+    with the embeddings.
+    """
 
     needs: ClassVar[frozenset[str]] = frozenset({GRADIENT})
     paper: ClassVar[str] = "simonyan2014"
 
     output: Output = "logit"
     head: int | None = None
+    attention: Literal["moves", "fixed"] = "moves"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_output(self.output)
         check_head(self, self.head, self.output)
+        if self.attention not in ("moves", "fixed"):
+            raise UnknownName("treatment of attention", str(self.attention), ("moves", "fixed"))
+
+    def obstacle(self, model: Classifier, documents: Sequence[Any]) -> str:
+        if self.attention == "fixed" and REPLACEABLE not in model.offers:
+            return f"{self.name} with fixed attention needs {REPLACEABLE}, which {model.name} does not offer."
+        return super().obstacle(model, documents)
 
     @abstractmethod
     def reduce(self, found: Gradient) -> Float[np.ndarray, "row"]:
@@ -40,7 +52,8 @@ class GradientExplainer(TokenMethod):
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         subject = model if self.head is None else model.head(self.head)
-        gradients = subject.gradient([job.tokens for job in jobs], [job.label for job in jobs], self.output)
+        tokens, labels = [job.tokens for job in jobs], [job.label for job in jobs]
+        gradients = subject.gradient(tokens, labels, self.output, self.attention == "fixed")
         return [self.measured(g) for g in gradients]
 
     def measured(self, found: Gradient) -> Measured:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,12 @@ import torch
 from heed.errors import CheckpointError
 from heed.models.classifier import Classifier
 from heed.models.folders import find, read_config, writing
+from heed.models.recurrent import Recurrent
 from heed.models.single_layer import SingleLayer
 from heed.models.stacked import Stacked
+from heed.models.trained import Trained
 
-_KINDS: dict[str, Callable[..., Classifier]] = {"single-layer": SingleLayer.restore, "stacked": Stacked.restore}
+_KINDS: dict[str, type[Trained]] = {cls.kind: cls for cls in (SingleLayer, Stacked, Recurrent)}
 
 
 def load(model: str | Path | None = None) -> Classifier:
@@ -31,18 +33,16 @@ def load(model: str | Path | None = None) -> Classifier:
         state = safetensors.torch.load_file(folder / "model.safetensors")
     except (safetensors.SafetensorError, OSError) as error:
         raise CheckpointError(f"The weights of {folder} cannot be read ({error}).") from None
-    return _KINDS[kind](config, state, folder)
+    return _KINDS[kind].restore(config, state, folder)
 
 
-def round_to_half(model: SingleLayer | Stacked) -> None:
+def round_to_half(model: Trained) -> None:
     """Round the weights to what half precision can hold."""
     for parameter in model.network.parameters():
         parameter.data = parameter.data.half().float()
 
 
-def save(
-    model: SingleLayer | Stacked, folder: Path, facts: Mapping[str, Any], half: bool = False, card: str = ""
-) -> None:
+def save(model: Trained, folder: Path, facts: Mapping[str, Any], half: bool = False, card: str = "") -> None:
     """Write a checkpoint; `facts` (data, recipe …) join its json, `card` is its README."""
     with writing(folder) as scratch:
         state = {key: value.contiguous() for key, value in model.network.state_dict().items()}

@@ -12,7 +12,7 @@ settled here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -46,6 +46,17 @@ class Gradient(NamedTuple):
 
     embeddings: Float[np.ndarray, "row dim"]
     gradient: Float[np.ndarray, "row dim"]
+
+
+class Attending(NamedTuple):
+    """Documents as a model reads them, and what it would say, had it attended elsewhere in its last layer.
+
+    trace     the pass as it is
+    logits    the output for other rows of attention in the place of those that classify, differentiable in them
+    """
+
+    trace: Trace
+    logits: Callable[[Float[Tensor, "*variant batch head query key"]], Float[Tensor, "*variant batch label"]]
 
 
 class Classifier(ABC):
@@ -110,6 +121,18 @@ class Classifier(ABC):
         With `layers`, attention and values of the others may be left out (empty), where that saves time and memory.
         """
 
+    def attending(self, tokens: Sequence[Tokens]) -> Attending:
+        """A trace that can be asked again and again with other attention in the last layer.
+
+        Models override it where what lies below that layer need not be computed again.
+        """
+        import torch
+
+        with torch.no_grad():
+            trace = self.trace(tokens, layers=[-1])
+        last = len(trace.attention) - 1
+        return Attending(trace, lambda rows: self.trace(tokens, attention={last: rows}, layers=()).logits)
+
     def embeddings(self, tokens: Sequence[Tokens]) -> Float[Tensor, "batch token dim"]:
         """What the tokens look up."""
         import torch
@@ -117,14 +140,24 @@ class Classifier(ABC):
         with torch.no_grad():
             return self.trace(tokens, layers=()).embeddings
 
-    def gradient(self, tokens: Sequence[Tokens], labels: Sequence[int], output: Output = "logit") -> list[Gradient]:
-        """The gradient of each document's output for its label: one backward pass per batch, not per document."""
+    def gradient(
+        self, tokens: Sequence[Tokens], labels: Sequence[int], output: Output = "logit", held: bool = False
+    ) -> list[Gradient]:
+        """The gradient of each document's output for its label: one backward pass per batch, not per document.
+
+        With `held`, attention stays as it is while the embeddings move.
+        """
         import torch
 
         found: list[Gradient] = [None] * len(tokens)  # type: ignore[list-item]
         for batch in self.batches(tokens):
+            some = [tokens[i] for i in batch]
+            own = None
+            if held:
+                with torch.no_grad():
+                    own = dict(enumerate(self.trace(some).attention))
             with torch.enable_grad():
-                trace = self.trace([tokens[i] for i in batch], layers=())
+                trace = self.trace(some, attention=own, layers=())
                 chosen = torch.tensor([labels[i] for i in batch])
                 total = select_output(trace.logits, chosen, output, self.exclusive).sum()
                 (gradient,) = torch.autograd.grad(total, trace.embeddings)
@@ -204,6 +237,16 @@ class Classifier(ABC):
         if removal not in self.removals:
             raise UnknownName("way to remove words", removal, self.removals)
         return removal
+
+
+def linear_attending(trace: Trace) -> Attending:
+    """`Attending` for a model whose output is linear in its one attention: a sum over keys plus a constant."""
+    import torch
+
+    (values,), (projection,) = trace.values, trace.projections
+    worth = torch.einsum("bkto,koc->bktc", values, projection).detach()  # of each key, if it had all the attention
+    constant = trace.logits.detach() - torch.einsum("bkqt,bktc->bc", trace.attention[0].detach(), worth)
+    return Attending(trace, lambda rows: torch.einsum("...bkqt,bktc->...bc", rows, worth) + constant)
 
 
 def softmax(logits: Float[np.ndarray, "*batch label"]) -> Float[np.ndarray, "*batch label"]:

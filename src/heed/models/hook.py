@@ -38,12 +38,22 @@ class Recorder:
                  that of `row` (all rows where it is -1)
     embeddings   used in place of what the ids look up
     layers       those to write down (all, if None); the others show empty tensors
+    below        what the layer before the last put out; if it is `given`, neither that nor those before it are run
+    seen         the values of the last layer; if given, only the row that classifies is run, with `attention` of layer
+                 0, which may have a leading axis of variants
+    uniform      attend to everything that may be attended to alike, and write nothing down
+    learning     leave the embeddings in the graph, for a pass that is learnt from
     """
 
     attention: Mapping[int, Float[Tensor, "batch head query key"]] = field(default_factory=dict)
     embeddings: Float[Tensor, "batch token dim"] | None = None
     row: Int[Tensor, "batch"] | None = None
     layers: frozenset[int] | None = None
+    uniform: bool = False
+    learning: bool = False
+    given: Any = None
+    seen: Float[Tensor, "batch head key dim"] | None = None
+    below: Any = None
     looked_up: Float[Tensor, "batch token dim"] | None = None
     modules: list[nn.Module] = field(default_factory=list)
     queries: list[Tensor] = field(default_factory=list)
@@ -55,7 +65,7 @@ class Recorder:
     @property
     def lean(self) -> bool:
         """Whether it looks at the embeddings alone: then attention is the model's own default."""
-        return self.layers == frozenset() and not self.attention
+        return self.layers == frozenset() and not self.attention and not self.uniform
 
     def skip(self, query: Tensor, value: Tensor) -> bool:
         """Whether the layer that is to come neither has to be written down nor replaced; if so, note that."""
@@ -109,6 +119,29 @@ def watching(model: PreTrainedModel, recorder: Recorder) -> Iterator[Maps]:
             handle.remove()
 
 
+def make_skippable(model: PreTrainedModel, recorder: Recorder) -> bool:
+    """Let a recorder give what the layers before the last put out; False where layers are not modules in a list."""
+    attention = recorder.modules
+    for found in model.modules():
+        if isinstance(found, nn.ModuleList) and len(found) == len(attention) > 1:
+            inside = [any(m is a for m in layer.modules()) for layer, a in zip(found, attention, strict=True)]
+            if all(inside):
+                for layer in found[:-1]:
+                    layer.forward = partial(_given_or_run, layer.forward)
+                return True
+    return False
+
+
+def _given_or_run(forward: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    recorder = _recorder.get()
+    if recorder is not None and recorder.given is not None:
+        return recorder.given
+    output = forward(*arguments, **named)
+    if recorder is not None and not recorder.uniform and not recorder.learning:
+        recorder.below = output
+    return output
+
+
 def by_head(module: nn.Module, heads: int) -> Float[Tensor, "head dim out"]:
     """The matrix of a linear map, one part for each head that feeds it."""
     weight: Any = module.weight
@@ -118,7 +151,8 @@ def by_head(module: nn.Module, heads: int) -> Float[Tensor, "head dim out"]:
 def install(model: PreTrainedModel) -> bool:
     """Switch a model to heed's attention for good; False if its family has an attention of its own."""
     default = model.config._attn_implementation or "eager"
-    setattr(model.config, _DEFAULT, default)
+    if default != NAME:
+        setattr(model.config, _DEFAULT, default)
     model.set_attn_implementation(NAME)
     turned = model.config.model_type == "xlnet"  # which looks up its tokens as [token, batch]
     lookup(model).register_forward_hook(partial(_embed, turned=turned))
@@ -136,6 +170,11 @@ def attend(
     """The registered attention function."""
     recorder = _attention_recorder()
     default = getattr(module.config, _DEFAULT, "eager")
+    if recorder is not None and recorder.seen is not None:
+        rows = recorder.attention[0].to(recorder.seen.dtype)
+        return torch.einsum("...bhqt,bhtd->...bqhd", rows, recorder.seen).flatten(0, -4).contiguous(), None
+    if recorder is not None and recorder.uniform:
+        return _uniform(query, key, value, attention_mask)
     if recorder is None and default == "sdpa" and getattr(module, _FIRST, False):
         return _first_row(module, query, key, value, attention_mask, **options)
     if recorder is None and default != "eager":
@@ -201,6 +240,16 @@ def _first_row(
     return nn.functional.pad(output, (0, 0, 0, 0, 0, query.shape[2] - 1)), weights
 
 
+def _uniform(query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """The mean of all values that a row may look at."""
+    weights = query.new_ones(len(query), 1, query.shape[2], key.shape[2])
+    if attention_mask is not None:
+        weights = weights * (attention_mask[..., : key.shape[2]] > torch.finfo(query.dtype).min / 2)
+    weights = weights / weights.sum(-1, keepdim=True)
+    repeated = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
+    return (weights @ repeated).transpose(1, 2).contiguous(), None
+
+
 def mask(*arguments: Any, **options: Any) -> Tensor | None:
     """The registered mask function: additive for eager attention, the default's own otherwise."""
     default = getattr(options.get("config"), _DEFAULT, "eager")
@@ -216,7 +265,9 @@ def _attention_recorder() -> Recorder | None:
 
 def _embed(module: nn.Module, inputs: Any, output: Tensor, turned: bool) -> Tensor:
     recorder = _recorder.get()
-    if recorder is None or recorder.looked_up is not None:  # GPT-2 looks up segments in the same table, after the ids
+    if recorder is None or recorder.uniform or recorder.learning:
+        return output
+    if recorder.looked_up is not None:  # GPT-2 looks up segments in the same table, after the ids
         return output
     if recorder.embeddings is not None:
         recorder.looked_up = recorder.embeddings

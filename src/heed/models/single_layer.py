@@ -13,20 +13,18 @@ gradient, of which the scalar form gives all but the directions.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from heed.errors import CheckpointError, HeedError, InputError
+from heed.errors import InputError
 from heed.models.classifier import (
     ATTENTION,
     CLOSED,
@@ -34,16 +32,17 @@ from heed.models.classifier import (
     GRADIENT,
     PROJECTED,
     REPLACEABLE,
-    Classifier,
+    Attending,
     Gradient,
     Output,
     Removal,
+    linear_attending,
     output_slope,
 )
 from heed.models.recipes import Shape
 from heed.models.scalar_form import Ratios, ScalarForm
-from heed.settings import read as read_settings
-from heed.text import Tokenizer, Tokens
+from heed.models.trained import Trained
+from heed.text import Tokens
 from heed.trace import Trace
 
 
@@ -91,18 +90,31 @@ class Network(nn.Module):
         W_l, b_v = (x.to(dtype or x.dtype) for x in (self.W_l, self.b_v))
         return self.b_l + torch.einsum("cko,ko->c", W_l, b_v) / self.shape.heads
 
+    def queries(self) -> list[nn.Parameter]:
+        """What has to be zero for all tokens to be attended to alike."""
+        return [self.W_q, self.b_q] if self.shape.biases else [self.W_q]
+
     def forward(
         self, ids: Int[Tensor, "batch token"], mask: Bool[Tensor, "batch token"]
     ) -> Float[Tensor, "batch label"]:
+        return self.attended(ids, mask)[0]
+
+    def attended(
+        self,
+        ids: Int[Tensor, "batch token"],
+        mask: Bool[Tensor, "batch token"],
+        weights: Float[Tensor, "batch token"] | None = None,
+    ) -> tuple[Float[Tensor, "batch label"], Float[Tensor, "batch token"]]:
+        """Logits, and the attention behind them, mean over heads: its own, unless weights are given."""
         u, w = self.folded()
         K, C = self.shape.heads, self.shape.labels
         e = nn.functional.embedding(ids, self.W_e) + self.W_p[: ids.shape[1]]
         both = e @ torch.cat([u, w.reshape(K * C, -1)]).T  # [batch, token, K + K·C]
         scores = both[..., :K].masked_fill(~mask.unsqueeze(-1), float("-inf"))
-        a = scores.softmax(1)
+        a = scores.softmax(1) if weights is None else weights.unsqueeze(-1).expand_as(scores)
         logits = torch.einsum("btk,btkc->bc", a, both[..., K:].unflatten(-1, (K, C))) / K
         constant = self.constant()
-        return logits if constant is None else logits + constant
+        return logits if constant is None else logits + constant, a.mean(-1)
 
 
 def positions(length: int, dim: int, base: float) -> Float[Tensor, "position dim"]:
@@ -115,48 +127,29 @@ def positions(length: int, dim: int, base: float) -> Float[Tensor, "position dim
 class Directions(NamedTuple):
     """Where gradients point, in double precision; see `SingleLayer.gradient`.
 
-    words    W_v^T W_l^T / K of each head and label, then W_k^T q / (K √d_att) of each head
+    values   W_v^T W_l^T / K of each head and label
+    keys     W_k^T q / (K √d_att) of each head
     cls      W_k^T W_q / (K √d_att), by head and dimension of the sum Σ_s a_s (w_s - w̄) e_s
     W_p      the positions
     """
 
-    words: Float[np.ndarray, "part dim"]
+    values: Float[np.ndarray, "head label dim"]
+    keys: Float[np.ndarray, "head dim"]
     cls: Float[np.ndarray, "head_dim dim"]
     W_p: Float[np.ndarray, "position dim"]
 
 
-class SingleLayer(Classifier):
+class SingleLayer(Trained):
     """The classifier: a `Network`, a word-level `Tokenizer` and the names of the labels."""
 
+    kind, called, shaped, made = "single-layer", "the single-layer classifier", Shape, Network
+    network: Network
     offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, DIFFERENTIABLE, PROJECTED, CLOSED})
     removals: tuple[Removal, ...] = ("replace", "delete", "hide")
-    filler = 0
 
-    def __init__(
-        self,
-        network: Network,
-        tokenizer: Tokenizer,
-        labels: Sequence[str],
-        name: str = "single-layer",
-        pairs: bool = False,
-    ):
-        self.network = network.eval().requires_grad_(False)
-        self.tokenizer = tokenizer
-        self.labels = tuple(labels)
-        self.name = name
-        self.pairs = pairs
+    def __init__(self, *arguments: Any, **named: Any):
+        super().__init__(*arguments, **named)
         self._heads: dict[int, SingleLayer] = {}
-
-    @property
-    def shape(self) -> Shape:
-        return self.network.shape
-
-    @cached_property
-    def revision(self) -> str:  # type: ignore[override]
-        digest = hashlib.sha256()
-        for key, value in sorted(self.network.state_dict().items()):
-            digest.update(key.encode() + value.contiguous().numpy().tobytes())
-        return digest.hexdigest()[:12]
 
     @cached_property
     def scalars(self) -> ScalarForm:
@@ -227,22 +220,32 @@ class SingleLayer(Classifier):
         to_logits = net.W_l.permute(1, 2, 0) / self.shape.heads
         return Trace(logits, (a,), (v,), e, real, torch.zeros(len(tokens), dtype=torch.long), (to_logits,))
 
-    def gradient(self, tokens: Sequence[Tokens], labels: Sequence[int], output: Output = "logit") -> list[Gradient]:
+    def attending(self, tokens: Sequence[Tokens]) -> Attending:
+        with torch.no_grad():
+            return linear_attending(self.trace(tokens))
+
+    def gradient(
+        self, tokens: Sequence[Tokens], labels: Sequence[int], output: Output = "logit", held: bool = False
+    ) -> list[Gradient]:
         """The gradient in closed form, in double precision; with w_t = W_l v_t and w̄ = Σ_t a_t w_t, per head:
 
         ∇_{e_t} f = (1/K) Σ_heads a_t W_v^T W_l^T + a_t (w_t - w̄) W_k^T q / √d_att
 
-        and for <cls>, whose query moves as well, W_q^T Σ_s a_s (w_s - w̄) k_s / √d_att on top.
+        and for <cls>, whose query moves as well, W_q^T Σ_s a_s (w_s - w̄) k_s / √d_att on top. Where attention is held,
+        only the first term is left.
         """
         found: list[Gradient] = []
         step = max(1, self.batch_tokens // (self.shape.max_words + 1))
         for start in range(0, len(tokens), step):
             some = tokens[start : start + step]
             rows = zip(self.logits(some), labels[start : start + step], strict=True)
-            found += self._gradients(some, np.array([output_slope(z, c, output, self.exclusive) for z, c in rows]))
+            slopes = np.array([output_slope(z, c, output, self.exclusive) for z, c in rows])
+            found += self._gradients(some, slopes, held)
         return found
 
-    def _gradients(self, tokens: Sequence[Tokens], slopes: Float[np.ndarray, "batch label"]) -> list[Gradient]:
+    def _gradients(
+        self, tokens: Sequence[Tokens], slopes: Float[np.ndarray, "batch label"], held: bool
+    ) -> list[Gradient]:
         """Those of a few documents, all their tokens in one row, for what each output moves with."""
         directions, K = self._directions, self.shape.heads
         documents = [self.scalars.padded(t.ids) for t in tokens]
@@ -252,25 +255,29 @@ class SingleLayer(Classifier):
         s, w = self.scalars.at(ids, at)
         g = np.exp(s - np.repeat(np.maximum.reduceat(s, starts), lengths, axis=0))
         a = g / np.repeat(np.add.reduceat(g, starts), lengths, axis=0)
-        slope = np.repeat(slopes, lengths, axis=0)[:, None]  # [token, 1, label]
-        value = (w * slope).sum(2)
+        value = np.einsum("tkc,tc->tk", w, np.repeat(slopes, lengths, axis=0))
         moved = a * (value - np.repeat(np.add.reduceat(a * value, starts), lengths, axis=0))  # a_t (w_t - w̄)
-        e = self.network.W_e[torch.from_numpy(ids)].double().numpy() + directions.W_p[at]
-        gradient = np.hstack([(a[:, :, None] * slope).reshape(len(a), -1), moved]) @ directions.words
-        ends = [slice(i, i + n) for i, n in zip(starts, lengths, strict=True)]
-        # Σ_s a_s (w_s - w̄) = 0, so the bias of the keys does not show
-        gradient[starts] += (
-            np.array([moved[d].T @ e[d] for d in ends]).reshape(len(tokens), K * e.shape[1]) @ directions.cls
-        )
-        return [Gradient(e[d], gradient[d]) for d in ends]
+        both = a if held else np.hstack([a, moved])
+        steered = np.einsum("bc,kcd->bkd", slopes, directions.values)
+        e, gradient = (np.empty((len(ids), self.shape.d_e)) for _ in range(2))
+        words = self.network.W_e.numpy()
+        drawn = np.empty((len(tokens), K * self.shape.d_e))
+        for i, (start, n) in enumerate(zip(starts, lengths, strict=True)):
+            here = slice(start, start + n)
+            np.add(words[ids[here]], directions.W_p[:n], out=e[here])
+            to = steered[i] if held else np.vstack([steered[i], directions.keys])
+            np.matmul(both[here], to, out=gradient[here])
+            drawn[i] = (moved[here].T @ e[here]).ravel()
+        if not held:  # Σ_s a_s (w_s - w̄) = 0, so the bias of the keys does not show
+            gradient[starts] += drawn @ directions.cls
+        return [Gradient(e[i : i + n], gradient[i : i + n]) for i, n in zip(starts, lengths, strict=True)]
 
     @cached_property
     def _directions(self) -> Directions:
         net, K = self.network, self.shape.heads
         u, w = (x.numpy() for x in net.folded(torch.float64))
         query = torch.einsum("kad,kae->ked", net.W_q.double(), net.W_k.double()) / math.sqrt(self.shape.d_att)
-        words = np.vstack([w.reshape(-1, w.shape[2]), u]) / K
-        return Directions(words, query.flatten(0, 1).numpy() / K, net.W_p.double().numpy())
+        return Directions(w / K, u / K, query.flatten(0, 1).numpy() / K, net.W_p.double().numpy())
 
     def ratios(
         self,
@@ -303,37 +310,6 @@ class SingleLayer(Classifier):
             state["b_l"] = state["b_l"] / K
         part.to(self.network.W_e.dtype).load_state_dict(state)
         return SingleLayer(part, self.tokenizer, self.labels, f"{self.name} head {index}", self.pairs)
-
-    def describe(self) -> dict[str, object]:
-        """What a checkpoint's json says of the model."""
-        own = {"kind": "single-layer", "labels": list(self.labels), "pairs": self.pairs}
-        return own | {"shape": asdict(self.shape)}
-
-    @classmethod
-    def restore(cls, config: Mapping[str, object], state: Mapping[str, Tensor], folder: Path) -> SingleLayer:
-        """The model of a checkpoint, from its json, its tensors and its tokenizer."""
-        try:
-            shape = Shape(**read_settings("the model", Shape, config["shape"]))  # type: ignore[arg-type]
-            network = Network(shape)
-            network.load_state_dict({key: value.float() for key, value in state.items()})
-        except (KeyError, TypeError, RuntimeError, ValueError, HeedError) as error:
-            why = " ".join(str(error).split())[:300]
-            raise CheckpointError(
-                f"The checkpoint {folder} does not fit the single-layer classifier ({why})."
-            ) from None
-        if not all(bool(p.isfinite().all()) for p in network.parameters()):
-            raise CheckpointError(f"The weights of {folder} are not all finite numbers.")
-        labels = config.get("labels")
-        if not isinstance(labels, list) or len(labels) != shape.labels or not all(isinstance(n, str) for n in labels):
-            raise CheckpointError(f"The checkpoint {folder} must name {shape.labels} labels, got {labels!r}.")
-        if len(set(labels)) < len(labels):
-            raise CheckpointError(f"The checkpoint {folder} gives two labels the same name.")
-        tokenizer = Tokenizer.load(folder / "tokenizer.json", shape.max_words + 1)
-        if len(tokenizer) != shape.vocabulary:
-            raise CheckpointError(
-                f"The tokenizer of {folder} has {len(tokenizer):,} words, and the model {shape.vocabulary:,}."
-            )
-        return cls(network, tokenizer, labels, str(config.get("name") or folder.name), config.get("pairs") is True)
 
 
 def pad(

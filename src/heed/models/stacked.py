@@ -11,11 +11,7 @@ single-layer classifier up to its sizes. What the layers around attention do to 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -23,13 +19,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from heed.errors import CheckpointError, HeedError
 from heed.models.classifier import ATTENTION, BETWEEN, DIFFERENTIABLE, GRADIENT, REPLACEABLE, Removal
 from heed.models.passes import Passes, Row
 from heed.models.recipes import StackShape
 from heed.models.single_layer import pad, positions
-from heed.settings import read as read_settings
-from heed.text import Tokenizer, Tokens
+from heed.models.trained import Trained
+from heed.text import Tokens
 from heed.trace import Trace
 
 Weights = Mapping[int, Float[Tensor, "batch head query key"]]
@@ -71,6 +66,23 @@ class StackNetwork(nn.Module):
         self, ids: Int[Tensor, "batch token"], mask: Bool[Tensor, "batch token"]
     ) -> Float[Tensor, "batch label"]:
         return self.passed(self.embedded(ids), mask)
+
+    def queries(self) -> list[nn.Parameter]:
+        """What has to be zero for all tokens to be attended to alike."""
+        return [getattr(self, f"W_q{i}") for i in range(self.shape.layers)]
+
+    def attended(
+        self,
+        ids: Int[Tensor, "batch token"],
+        mask: Bool[Tensor, "batch token"],
+        weights: Float[Tensor, "batch token"] | None = None,
+    ) -> tuple[Float[Tensor, "batch label"], Float[Tensor, "batch token"]]:
+        """Logits, and the attention of the last layer to <cls>, mean over heads: its own, unless weights are given."""
+        record: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        given = weights[:, None, None].expand(-1, self.shape.heads, -1, -1) if weights is not None else None
+        replaced = None if given is None else {self.shape.layers - 1: given}
+        logits = self.passed(self.embedded(ids), mask, replaced, record)
+        return logits, record[-1][0][:, :, 0].mean(1)
 
     def embedded(self, ids: Int[Tensor, "batch token"]) -> Float[Tensor, "batch token dim"]:
         return functional.embedding(ids, self.W_e) + self.W_p[: ids.shape[1]]
@@ -136,38 +148,14 @@ def _replaced(own: Tensor, wanted: Tensor) -> Tensor:
     return torch.where(wanted.isnan(), own, wanted)
 
 
-class Stacked(Passes):
+class Stacked(Trained, Passes):
     """The classifier: a `StackNetwork`, a `Tokenizer` and the names of the labels."""
 
+    kind, called, shaped, made = "stacked", "a stack of layers", StackShape, StackNetwork
+    network: StackNetwork
     offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, DIFFERENTIABLE, BETWEEN})
     removals: tuple[Removal, ...] = ("replace", "delete", "hide")
-    filler = 0
     batch_tokens = 4096
-
-    def __init__(
-        self,
-        network: StackNetwork,
-        tokenizer: Tokenizer,
-        labels: Sequence[str],
-        name: str = "stacked",
-        pairs: bool = False,
-    ):
-        self.network = network.eval().requires_grad_(False)
-        self.tokenizer = tokenizer
-        self.labels = tuple(labels)
-        self.name = name
-        self.pairs = pairs
-
-    @property
-    def shape(self) -> StackShape:
-        return self.network.shape
-
-    @cached_property
-    def revision(self) -> str:  # type: ignore[override]
-        digest = hashlib.sha256()
-        for key, value in sorted(self.network.state_dict().items()):
-            digest.update(key.encode() + value.contiguous().numpy().tobytes())
-        return digest.hexdigest()[:12]
 
     def outputs(self, rows: Sequence[Row]) -> Float[np.ndarray, "row label"]:
         ids, mask = pad([r.ids for r in rows], max(len(r.ids) for r in rows))
@@ -201,24 +189,3 @@ class Stacked(Passes):
         logits = self.network.passed(e, real, attention, record)
         weights, values, queries, keys = (tuple(part) for part in zip(*record, strict=True))
         return Trace(logits, weights, values, e, real, row, (), queries, keys)
-
-    def describe(self) -> dict[str, object]:
-        """What a checkpoint's json says of the model."""
-        own = {"kind": "stacked", "labels": list(self.labels), "pairs": self.pairs}
-        return own | {"shape": asdict(self.shape)}
-
-    @classmethod
-    def restore(cls, config: Mapping[str, object], state: Mapping[str, Tensor], folder: Path) -> Stacked:
-        """The model of a checkpoint, from its json, its tensors and its tokenizer."""
-        try:
-            shape = StackShape(**read_settings("the model", StackShape, config["shape"]))  # type: ignore[arg-type]
-            network = StackNetwork(shape)
-            network.load_state_dict({key: value.float() for key, value in state.items()})
-        except (KeyError, TypeError, RuntimeError, ValueError, HeedError) as error:
-            why = " ".join(str(error).split())[:300]
-            raise CheckpointError(f"The checkpoint {folder} does not fit a stack of layers ({why}).") from None
-        tokenizer = Tokenizer.load(folder / "tokenizer.json", shape.max_words + 1)
-        labels = config.get("labels")
-        if not isinstance(labels, list) or len(labels) != shape.labels or len(tokenizer) != shape.vocabulary:
-            raise CheckpointError(f"The checkpoint {folder} does not name its labels, or its tokenizer is another's.")
-        return cls(network, tokenizer, labels, str(config.get("name") or folder.name), config.get("pairs") is True)

@@ -29,8 +29,8 @@ from heed.text import Document, Tokenizer
 class Training:
     """A trained model and how it came about: one row of `history` per epoch."""
 
-    model: SingleLayer | Stacked
-    recipe: Recipe
+    model: Any
+    recipe: Any
     history: list[dict[str, float]]
     best: int
     seconds: float
@@ -46,11 +46,13 @@ def fit(
     progress: bool = False,
     stack: Mapping[str, Any] | None = None,
     tokenizer: Tokenizer | None = None,
+    uniform: bool = False,
 ) -> Training:
     """Train, validate after each epoch (on a part held out, if no documents are given), and keep the best epoch.
 
     With `stack`, settings of a `StackShape`, the model is a stack of layers instead of the single-layer classifier. A
-    tokenizer may be given in place of that of the documents' words; its ids 0 and 1 are <unk> and <cls>.
+    tokenizer may be given in place of that of the documents' words; its ids 0 and 1 are <unk> and <cls>. With
+    `uniform`, queries are zero and stay so: all tokens are attended to alike.
     """
     began = time.perf_counter()
     rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
@@ -66,6 +68,10 @@ def fit(
     else:
         network = StackNetwork(StackShape(**sizes, **stack), generator)
     network.W_e.data.mul_(recipe.embedding_scale)
+    if uniform:
+        for parameter in network.queries():
+            parameter.data.zero_()
+            parameter.requires_grad_(False)
 
     run = _Run(network, recipe, math.ceil(len(train) / recipe.batch), generator)
     examples, checks = _Examples.of(tokenizer, train), _Examples.of(tokenizer, held)
@@ -145,7 +151,7 @@ class _Run:
         if recipe.schedule == "cosine":
             share = 0.5 * (1 + math.cos(math.pi * self.done / self.steps))
             self.optimizer.param_groups[0]["lr"] = recipe.learning_rate * share
-        ids, mask = _pad(self.network, [examples.ids[i] for i in batch])
+        ids, mask = padded(self.network, [examples.ids[i] for i in batch])
         if recipe.word_dropout:
             drop = torch.rand(ids.shape, generator=self.generator) < recipe.word_dropout
             ids = ids.masked_fill(drop & (ids > 2), 0)
@@ -215,8 +221,9 @@ def single_layer_card(model: SingleLayer | Stacked, facts: Mapping[str, Any]) ->
     )
 
 
-def _pad(network: Network | StackNetwork, documents: Sequence[Int[np.ndarray, "_"]]) -> tuple[Tensor, Tensor]:
-    if network.shape.padding == "masked":
+def padded(network: Any, documents: Sequence[Int[np.ndarray, "_"]]) -> tuple[Tensor, Tensor]:
+    """Documents as a network reads them: padded to the longest, or to all that it reads where padding attends."""
+    if getattr(network.shape, "padding", "masked") == "masked":
         return pad(documents, max(len(ids) for ids in documents))
     ids, mask = pad(documents, network.shape.max_words + 1)
     return ids, torch.ones_like(mask)
@@ -240,6 +247,6 @@ def _accuracy(network: Network | StackNetwork, examples: _Examples) -> float:
     correct = 0
     for start in range(0, len(order), 256):
         batch = order[start : start + 256]
-        predicted = network(*_pad(network, [examples.ids[i] for i in batch])).argmax(1)
+        predicted = network(*padded(network, [examples.ids[i] for i in batch])).argmax(1)
         correct += int((predicted == examples.gold[batch]).sum())
     return correct / len(order)

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -28,8 +29,20 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreT
 from transformers.utils import logging
 
 from heed.errors import CheckpointError, InputError, NotApplicable
-from heed.models.classifier import ATTENTION, BETWEEN, DIFFERENTIABLE, GRADIENT, PROJECTED, REPLACEABLE
-from heed.models.hook import Maps, Recorder, by_head, install, keep_first_row, lookup, recording, watching
+from heed.models import folders
+from heed.models.classifier import ATTENTION, BETWEEN, DIFFERENTIABLE, GRADIENT, PROJECTED, REPLACEABLE, Attending
+from heed.models.folders import FACTS
+from heed.models.hook import (
+    Maps,
+    Recorder,
+    by_head,
+    install,
+    keep_first_row,
+    lookup,
+    make_skippable,
+    recording,
+    watching,
+)
 from heed.models.passes import Passes, Row
 from heed.text import Tokenizer, Tokens
 from heed.trace import Trace
@@ -45,6 +58,7 @@ class Transformer(Passes):
     """
 
     batch_tokens = 2048  # on few cores larger batches are slower
+    facts: Mapping[str, Any] = MappingProxyType({})  # how heed trained it, if it did
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str):
         if not getattr(tokenizer, "is_fast", False):
@@ -52,6 +66,7 @@ class Transformer(Passes):
                 f"The tokenizer of {name} has no fast version, which heed needs to find words in the text."
             )
         self.model = model = _view(model)
+        self.pretrained_tokenizer = tokenizer
         self.name = name
         self.notes = _set_padding(model, tokenizer)
         self._pad = int(model.config.pad_token_id)
@@ -69,6 +84,7 @@ class Transformer(Passes):
             self._hooked = install(model)
         self.offers = frozenset({GRADIENT})
         self._depth = 0
+        self._skippable = False
         self._projections: tuple[nn.Module, ...] = ()
         if not model.config.is_encoder_decoder:
             self.offers |= {ATTENTION, REPLACEABLE} if self._hooked else {ATTENTION}
@@ -104,7 +120,11 @@ class Transformer(Passes):
         several = [w.ndim > 4 for w in (attention or {}).values()]
         if any(several):
             return self._variants(inputs, real, attention or {}, embeddings)
-        output, recorder = self._recorded(inputs, attention or {}, embeddings, layers)
+        return self._trace(inputs, real, *self._recorded(inputs, attention or {}, embeddings, layers))
+
+    def _trace(
+        self, inputs: dict[str, Tensor], real: Bool[Tensor, "batch token"], output: Any, recorder: Recorder
+    ) -> Trace:
         weights = tuple(recorder.weights) if self._hooked or recorder.lean else tuple(output.attentions)
         projections = tuple(by_head(m, v.shape[1]) for m, v in zip(self._projections, recorder.values, strict=False))
         assert recorder.looked_up is not None
@@ -119,6 +139,33 @@ class Transformer(Passes):
             tuple(recorder.queries),
             tuple(recorder.keys),
         )
+
+    def attending(self, tokens: Sequence[Tokens]) -> Attending:
+        """Only the row that classifies goes through the last layer again: its values are known, and all below it."""
+        inputs, real = self.inputs([Row(t.ids, t.types) for t in tokens])
+        if not self._skippable or self._row == "mean":
+            return super().attending(tokens)
+        with torch.no_grad():
+            output, recorder = self._recorded(inputs, {}, None, [-1])
+        trace = self._trace(inputs, real, output, recorder)
+        below, *others = recorder.below if isinstance(recorder.below, tuple) else (recorder.below,)
+        state = _row_of(below, trace.row)
+        alone = {key: value.gather(1, trace.row[:, None]) for key, value in inputs.items()}
+
+        def logits(rows: Float[Tensor, "*variant batch head query key"]) -> Float[Tensor, "*variant batch label"]:
+            many = rows.shape[:-4]
+            n = many.numel()
+            given = state.repeat(n, 1, 1)
+            known = Recorder(
+                {0: rows}, given=(given, *others) if isinstance(recorder.below, tuple) else given, seen=trace.values[-1]
+            )
+            with recording(known):
+                put_out = self.model(**{k: v.repeat(n, 1) for k, v in alone.items()}, **self._uncached)
+            return self._spread(put_out.logits).unflatten(0, (*many, len(tokens)))
+
+        with torch.no_grad():
+            same = torch.allclose(logits(trace.classifying_rows()), trace.logits, rtol=1e-3, atol=1e-4)
+        return Attending(trace, logits) if same else super().attending(tokens)
 
     def embeddings(self, tokens: Sequence[Tokens]) -> Float[Tensor, "batch token dim"]:
         inputs, _ = self.inputs([Row(t.ids, t.types) for t in tokens])
@@ -212,6 +259,7 @@ class Transformer(Passes):
         shown["output_hidden_states"] = True
         with torch.enable_grad(), recording(Recorder()) as recorder, watching(self.model, recorder) as maps:
             output = self.model(**inputs, **self._uncached, **shown)
+        self._skippable = self._hooked and make_skippable(self.model, recorder)
         last = recorder.outputs[-1] if recorder.outputs else output.hidden_states[-1]
         # any combination of logits, but not their sum: heads may be trained to opposite weights
         total = (output.logits * torch.linspace(1, 2, output.logits.shape[-1])).sum()
@@ -255,7 +303,10 @@ def load(model: str | Path) -> Transformer:
     network, tokenizer, missing = read(model)
     if missing:
         raise CheckpointError(f"The model {model} is not a trained classifier: it lacks {', '.join(missing[:3])}.")
-    return Transformer(network, tokenizer, _name(model))
+    found = Transformer(network, tokenizer, _name(model))
+    if (Path(model) / FACTS).is_file():
+        found.facts = folders.facts(Path(model))
+    return found
 
 
 def wrap(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Transformer:
@@ -309,6 +360,10 @@ def _view(model: PreTrainedModel) -> PreTrainedModel:
     shared: dict[int, Any] = {id(p): nn.Parameter(p.data, requires_grad=False) for p in model.parameters()}
     shared |= {id(b): b for b in model.buffers()}
     return copy.deepcopy(model, shared).eval()
+
+
+def _row_of(states: Float[Tensor, "batch token dim"], row: Int[Tensor, "batch"]) -> Float[Tensor, "batch 1 dim"]:
+    return states.gather(1, row.view(-1, 1, 1).expand(-1, 1, states.shape[2]))
 
 
 def _takes(model: PreTrainedModel, argument: str) -> bool:

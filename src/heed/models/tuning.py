@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from transformers import (
 from heed.errors import InputError, OutputError
 from heed.models import recipes, transformer
 from heed.models.folders import FACTS, PARTIAL, UNFINISHED, writing
+from heed.models.hook import Recorder, install, recording
 from heed.models.passes import Row
 from heed.models.recipes import Tuning
 from heed.models.training import card, parts, shuffled_batches
@@ -74,20 +75,30 @@ def tune(
     validation: Sequence[Document] | None = None,
     resume: Path | None = None,
     progress: bool = False,
+    uniform: bool = False,
+    tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> Tuned:
     """Train the model `base`, or one of `size` (layers, width) from scratch, and keep the best epoch.
 
-    The state of the training is kept in the folder `resume`; if it holds one of the same training, that goes on.
+    The state of the training is kept in the folder `resume`; if it holds one of the same training, that goes on. With
+    `uniform`, all layers attend to everything alike; the trained model then has to be run in `hook.recording` with a
+    recorder that says so. A model from scratch reads by the given tokenizer, or by one made from the documents.
     """
     train, held = parts(documents, validation, labels, recipe.validation, np.random.default_rng(seed))
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        network, tokenizer = scratch(train, labels, recipe, size) if base is None else _pretrained(base, labels, recipe)
+        if base is None:
+            network, tokenizer = scratch(train, labels, recipe, size, tokenizer)
+        else:
+            network, tokenizer = _pretrained(base, labels, recipe)
     run = _Run(network, tokenizer, name, recipe, train, held, seed)
     state = None if resume is None else _State(resume, _identity(recipe, base, size, seed, train, held))
     if state is not None and state.restore(run) and progress:
         tqdm.write(f"going on after {run.step:,} of {run.steps:,} steps", file=sys.stderr)
-    _train(run, state, progress)
+    if uniform:
+        install(network)
+    with recording(Recorder(uniform=True)) if uniform else nullcontext():
+        _train(run, state, progress)
     run.averaged.load_state_dict(run.best)
     chosen = int(np.argmax([row["accuracy"] for row in run.history])) + 1
     return Tuned(run.subject, run.averaged, tokenizer, recipe, run.history, chosen, run.seconds)
@@ -201,16 +212,21 @@ def _pretrained(
 
 
 def scratch(
-    documents: Sequence[Document], labels: Sequence[str], recipe: Tuning, size: tuple[int, int]
+    documents: Sequence[Document],
+    labels: Sequence[str],
+    recipe: Tuning,
+    size: tuple[int, int],
+    tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A BERT of so many layers and such a width, and a WordPiece tokenizer trained on the documents."""
+    """A BERT of so many layers and such a width, and a WordPiece tokenizer of the documents (or a given one)."""
     layers, width = size
     recipes.check_heads(size, recipe)
-    backend = _wordpiece((segment for d in documents for segment in d.segments), recipe.vocabulary)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=recipe.max_tokens, **_SPECIAL)
-    tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    if tokenizer is None:
+        backend = _wordpiece((segment for d in documents for segment in d.segments), recipe.vocabulary)
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=recipe.max_tokens, **_SPECIAL)
+        tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
     config = BertConfig(
-        vocab_size=backend.get_vocab_size(),
+        vocab_size=len(tokenizer),
         hidden_size=width,
         num_hidden_layers=layers,
         num_attention_heads=recipe.heads,

@@ -1,0 +1,178 @@
+"""The classifiers of Jain and Wallace (2019): an encoder, one attention over its states, a linear output.
+
+    e_t = W_e[ξ_t]
+    h_t = the state of token t          "lstm"     one LSTM from each side, their states side by side
+                                        "cnn"      convolutions over 1, 3, 5 and 7 tokens, ReLU
+                                        "average"  tanh of a linear map of the token alone
+    s_t = w_2·tanh(W_1 h_t + b)  "additive",   w·h_t / √H  "dot",   0  "uniform"
+    a   = softmax of s over the words: special tokens are read, and not attended to
+    z   = W_o Σ_t a_t h_t + b_o         of two labels one number is learnt, and half of it speaks for each: ∓z/2
+
+Uniform attention is a setting. Weights that come from elsewhere take the place of the softmax, in training too: with
+the encoder "average" that is the per-token network by which Wiegreffe and Pinter (2019) test what weights are worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from heed.models.classifier import (
+    ATTENTION,
+    DIFFERENTIABLE,
+    GRADIENT,
+    PROJECTED,
+    REPLACEABLE,
+    Attending,
+    Removal,
+    linear_attending,
+)
+from heed.models.passes import Passes, Row
+from heed.models.recipes import RecurrentShape
+from heed.models.single_layer import pad
+from heed.models.trained import Trained
+from heed.text import Tokens
+from heed.trace import Trace
+
+KERNELS = (1, 3, 5, 7)
+_SPECIAL = 2  # the ids 1 and 2 are <cls> and <sep>
+
+
+class RecurrentNetwork(nn.Module):
+    """The parameters, and the pass."""
+
+    def __init__(self, shape: RecurrentShape, generator: torch.Generator | None = None):
+        super().__init__()
+        self.shape = shape
+        source, H = generator or torch.Generator(), shape.hidden
+        with torch.random.fork_rng(devices=[]):  # layers draw from torch's generator, which belongs to the user
+            torch.manual_seed(int(torch.randint(2**62, (1,), generator=source)))
+            self.W_e = nn.Parameter(torch.randn(shape.vocabulary, shape.width) * shape.spread)
+            if shape.encoder == "lstm":
+                self.onward = nn.LSTM(shape.width, H // 2, batch_first=True)
+                self.back = nn.LSTM(shape.width, H // 2, batch_first=True)
+            elif shape.encoder == "cnn":
+                each = H // len(KERNELS)
+                self.convolutions = nn.ModuleList(nn.Conv1d(shape.width, each, k, padding=k // 2) for k in KERNELS)
+            else:
+                self.token = nn.Linear(shape.width, H)
+            if shape.attention == "additive":
+                self.W_1 = nn.Linear(H, H // 2)
+                self.w_2 = nn.Linear(H // 2, 1, bias=False)
+            elif shape.attention == "dot":
+                self.w = nn.Linear(H, 1, bias=False)
+            self.W_o = nn.Linear(H, 1 if shape.labels == 2 else shape.labels)
+
+    def attends(self) -> list[nn.Parameter]:
+        """The parameters of the attention."""
+        return [p for name in ("W_1", "w_2", "w") if hasattr(self, name) for p in getattr(self, name).parameters()]
+
+    def forward(
+        self,
+        ids: Int[Tensor, "batch token"],
+        real: Bool[Tensor, "batch token"],
+        weights: Float[Tensor, "batch token"] | None = None,
+    ) -> Float[Tensor, "batch label"]:
+        return self.attended(ids, real, weights)[0]
+
+    def attended(
+        self,
+        ids: Int[Tensor, "batch token"],
+        real: Bool[Tensor, "batch token"],
+        weights: Float[Tensor, "batch token"] | None = None,
+    ) -> tuple[Float[Tensor, "batch label"], Float[Tensor, "batch token"]]:
+        """Logits, and the attention behind them: its own, unless weights are given."""
+        h = self.states(functional.embedding(ids, self.W_e), real)
+        a = self.weights(h, words_of(ids, real)) if weights is None else weights
+        return self.read(torch.einsum("bt,bth->bh", a, h)), a
+
+    def states(
+        self, e: Float[Tensor, "batch token dim"], real: Bool[Tensor, "batch token"]
+    ) -> Float[Tensor, "batch token hidden"]:
+        """What the encoder makes of every token."""
+        if self.shape.encoder == "average":
+            return self.token(e).tanh()
+        if self.shape.encoder == "cnn":
+            columns = (e * real.unsqueeze(-1)).transpose(1, 2)
+            return torch.cat([c(columns) for c in self.convolutions], 1).relu().transpose(1, 2)
+        places, lengths = torch.arange(e.shape[1]), real.sum(1, keepdim=True)
+        turned = torch.where(places < lengths, lengths - 1 - places, places)[..., None]  # padding stays behind
+        back = self.back(e.gather(1, turned.expand_as(e)))[0]
+        return torch.cat([self.onward(e)[0], back.gather(1, turned.expand_as(back))], -1)
+
+    def weights(
+        self, h: Float[Tensor, "batch token hidden"], words: Bool[Tensor, "batch token"]
+    ) -> Float[Tensor, "batch token"]:
+        """The attention of the model; nothing where there is no word."""
+        if self.shape.attention == "uniform":
+            return words.to(h.dtype) / words.sum(1, keepdim=True).clamp(min=1)
+        if self.shape.attention == "additive":
+            scores = self.w_2(self.W_1(h).tanh()).squeeze(-1)
+        else:
+            scores = self.w(h).squeeze(-1) / self.shape.hidden**0.5
+        lowest = torch.finfo(scores.dtype).min
+        return scores.masked_fill(~words, lowest).softmax(1) * words
+
+    def read(self, context: Float[Tensor, "*batch hidden"]) -> Float[Tensor, "*batch label"]:
+        """Logits from the weighted sum of states."""
+        z = self.W_o(context)
+        return torch.cat([-z / 2, z / 2], -1) if self.shape.labels == 2 else z
+
+    def to_logits(self) -> Float[Tensor, "head hidden label"]:
+        """The matrix of `read`."""
+        w = self.W_o.weight
+        return (torch.cat([-w / 2, w / 2]) if self.shape.labels == 2 else w).T[None]
+
+
+def words_of(ids: Int[Tensor, "batch token"], real: Bool[Tensor, "batch token"]) -> Bool[Tensor, "batch token"]:
+    """Which tokens may be attended to: those that are words."""
+    return real & ((ids == 0) | (ids > _SPECIAL))
+
+
+class Recurrent(Trained, Passes):
+    """The classifier: a `RecurrentNetwork`, a word-level `Tokenizer` and the names of the labels."""
+
+    kind, called, shaped, made = "recurrent", "an encoder with attention", RecurrentShape, RecurrentNetwork
+    network: RecurrentNetwork
+    offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, DIFFERENTIABLE, PROJECTED})
+    removals: tuple[Removal, ...] = ("delete", "replace")
+    batch_tokens = 8192
+
+    def __init__(self, *arguments: Any, **named: Any):
+        super().__init__(*arguments, **named)
+        if self.shape.attention == "uniform":
+            self.offers = type(self).offers - {DIFFERENTIABLE}  # weights that depend on nothing
+
+    def outputs(self, rows: Sequence[Row]) -> Float[np.ndarray, "row label"]:
+        ids, real = pad([r.ids for r in rows], max(len(r.ids) for r in rows))
+        return self.network(ids, real).double().numpy()
+
+    def trace(
+        self,
+        tokens: Sequence[Tokens],
+        attention: Mapping[int, Float[Tensor, "*variant batch head query key"]] | None = None,
+        embeddings: Float[Tensor, "batch token dim"] | None = None,
+        layers: Sequence[int] | None = None,
+    ) -> Trace:
+        ids, real = pad([t.ids for t in tokens], max(len(t) for t in tokens))
+        e = embeddings
+        if e is None:
+            e = functional.embedding(ids, self.network.W_e).detach().requires_grad_(torch.is_grad_enabled())
+        h = self.network.states(e, real)
+        a = self.network.weights(h, words_of(ids, real))[:, None, None]
+        if attention and 0 in attention:
+            wanted = attention[0].to(a.dtype)
+            a = torch.where(wanted.isnan(), a, wanted)
+        logits = self.network.read(torch.einsum("...bkqt,bth->...bh", a, h))
+        row = torch.zeros(len(tokens), dtype=torch.long)
+        return Trace(logits, (a,), (h[:, None],), e, real, row, (self.network.to_logits(),))
+
+    def attending(self, tokens: Sequence[Tokens]) -> Attending:
+        with torch.no_grad():
+            return linear_attending(self.trace(tokens))

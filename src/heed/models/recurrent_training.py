@@ -1,0 +1,70 @@
+"""Training encoders with attention, by the recipe of "Attention is not Explanation" (Jain and Wallace, 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from heed.models.learning import Classify, Examples, Guide, learn
+from heed.models.recipes import RecurrentRecipe
+from heed.models.recurrent import Recurrent, RecurrentNetwork
+from heed.models.training import Training, card, parts
+from heed.models.vectors import start_from
+from heed.text import Document, Tokenizer
+
+DEFAULT = RecurrentRecipe()
+
+
+def fit(
+    documents: Sequence[Document],
+    labels: Sequence[str],
+    recipe: RecurrentRecipe = DEFAULT,
+    seed: int = 0,
+    name: str = "recurrent",
+    validation: Sequence[Document] | None = None,
+    progress: bool = False,
+    tokenizer: Tokenizer | None = None,
+    guide: Guide | None = None,
+) -> Training:
+    """Train to classify; with a guide, by the attention that it gives and by no other."""
+    rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
+    train, held = parts(documents, validation, labels, recipe.validation, rng)
+    if tokenizer is None:
+        texts = (segment for d in train for segment in d.segments)
+        tokenizer = Tokenizer.train(texts, recipe.max_words + 1, recipe.vocabulary, recipe.min_count)
+    network = RecurrentNetwork(recipe.shape(len(tokenizer), len(labels)), generator)
+    if recipe.vectors == "glove":
+        start_from(network.W_e, tokenizer)
+    examples, checks = (Examples.of(tokenizer, d, guide) for d in (train, held))
+    pairs = any(d.pair is not None for d in train)
+    model = Recurrent(network, tokenizer, labels, name, pairs)
+    goal = Classify.of(examples, len(labels))
+    done = learn(model, optimizer(network, recipe), goal, examples, checks, recipe.batch, rng, recipe.epochs, progress)
+    return replace(done, recipe=recipe)
+
+
+def optimizer(network: RecurrentNetwork, recipe: RecurrentRecipe) -> torch.optim.Optimizer:
+    """Adam as in the papers; the attention does not decay."""
+    attention = network.attends()
+    others = [p for p in network.parameters() if all(p is not a for a in attention)]
+    groups = [{"params": others, "weight_decay": recipe.weight_decay}]
+    if attention:
+        groups.append({"params": attention, "weight_decay": 0.0})
+    return torch.optim.Adam(groups, lr=recipe.learning_rate, amsgrad=True, fused=True)
+
+
+def recurrent_card(model: Recurrent, facts: Mapping[str, Any]) -> str:
+    shape = model.shape
+    encoders = {"lstm": "a bidirectional LSTM", "cnn": "convolutions", "average": "a map of each token alone"}
+    return card(
+        facts,
+        model.name,
+        f"A classifier for the labels {', '.join(model.labels)}: {encoders[shape.encoder]} under {shape.attention}"
+        " attention.",
+        f"{shape.vocabulary:,} words of {shape.width} numbers, states of {shape.hidden}; reads {shape.max_words} words",
+        "it reads lower-cased words and knows only those of its training data; every other word is `<unk>`.",
+    )
