@@ -4,9 +4,14 @@ import sys
 
 import torch
 
-from bench import sampling, single_layer, transformer
+from bench import debate, sampling, single_layer, transformer
 
-PARTS = {"single-layer": single_layer.run, "transformer": transformer.run, "sampling": sampling.run}
+PARTS = {
+    "single-layer": single_layer.run,
+    "transformer": transformer.run,
+    "sampling": sampling.run,
+    "debate": debate.run,
+}
 
 if __name__ == "__main__":
     unknown = set(sys.argv[1:]) - set(PARTS)

@@ -18,6 +18,7 @@ import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
+from heed.diagnose import DIAGNOSTICS  # noqa: E402
 from heed.explain import METHODS  # noqa: E402
 from heed.models.single_layer import Network, Shape, SingleLayer  # noqa: E402
 from heed.text import Document, Tokenizer  # noqa: E402
@@ -44,6 +45,9 @@ TEXTS: tuple[str | tuple[str, str], ...] = (
 
 # the methods that a model with one query row can be explained by
 OFFERED = [name for name, cls in METHODS.items() if cls.needs <= SingleLayer.offers]
+
+# the claims that train no model
+UNTRAINED = {name: cls for name, cls in DIAGNOSTICS.items() if not cls.claim.trains}
 
 LABELS = ("negative", "positive", "neutral")
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from conftest import UNTRAINED
 
 import heed
 from heed.audit import Audit, audit
@@ -174,7 +175,12 @@ def test_values_that_are_not_finite_are_left_out_and_further_columns_are_average
 def test_thresholds_are_those_that_were_fixed_beforehand() -> None:
     found = {name: (c.claim.threshold, c.claim.above, c.claim.gated) for name, c in DIAGNOSTICS.items()}
     assert found == {
+        "needed": (0.01, True, False),
         "used": (0.05, True, False),
+        "exclusive": (0.5, False, True),
+        "exclusive-model": (2.0, False, True),
+        "stable": (0.25, False, False),
+        "informative": (0.0, True, False),
         "agrees-gradient": (0.5, True, True),
         "agrees-removal": (0.5, True, True),
         "agrees-lime": (0.5, True, True),
@@ -384,7 +390,7 @@ def whole(model: SingleLayer, named: list) -> Audit:
     return audit(model, named, seed=5, examples=2)
 
 
-@pytest.mark.parametrize("name", DIAGNOSTICS)
+@pytest.mark.parametrize("name", UNTRAINED)
 def test_order_and_company_of_documents_change_nothing(
     model: SingleLayer, named: list, whole: Audit, name: str
 ) -> None:
@@ -398,7 +404,7 @@ def test_order_and_company_of_documents_change_nothing(
 def test_more_documents_than_are_measured_together(model: SingleLayer, whole: Audit, named: list) -> None:
     many = [replace(d, id=f"{d.id}/{i}") for i in range(20) for d in named]
     found = audit(model, many, seed=5, examples=0)
-    for name in DIAGNOSTICS:
+    for name in UNTRAINED:
         expected, got = values(whole, name), values(found, name)
         assert len(got) == len(many)
         assert got == pytest.approx({f"{k}/{i}": v for i in range(20) for k, v in expected.items()}, nan_ok=True)
@@ -492,7 +498,7 @@ def test_facts(model: SingleLayer, named: list, whole: Audit) -> None:
     assert (facts["documents"], facts["left_out"], facts["seed"]) == (len(named), 0, 5)
     assert facts["explainer"] == "attention-mean"
     assert facts["data"] == f"{len(named)} documents"
-    assert set(facts["settings"]) == set(DIAGNOSTICS)
+    assert set(facts["settings"]) == set(UNTRAINED)
     assert facts["seconds"] > 0 and facts["heed"]
     assert len(whole.examples) == 2
     assert [e.method for e in whole.examples[0]] == ["attention-mean", "gradient-input", "lime"]
@@ -537,7 +543,7 @@ def test_nothing_to_audit_is_refused(model: SingleLayer, documents: list) -> Non
 
 def test_the_closing_words_have_one_line_per_family(whole: Audit) -> None:
     lines = whole.closing()
-    assert [line.split(":")[0] for line in lines] == ["Needed", "Agrees", "Signed", "Faithful", "Stable"]
+    assert [line.split(":")[0] for line in lines] == ["Needed", "Determined", "Agrees", "Signed", "Faithful", "Stable"]
     for verdict in whole.verdicts:
         assert sum(f"“{whole.sentence(verdict)}”" in line for line in lines) == 1
     assert all(line.endswith(".") and not line.endswith("..") for line in lines)
@@ -662,7 +668,7 @@ def reviews() -> list[str]:
 
 def test_attention_claims_do_not_apply_to_a_model_without_attention(reviews: list) -> None:
     found = audit(Counting(), reviews)
-    assert {v.claim.id: v.outcome for v in found.verdicts} == dict.fromkeys(DIAGNOSTICS, "not applicable")
+    assert {v.claim.id: v.outcome for v in found.verdicts} == dict.fromkeys(UNTRAINED, "not applicable")
     for verdict in found.verdicts:
         missing = ("delete words",) if verdict.claim.id == "robust" else ("attention", "gradients")
         assert any(word in verdict.reason for word in missing)
@@ -675,6 +681,7 @@ def test_perturbation_claims_are_put_to_occlusion_on_any_model(reviews: list, tm
     outcomes = {v.claim.id: v.outcome for v in found.verdicts}
     assert outcomes == {
         "used": "not applicable",
+        "exclusive": "not applicable",
         "agrees-gradient": "not applicable",
         "agrees-removal": "not applicable",  # occlusion with itself
         "agrees-lime": "supported",

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import OFFERED
+from conftest import OFFERED, UNTRAINED
 from rich.cells import cell_len
 
 import heed
@@ -546,10 +546,10 @@ def test_an_audit_prints_every_claim_in_80_columns(audited: tuple[Done, Path]) -
     done, _ = audited
     assert done.code == 0
     assert [line.split("/")[-1] for line in done.err.splitlines()] == ["audit.html", "audit.json", "audit.parquet"]
-    for name, diagnostic in DIAGNOSTICS.items():
+    for name, diagnostic in UNTRAINED.items():
         assert re.search(rf"^{name} .* (supported|refuted|undecided|not applicable)$", done.out, re.MULTILINE)
         assert diagnostic.claim.side() in done.out
-    for family in ("Needed", "Agrees", "Signed", "Faithful"):
+    for family in ("Needed", "Determined", "Agrees", "Signed", "Faithful"):
         assert len(re.findall(rf"^{family}: ", done.out, re.MULTILINE)) == 1
     assert "40 documents · accuracy 0." in done.out and "reviews.jsonl" in done.out
     assert "\x1b" not in done.out
@@ -560,14 +560,14 @@ def test_an_audit_writes_page_verdicts_and_rows(audited: tuple[Done, Path]) -> N
     _, folder = audited
     page = (folder / "audit.html").read_text(encoding="utf8")
     assert page.lower().startswith("<!doctype html")
-    assert all(name in page for name in DIAGNOSTICS)
+    assert all(name in page for name in UNTRAINED)
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", page)
     verdicts = json.loads((folder / "audit.json").read_text(encoding="utf8"))
-    assert [v["claim"] for v in verdicts["verdicts"]] == list(DIAGNOSTICS)
+    assert [v["claim"] for v in verdicts["verdicts"]] == list(UNTRAINED)
     assert set(verdicts["verdicts"][0]) >= {"outcome", "mean", "low", "high", "n", "level", "threshold", "sentence"}
     found = Audit.load(folder / "audit.parquet")
     assert found.to_dict() == verdicts
-    assert [len(e.rows) for e in found.evidence] == [40] * len(DIAGNOSTICS)
+    assert [len(e.rows) for e in found.evidence] == [40] * len(UNTRAINED)
 
 
 def test_a_report_draws_the_same_from_the_rows_alone(audited: tuple[Done, Path], run: Run) -> None:

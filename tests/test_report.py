@@ -67,6 +67,8 @@ def evidence(centre: dict[str, float] | None = None, n: int = 40) -> tuple[Evide
     spread = np.linspace(-0.01, 0.01, n)
     found = []
     for name, cls in DIAGNOSTICS.items():
+        if cls.claim.combine:  # whose statistic is not the mean of its rows
+            continue
         away = 0.1 if cls.claim.above else -0.1
         found.append(Evidence(cls.claim, rows((centre or {}).get(name, cls.claim.threshold + away) + spread)))
     return tuple(found)

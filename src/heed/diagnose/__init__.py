@@ -2,11 +2,27 @@
 
 from heed.diagnose.diagnostic import Claim, Diagnostic, Evidence, Study, Verdict, judge
 from heed.diagnose.eraser import Removes
-from heed.diagnose.jain_wallace import AgreesGradient, AgreesRemoval, Used
+from heed.diagnose.jain_wallace import AgreesGradient, AgreesRemoval, Exclusive, Used
 from heed.diagnose.lopardo import AgreesLime, Robust, Signed, Tracks
+from heed.diagnose.wiegreffe_pinter import ExclusiveModel, Informative, Needed, Stable
 
 DIAGNOSTICS: dict[str, type[Diagnostic]] = {
-    cls.claim.id: cls for cls in (Used, AgreesGradient, AgreesRemoval, AgreesLime, Tracks, Signed, Removes, Robust)
+    cls.claim.id: cls
+    for cls in (
+        Needed,
+        Used,
+        Exclusive,
+        ExclusiveModel,
+        Stable,
+        AgreesGradient,
+        AgreesRemoval,
+        AgreesLime,
+        Tracks,
+        Signed,
+        Informative,
+        Removes,
+        Robust,
+    )
 }
 
 __all__ = ["DIAGNOSTICS", "Claim", "Diagnostic", "Evidence", "Study", "Verdict", "judge"]

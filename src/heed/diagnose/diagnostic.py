@@ -14,23 +14,29 @@ Intervals are widened for the number of claims judged together (Bonferroni).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
+from tqdm.auto import tqdm
 
+from heed.diagnose.notebook import Notebook
 from heed.explain import AttentionMean, Explainer, Explanation, reads_attention
-from heed.metrics import bootstrap_mean
-from heed.models.classifier import Classifier
+from heed.metrics import bootstrap, bootstrap_mean
+from heed.models.classifier import Classifier, batches
 from heed.randomness import generator
-from heed.text import Document
+from heed.text import Document, Tokens
+
+if TYPE_CHECKING:  # which loads torch
+    from heed.models.retraining import Retraining
 
 Outcome = Literal["supported", "refuted", "undecided", "not applicable"]
 Row = dict[str, Any]
 
 FEWEST = 30
+CHUNK = 64  # documents that are explained before what was found is written down
 FAMILIES = ("needed", "determined", "causal", "agrees", "signed", "informative", "faithful", "plausible", "stable")
 
 
@@ -44,6 +50,9 @@ class Claim:
     threshold    the claim holds above it, or below it if `above` is False
     needs        what the model must offer
     gated        not applicable to attention where the prediction does not depend on it
+    trains       models are trained again for it
+    labelled     documents must have labels
+    combine      the statistic as a function of columns of rows, where it is not the mean of `value`
     source       key of the paper in papers.bib
     """
 
@@ -56,6 +65,9 @@ class Claim:
     above: bool = True
     needs: frozenset[str] = frozenset()
     gated: bool = False
+    trains: bool = False
+    labelled: bool = False
+    combine: Callable[[Mapping[str, np.ndarray]], float] | None = field(default=None, compare=False, repr=False)
 
     def of(self, explainer: str) -> str:
         """The sentence, for the explanation that is judged."""
@@ -86,23 +98,72 @@ class Verdict:
 
 @dataclass(eq=False)
 class Study:
-    """A model, documents and the explanation under audit; explanations that several claims need are computed once."""
+    """A model, documents and the explanation under audit; explanations that several claims need are computed once.
+
+    gold       the label of every document among those of the model, where it is known
+    lessons    how the model can be trained again, or why it cannot
+    say        where remarks for the person who waits go
+    notebook   rows that were measured before
+    """
 
     model: Classifier
     documents: Sequence[Document]
     explainer: Explainer = field(default_factory=AttentionMean)
     seed: int = 0
     progress: bool = False
+    gold: Sequence[int | None] = ()
+    lessons: Retraining | str = "it trains models again, and no training data were given"
+    say: Callable[[str], None] = field(default=lambda line: None, repr=False)
+    notebook: Notebook = field(default_factory=Notebook, repr=False)
     _explanations: dict[Explainer, list[Explanation]] = field(default_factory=dict, repr=False)
+
+    @property
+    def retraining(self) -> Retraining:
+        """The model's training, to be done again; there is one where no claim that needs it was refused."""
+        assert not isinstance(self.lessons, str)
+        return self.lessons
 
     def explain(self, explainer: Explainer | None = None) -> list[Explanation]:
         """Explanations of all documents for their predicted labels, by the explainer under audit or another one."""
         explainer = explainer or self.explainer
         if explainer not in self._explanations:
-            self._explanations[explainer] = explainer.explain(
-                self.model, self.documents, seed=self.seed, progress=self.progress
-            )
+            self._explanations[explainer] = self._explained(explainer)
         return self._explanations[explainer]
+
+    def _explained(self, explainer: Explainer) -> list[Explanation]:
+        """Explanations, some documents at a time where there is a file to keep them in."""
+        keys = [self.notebook.key(explainer.name, asdict(explainer), asdict(d)) for d in self.documents]
+        open_ = [i for i, key in enumerate(keys) if key not in self.notebook]
+        if self.notebook.path is None:
+            return explainer.explain(self.model, self.documents, seed=self.seed, progress=self.progress)
+        for start in range(0, len(open_), CHUNK):
+            part = open_[start : start + CHUNK]
+            found = explainer.explain(
+                self.model, [self.documents[i] for i in part], seed=self.seed, progress=self.progress
+            )
+            self.notebook.write({keys[i]: e.to_dict() for i, e in zip(part, found, strict=True)})
+        return [Explanation.from_dict(self.notebook[key]) for key in keys]
+
+    def by_batch(
+        self, diagnostic: Diagnostic, measure: Callable[[list[Tokens]], list[Row]], most: int, together: bool = False
+    ) -> list[Row]:
+        """Rows of all documents, measured in batches of at most so many tokens; those of an earlier run are not again.
+
+        With `together`, a batch may hold more than the model's own limit.
+        """
+        tokens = self.model.tokens(self.documents)
+        keys = [self.notebook.key(diagnostic.claim.id, asdict(diagnostic), t.document.segments) for t in tokens]
+        open_ = [i for i, key in enumerate(keys) if key not in self.notebook]
+        waiting = [tokens[i] for i in open_]
+        limit = most if together else min(most, self.model.batch_tokens)
+        found = batches([self.model.width(t) for t in waiting], limit, self.model.even)
+        bar = tqdm(total=len(waiting), desc=diagnostic.claim.id, leave=False, delay=1, disable=not self.progress)
+        with bar:
+            for batch in found:
+                rows = measure([waiting[i] for i in batch])
+                self.notebook.write({keys[open_[i]]: row for i, row in zip(batch, rows, strict=True)})
+                bar.update(len(batch))
+        return [self.notebook[key] for key in keys]
 
     def rng(self, claim: str, document: Document) -> np.random.Generator:
         """Randomness from (seed, claim, text) alone."""
@@ -128,6 +189,10 @@ class Diagnostic(ABC):
         missing = self.claim.needs - study.model.offers
         if missing:
             return f"needs {' and '.join(sorted(missing))}, which the model does not offer"
+        if self.claim.trains and isinstance(study.lessons, str):
+            return study.lessons
+        if self.claim.labelled and all(label is None for label in study.gold):
+            return "the documents have no labels that the model knows"
         if isinstance(study.explainer, self.against):
             return f"{study.explainer.name} would be compared with itself"
         return ""
@@ -146,11 +211,33 @@ class Evidence:
         found = np.array([row["value"] for row in self.rows], dtype=float)
         return found[np.isfinite(found)]
 
+    def statistic(self, level: float) -> tuple[float, tuple[float, float]]:
+        """The statistic of the claim, and its bootstrap interval over documents."""
+        combine, values = self.claim.combine, self.values
+        if combine is None:
+            return float(values.mean()), bootstrap_mean(values, level)
+        return self.combined(), bootstrap(self._columns(), combine, level)
+
+    def combined(self) -> float:
+        """The statistic; NaN without documents."""
+        if not len(self.values):
+            return float("nan")
+        return float(self.values.mean()) if self.claim.combine is None else self.claim.combine(self._columns())
+
+    def _columns(self) -> dict[str, Float[np.ndarray, "document"]]:
+        """The numbers of rows that have the statistic, column by column."""
+        kept = [row for row in self.rows if np.isfinite(row["value"])]
+        return {key: np.array([row[key] for row in kept], dtype=float) for key in kept[0] if _is_number(kept[0][key])}
+
     def mean(self, column: str) -> float | None:
         """The mean of a further column of the rows."""
         found = np.array([row[column] for row in self.rows if row.get(column) is not None], dtype=float)
         found = found[~np.isnan(found)]
         return float(found.mean()) if len(found) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def judge(evidence: Sequence[Evidence], explainer: str = "attention-mean") -> list[Verdict]:
@@ -174,8 +261,8 @@ def _judge(evidence: Evidence, level: float) -> Verdict:
         return Verdict(claim, "not applicable", level=level, reason=evidence.reason)
     if not len(values):
         return Verdict(claim, "undecided", level=level, reason="no document has this statistic")
-    low, high = bootstrap_mean(values, level)
-    numbers = {"mean": float(values.mean()), "low": low, "high": high, "n": len(values), "level": level}
+    mean, (low, high) = evidence.statistic(level)
+    numbers = {"mean": mean, "low": low, "high": high, "n": len(values), "level": level}
     if len(values) < FEWEST:
         return Verdict(claim, "undecided", **numbers, reason=f"fewer than {FEWEST} documents")  # type: ignore[arg-type]
     above, below = low > claim.threshold, high < claim.threshold

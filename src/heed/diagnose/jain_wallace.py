@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 
 from heed.diagnose.diagnostic import Claim, Diagnostic, Row, Study
-from heed.explain import GradientInput, Occlusion
+from heed.explain import AttentionMean, GradientInput, Occlusion
 from heed.explain.comparison import rank_agreement
 from heed.metrics import tvd
-from heed.models.classifier import GRADIENT, REPLACEABLE
+from heed.models.classifier import GRADIENT, REPLACEABLE, Classifier
 from heed.text import Tokens
+from heed.trace import Trace
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    Forward = Callable[[Sequence[Tensor]], Tensor]  # rows of some layers to logits
 
 
 @dataclass(frozen=True)
@@ -42,37 +47,22 @@ class Used(Diagnostic):
     positions: Literal["words", "all"] = "words"
 
     def measure(self, study: Study) -> list[Row]:
-        tokens = study.model.tokens(study.documents)
-        rows: list[Row] = [{}] * len(tokens)
-        for batch in study.model.batches(tokens, most=1_000_000 // self.permutations):
-            for i, row in zip(batch, self._batch(study, [tokens[i] for i in batch]), strict=True):
-                rows[i] = row
-        return rows
+        return study.by_batch(self, lambda tokens: self._batch(study, tokens), most=1_000_000 // self.permutations)
 
     def _batch(self, study: Study, tokens: Sequence[Tokens]) -> list[Row]:
         import torch
 
         with torch.no_grad():
-            plain = study.model.trace(tokens, layers=[-1])
-            last = len(plain.attention) - 1
+            plain, logits = study.model.attending(tokens)
             weights = plain.classifying_rows()
             shuffled = weights.expand(self.permutations, *weights.shape).clone()
             for b, t in enumerate(tokens):
                 self._shuffle(shuffled[:, b], t, study.rng(self.claim.id, t.document))
-            moved = study.model.trace(tokens, attention={last: shuffled})
-        before, after = (study.model.probabilities(t.logits.double().numpy()) for t in (plain, moved))
+            moved = logits(shuffled)
+        before, after = (study.model.probabilities(z.double().numpy()) for z in (plain.logits, moved))
         moves = tvd(after, before) if study.model.exclusive else np.abs(after - before).max(-1)
         distance = np.median(moves, axis=0)
-        classifying = plain.classifying().mean(1)
-        return [
-            {
-                "value": float(distance[b]),
-                "max_attention": float(classifying[b, : len(t)][~t.special].max()),
-                "special_attention": float(classifying[b, : len(t)][t.special].sum()),
-                "padding_attention": float(classifying[b, len(t) :].sum()),
-            }
-            for b, t in enumerate(tokens)
-        ]
+        return [{"value": float(distance[b])} | shown for b, shown in enumerate(_shown(plain, tokens, before))]
 
     def _shuffle(
         self, weights: Float[Tensor, "variant head query key"], tokens: Tokens, rng: np.random.Generator
@@ -83,6 +73,216 @@ class Used(Diagnostic):
         orders = torch.from_numpy(rng.permuted(np.tile(places, (self.permutations, 1)), axis=1))
         taken = weights.gather(3, orders[:, None, None].expand(-1, *weights.shape[1:3], -1))
         weights[..., torch.from_numpy(places)] = taken
+
+
+def _shown(trace: Trace, tokens: Sequence[Tokens], probabilities: Float[np.ndarray, "batch label"]) -> list[Row]:
+    """What goes with every row: the predicted label, and where the attention that is judged lies."""
+    attention = trace.classifying().mean(1)
+    return [
+        {
+            "predicted": int(probabilities[b].argmax()),
+            "max_attention": float(attention[b, : len(t)][~t.special].max()),
+            "special_attention": float(attention[b, : len(t)][t.special].sum()),
+            "padding_attention": float(attention[b, len(t) :].sum()),
+        }
+        for b, t in enumerate(tokens)
+    ]
+
+
+@dataclass(frozen=True)
+class Exclusive(Diagnostic):
+    """Look for an attention as different as possible that leaves the prediction as it is, document by document.
+
+    Several candidates start from random weights and follow the gradient of their distance (Jensen–Shannon) from the
+    model's attention and from each other; moving the prediction by more than 0.01 is punished. The statistic is the
+    distance of the farthest candidate whose prediction moved by at most `epsilon`, as a share of the largest possible
+    one, ln 2. Distances are those of the mean over heads of the classifying row. `layers` is "last", "all", or numbers
+    as in "0,2": then the classifying row of each of these is free, and the mean of their distances counts. Special
+    tokens and padding keep their weights (positions="all": only padding does).
+    """
+
+    claim: ClassVar[Claim] = Claim(
+        id="exclusive",
+        family="determined",
+        sentence="No very different attention gives this prediction, document by document",
+        statistic="largest distance of an attention with the same prediction (JSD / ln 2)",
+        threshold=0.5,
+        above=False,
+        source="jain2019",
+        needs=frozenset({REPLACEABLE}),
+        gated=True,
+    )
+
+    candidates: int = 5
+    steps: int = 500
+    learning_rate: float = 0.01
+    epsilon: float = 0.05
+    layers: str = "last"
+    positions: Literal["words", "all"] = "words"
+
+    def measure(self, study: Study) -> list[Row]:
+        if self.layers != "last":
+            self._announce(study)
+        most = 8192 if self.layers == "last" else max(1, study.model.batch_tokens // self.candidates)
+        return study.by_batch(self, lambda tokens: self._batch(study, tokens), most, together=self.layers == "last")
+
+    def _batch(self, study: Study, tokens: Sequence[Tokens]) -> list[Row]:
+        plain, base, logits = self._opened(study.model, tokens)
+        adversary = Adversary(base, plain, tokens, self.positions)
+        noise = [study.rng(self.claim.id, t.document) for t in tokens]
+        target = study.model.probabilities(plain.logits.double().numpy())
+        distances, moves = adversary.search(
+            logits, target, study.model.exclusive, noise, self.candidates, self.steps, self.learning_rate
+        )
+        close = moves <= self.epsilon
+        farthest = np.where(close, distances, 0.0)
+        best = farthest.argmax(0)
+        return [
+            {
+                "value": float(farthest[best[b], b] / np.log(2)),
+                "jsd": float(farthest[best[b], b]),
+                "tvd": float(moves[best[b], b]) if close[:, b].any() else None,
+                "candidates_left": int(close[:, b].sum()),
+            }
+            | shown
+            for b, shown in enumerate(_shown(plain, tokens, target))
+        ]
+
+    def _opened(self, model: Classifier, tokens: Sequence[Tokens]) -> tuple[Trace, list[Tensor], Forward]:
+        """A pass, the rows that may change, and the output as a function of them."""
+        import torch
+
+        if self.layers == "last":
+            plain, logits = model.attending(tokens)
+            return plain, [plain.classifying_rows()], lambda rows: logits(rows[0])
+        with torch.no_grad():
+            plain = model.trace(tokens)
+        chosen = AttentionMean(layers=self.layers).chosen(len(plain.attention))
+        return (
+            plain,
+            [plain.classifying_rows(i) for i in chosen],
+            lambda rows: model.trace(tokens, attention=dict(zip(chosen, rows, strict=True)), layers=()).logits,
+        )
+
+    def _announce(self, study: Study) -> None:
+        """Say how long it will take: every step is a pass forth and back through the whole model."""
+        tokens = study.model.tokens(study.documents)
+        few = tokens[: max(1, len(tokens) // 50)]
+        began = time.perf_counter()
+        replace(self, steps=1)._batch(study, few)
+        minutes = (time.perf_counter() - began) * self.steps * len(tokens) / len(few) / 60
+        study.say(f"exclusive with layers={self.layers}: about {minutes:.0f} minutes for {len(tokens)} documents")
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """Other weights in the place of some rows of attention.
+
+    base        the rows, layer by layer, as the model has them
+    plain       the pass that they come from
+    positions   whether special tokens are free too
+    """
+
+    base: Sequence[Float[Tensor, "batch head query key"]]
+    plain: Trace
+    tokens: Sequence[Tokens]
+    positions: Literal["words", "all"] = "words"
+
+    def search(
+        self,
+        logits: Forward,
+        target: Float[np.ndarray, "batch label"],
+        exclusive: bool,
+        noise: Sequence[np.random.Generator],
+        candidates: int = 5,
+        steps: int = 500,
+        learning_rate: float = 0.01,
+        slack: float = 0.01,
+        penalty: float = 500.0,
+    ) -> tuple[Float[np.ndarray, "candidate batch"], Float[np.ndarray, "candidate batch"]]:
+        """How far the candidates are from the model's attention in the end, and how far they move the prediction.
+
+        Every document has its own noise and its own terms in the sum that is minimised, so that what is found for it
+        does not depend on the others.
+        """
+        import torch
+
+        wanted = torch.from_numpy(target)
+        free = [self._start(rows, noise, candidates).requires_grad_() for rows in self.base]
+        own = [self._judged(rows) for rows in self.base]
+        optimizer = torch.optim.Adam(free, lr=learning_rate, amsgrad=True)
+
+        def measured() -> tuple[Tensor, Tensor, Tensor]:
+            rows = [self._rows(x, base) for x, base in zip(free, self.base, strict=True)]
+            output = logits(rows).double()
+            moved = output.softmax(-1) if exclusive else output.sigmoid()
+            change = (moved - wanted).abs()
+            judged = [self._judged(r) for r in rows]
+            far = torch.stack([_jsd(j, o) for j, o in zip(judged, own, strict=True)]).mean(0)
+            apart = torch.stack([_jsd(j[:, None], j[None]).sum((0, 1)) / 2 for j in judged]).mean(0)
+            return far, change.sum(-1) / 2 if exclusive else change.amax(-1), apart
+
+        for _ in range(steps):
+            far, moves, apart = measured()
+            loss = (penalty * (moves - slack).relu() - far).sum() - apart.sum() / max(1, candidates * (candidates - 1))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        with torch.no_grad():
+            far, moves, _ = measured()
+        return far.double().numpy(), moves.numpy()
+
+    def _start(
+        self, rows: Float[Tensor, "batch head query key"], noise: Sequence[np.random.Generator], candidates: int
+    ) -> Float[Tensor, "candidate batch head query key"]:
+        """Uniform weights on a logarithmic scale, with noise three times as wide as a standard normal."""
+        import torch
+
+        started = torch.zeros(candidates, *rows.shape)
+        for b, rng in enumerate(noise):
+            places = self._places(self.tokens[b])
+            real = min(rows.shape[2], len(self.tokens[b])) if rows.shape[2] > 1 else 1
+            drawn = rng.standard_normal((candidates, rows.shape[1], real, len(places)), dtype=np.float32)
+            started[:, b, :, :real, places] = 3 * torch.from_numpy(drawn)
+        return started
+
+    def _places(self, tokens: Tokens) -> Int[np.ndarray, "_"]:
+        return np.flatnonzero(~tokens.special) if self.positions == "words" else np.arange(len(tokens))
+
+    @cached_property
+    def _free(self) -> Bool[Tensor, "batch 1 1 key"]:
+        """Which keys may change their weights."""
+        import torch
+
+        free = torch.zeros(len(self.tokens), self.base[0].shape[-1], dtype=torch.bool)
+        for b, t in enumerate(self.tokens):
+            free[b, torch.from_numpy(self._places(t))] = True
+        return free[:, None, None]
+
+    def _rows(
+        self, x: Float[Tensor, "candidate batch head query key"], base: Float[Tensor, "batch head query key"]
+    ) -> Float[Tensor, "candidate batch head query key"]:
+        """Weights from free numbers: what lay on the free keys is shared out anew."""
+        mass = (base * self._free).sum(-1, keepdim=True)
+        return x.masked_fill(~self._free, -1e30).softmax(-1) * mass + base * ~self._free
+
+    def _judged(self, rows: Float[Tensor, "*candidate batch head query key"]) -> Float[Tensor, "*candidate batch key"]:
+        """The attention that is judged: mean over heads, and over the rows that classify."""
+        if rows.shape[-2] == 1:
+            return rows.squeeze(-2).mean(-2)
+        real = self.plain.tokens[:, None, : rows.shape[-2], None]
+        return (rows.masked_fill(~real, 0).sum(-2) / real.sum(-2)).mean(-2)
+
+
+def _jsd(p: Float[Tensor, "*#batch key"], q: Float[Tensor, "*#batch key"]) -> Float[Tensor, "*batch"]:
+    """Jensen–Shannon divergence in nats, differentiable."""
+    middle = (p + q) / 2
+
+    def against_middle(x: Tensor) -> Tensor:
+        tiny = 1e-30
+        return (x * (x.clamp(min=tiny).log() - middle.clamp(min=tiny).log())).sum(-1)
+
+    return (against_middle(p) + against_middle(q)) / 2
 
 
 @dataclass(frozen=True)

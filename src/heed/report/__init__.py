@@ -7,6 +7,7 @@ Here are the words that terminal and page share.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING
@@ -21,6 +22,12 @@ SYMBOLS = {"supported": "✓", "refuted": "✗", "undecided": "~", "not applicab
 
 # Columns that diagnostics keep beside their statistic, in plain words; others are shown by their names.
 _COLUMNS = {
+    "correct": "accuracy with attention",
+    "correct_uniform": "accuracy with uniform weights",
+    "tvd": "change of the prediction (TVD)",
+    "candidates_left": "candidates that left the prediction as it is",
+    "maximum": "largest distance over training seeds (JSD / ln 2)",
+    "seeds": "median distance between training seeds (JSD)",
     "max_attention": "largest attention on one word",
     "special_attention": "attention on special tokens",
     "padding_attention": "attention on padding",
@@ -35,7 +42,7 @@ _COLUMNS = {
     "again_deleted": "yardstick: τ between two draws of LIME with words deleted",
     "negative_contribution": "share of LIME's weight that speaks against the label",
 }
-_KEYS = ("document", "id", "value")
+_KEYS = ("document", "id", "value", "jsd", "predicted", "gold", "labels")  # names, and what says nothing as a mean
 
 
 def number(value: float | None) -> str:
@@ -113,14 +120,16 @@ def lasted(seconds: float) -> str:
 
 def extras(evidence: Evidence) -> list[tuple[str, str]]:
     """The means of the further columns, and how many documents had no statistic."""
-    columns = dict.fromkeys(key for row in evidence.rows for key, value in row.items() if _is_extra(key, value))
+    present = {key for row in evidence.rows for key, value in row.items() if _is_extra(key, value)}
+    columns = [c for c in _COLUMNS if c in present] + sorted(present - set(_COLUMNS))
     found = [(_COLUMNS.get(c, c.replace("_", " ")), number(evidence.mean(c))) for c in columns]
     missing = len(evidence.rows) - len(evidence.values)
     return found + ([("documents without this statistic", f"{missing:,}")] if missing else [])
 
 
 def _is_extra(key: str, value: object) -> bool:
-    return key not in _KEYS and isinstance(value, Real) and not isinstance(value, bool)
+    one_of_many = re.search(r"_\d+$", key) is not None  # of several seeds or strengths
+    return key not in _KEYS and not one_of_many and isinstance(value, Real) and not isinstance(value, bool)
 
 
 def by_document(explanations: Iterable[Explanation]) -> list[list[Explanation]]:

@@ -1,0 +1,378 @@
+"""The tests of the debate: adversaries against a literal search, trained claims, and what survives an interruption."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import heed
+from heed.audit import audit
+from heed.diagnose import DIAGNOSTICS, Study
+from heed.diagnose.diagnostic import Claim, Evidence, judge
+from heed.diagnose.jain_wallace import Adversary, Exclusive, Used
+from heed.diagnose.notebook import Notebook
+from heed.diagnose.wiegreffe_pinter import (
+    ExclusiveModel,
+    Informative,
+    Needed,
+    Stable,
+    attention_of,
+    macro_f1,
+    read_off,
+)
+from heed.errors import InputError
+from heed.metrics import auc, bootstrap, bootstrap_mean, f1, jsd, kl
+from heed.models import checkpoint, training
+from heed.models.classifier import Classifier
+from heed.models.recipes import RECIPES, RecurrentRecipe, change
+from heed.models.recurrent import Recurrent
+from heed.models.recurrent_training import fit
+from heed.models.retraining import Retraining, guide_random, guide_uniform
+from heed.models.single_layer import SingleLayer
+from heed.text import Document
+from tests.conftest import TEXTS
+from tests.test_recurrent import build as recurrent
+from tests.test_stacked import build as stacked
+
+DOCUMENTS = [Document.of(t) for t in TEXTS]
+
+# Distances and scores
+
+
+def test_distances_by_their_definitions() -> None:
+    rng = np.random.default_rng(0)
+    p, q = rng.dirichlet(np.ones(5), 3), rng.dirichlet(np.ones(5), 3)
+    p[0] = [1, 0, 0, 0, 0]
+    for a, b, found in zip(p, q, jsd(p, q), strict=True):
+        middle = (a + b) / 2
+        halves = [sum(x * np.log(x / m) for x, m in zip(one, middle, strict=True) if x) / 2 for one in (a, b)]
+        assert found == pytest.approx(sum(halves), abs=1e-12)
+    assert jsd(np.array([1.0, 0.0]), np.array([0.0, 1.0])) == pytest.approx(np.log(2))
+    assert kl(np.array([0.5, 0.5]), np.array([1.0, 0.0])) == np.inf
+    assert jsd(p[1], p[1]) == pytest.approx(0)
+
+
+def test_auc_and_f1_by_counting() -> None:
+    rng = np.random.default_rng(1)
+    scores, positive = rng.integers(0, 6, 40).astype(float), rng.random(40) < 0.4
+    pairs = [(a, b) for a in scores[positive] for b in scores[~positive]]
+    assert auc(scores, positive) == pytest.approx(np.mean([(a > b) + 0.5 * (a == b) for a, b in pairs]))
+    assert np.isnan(auc(scores, np.ones(40, dtype=bool)))
+    predicted = rng.random(40) < 0.5
+    precision, recall = positive[predicted].mean(), predicted[positive].mean()
+    assert f1(predicted, positive) == pytest.approx(2 * precision * recall / (precision + recall))
+    gold, guess = rng.integers(0, 3, 60), rng.integers(0, 3, 60)
+    assert macro_f1(guess, gold, 3) == pytest.approx(np.mean([f1(guess == c, gold == c) for c in range(3)]))
+    assert macro_f1(guess, gold, 2) == f1(guess == 1, gold == 1)
+
+
+def test_the_bootstrap_of_a_mean_is_that_of_means() -> None:
+    values = np.random.default_rng(2).exponential(size=50)
+    general = bootstrap({"x": values}, lambda rows: float(rows["x"].mean()), resamples=4000)
+    np.testing.assert_allclose(general, bootstrap_mean(values), rtol=0.03)
+
+
+def test_a_claim_may_have_a_statistic_of_its_own() -> None:
+    claim = Claim(
+        "c", "needed", "s", "max", 5, "jain2019", combine=lambda rows: float(rows["a"].max() - rows["b"].min())
+    )
+    rows = [{"value": 0.0, "a": float(i), "b": 1.0, "id": "x"} for i in range(40)]
+    (verdict,) = judge([Evidence(claim, rows)])
+    assert verdict.mean == 38 and verdict.outcome == "supported" and verdict.n == 40
+
+
+# Attending
+
+
+@pytest.mark.parametrize(
+    "model",
+    [recurrent(), recurrent(encoder="cnn", attention="dot"), stacked(layers=2, block="relu")],
+    ids=lambda m: m.kind,
+)
+def test_attending_elsewhere_is_a_trace_with_replaced_attention(model: Classifier) -> None:
+    tokens = model.tokens(TEXTS)
+    plain, logits = model.attending(tokens)
+    rows = plain.classifying_rows()
+    torch.testing.assert_close(logits(rows), plain.logits)
+    other = torch.rand(3, *rows.shape, dtype=rows.dtype, requires_grad=True)
+    last = len(plain.attention) - 1
+    expected = model.trace(tokens, {last: other}).logits
+    torch.testing.assert_close(logits(other), expected)
+    (fast,) = torch.autograd.grad(logits(other).sum(), other)
+    (slow,) = torch.autograd.grad(expected.sum(), other)
+    torch.testing.assert_close(fast, slow)
+
+
+def test_attending_elsewhere_on_the_single_layer_model(any_model: SingleLayer) -> None:
+    tokens = any_model.tokens(TEXTS)
+    plain, logits = any_model.attending(tokens)
+    other = torch.rand(2, *plain.attention[0].shape, dtype=plain.attention[0].dtype)
+    torch.testing.assert_close(logits(other), any_model.trace(tokens, {0: other}).logits, rtol=1e-4, atol=1e-5)
+
+
+# The adversary of one document
+
+
+def literal_search(
+    model: Classifier, document: Document, rng: np.random.Generator, candidates: int, steps: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """One document and one candidate number after another, by plain softmaxes and sums."""
+    (tokens,) = model.tokens([document])
+    with torch.no_grad():
+        plain = model.trace([tokens])
+    last = len(plain.attention) - 1
+    base = plain.classifying_rows()[0, :, 0]  # [head, key]
+    words = torch.from_numpy(np.flatnonzero(~tokens.special))
+    target = plain.logits[0].double().softmax(-1)
+    drawn = rng.standard_normal((candidates, len(base), 1, len(words)), dtype=np.float32)
+    free = (3 * torch.from_numpy(drawn[:, :, 0])).requires_grad_()
+    optimizer = torch.optim.Adam([free], lr=0.01, amsgrad=True)
+
+    def divergence(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+        m = (p + q) / 2
+        total = torch.zeros(())
+        for x in (p, q):
+            inside = x > 1e-20
+            total = total + (x[inside] * (x[inside] / m[inside]).log()).sum() / 2
+        return total
+
+    def measured() -> tuple[list, list, list]:
+        rows, far, moves = [], [], []
+        for k in range(candidates):
+            row = base.clone()
+            row[:, words] = (free[k].softmax(-1) * base[:, words].sum(-1, keepdim=True)).to(row.dtype)
+            z = model.trace([tokens], {last: row[None, :, None]}).logits[0].double()
+            rows.append(row.mean(0))
+            far.append(divergence(rows[-1], base.mean(0)))
+            moves.append((z.softmax(-1) - target).abs().sum() / 2)
+        return rows, far, moves
+
+    for _ in range(steps):
+        rows, far, moves = measured()
+        loss = sum(500 * (m - 0.01).relu() - f for f, m in zip(far, moves, strict=True))
+        pairs = [(i, j) for i in range(candidates) for j in range(i)]
+        loss = loss - sum(divergence(rows[i], rows[j]) for i, j in pairs) / (candidates * (candidates - 1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        _, far, moves = measured()
+    return np.array([f.item() for f in far]), np.array([m.item() for m in moves])
+
+
+@pytest.mark.parametrize("kind", ["single-layer", "recurrent", "stacked"])
+def test_the_adversary_against_a_literal_search(model: SingleLayer, kind: str) -> None:
+    subject = {"single-layer": model, "recurrent": recurrent(), "stacked": stacked(layers=2, block="skip")}[kind]
+    diagnostic = Exclusive(candidates=3, steps=12)
+    study = Study(subject, DOCUMENTS[:4])
+    rows = diagnostic.measure(study)
+    for row, document in zip(rows, DOCUMENTS[:4], strict=True):
+        far, moves = literal_search(subject, document, study.rng("exclusive", document), 3, 12)
+        near = moves <= 0.05
+        expected = far[near].max() if near.any() else 0.0
+        assert row["jsd"] == pytest.approx(expected, abs=2e-4)
+        assert row["value"] == pytest.approx(row["jsd"] / np.log(2))
+        assert row["candidates_left"] == near.sum()
+
+
+def test_the_adversary_of_a_document_does_not_depend_on_the_others(model: SingleLayer) -> None:
+    diagnostic = Exclusive(candidates=2, steps=10)
+    together = diagnostic.measure(Study(model, DOCUMENTS))
+    for row, document in zip(together, DOCUMENTS, strict=True):
+        (alone,) = diagnostic.measure(Study(model, [document]))
+        assert row["value"] == pytest.approx(alone["value"], abs=1e-5)
+
+
+def test_what_lies_on_special_tokens_and_padding_stays(make: object) -> None:
+    model = make(padding="attends")  # type: ignore[operator]
+    tokens = model.tokens(TEXTS[:3])
+    plain, _ = model.attending(tokens)
+    base = plain.classifying_rows()
+    for positions in ("words", "all"):
+        adversary = Adversary([base], plain, tokens, positions)  # type: ignore[arg-type]
+        rows = adversary._rows(torch.randn(4, *base.shape, dtype=base.dtype), base)
+        torch.testing.assert_close(rows.sum(-1), torch.ones_like(rows.sum(-1)))
+        for b, t in enumerate(tokens):
+            fixed = np.r_[np.flatnonzero(t.special) if positions == "words" else [], len(t) : base.shape[-1]]
+            at = torch.from_numpy(fixed.astype(int))
+            torch.testing.assert_close(rows[:, b][..., at], base[b][..., at].expand(4, -1, -1, -1))
+
+
+def test_a_flat_model_has_an_adversary_everywhere_and_an_identified_one_has_none() -> None:
+    """Values that are all alike: any attention gives the output. Values that all differ, one word: none but its own."""
+    model = recurrent(encoder="average")
+    model.network.token.weight.data.zero_()
+    study = Study(model, [Document("the film is good and the plot is great")] * 1)
+    (free,) = Exclusive(candidates=2, steps=100).measure(study)
+    assert free["value"] > 0.6 and free["tvd"] == pytest.approx(0, abs=1e-9)
+    (bound,) = Exclusive(candidates=2, steps=20).measure(Study(recurrent(), [Document("awful")]))
+    assert bound["value"] == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("layers", ["0", "all"])
+def test_other_layers_may_be_attacked(layers: str) -> None:
+    model = stacked(layers=2, block="relu")
+    said: list[str] = []
+    rows = Exclusive(candidates=2, steps=3, layers=layers).measure(Study(model, DOCUMENTS[:2], say=said.append))
+    assert all(0 <= row["value"] <= 1 for row in rows)
+    assert "minutes" in said[0]
+
+
+# What survives an interruption
+
+
+def test_a_stopped_audit_goes_on_where_it_was(
+    model: SingleLayer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = [
+        Document(f"the film is {a} and the {b} is {c}")
+        for a in ("good", "bad", "dull")
+        for b in ("plot", "music")
+        for c in ("great", "slow")
+    ]
+    claims = [Used(permutations=5), "agrees-removal"]
+    whole = audit(model, documents, claims, examples=0)
+    monkeypatch.setattr(SingleLayer, "batch_tokens", 30)
+    real, calls = Used._batch, []
+
+    def stops(self: Used, study: Study, tokens: list) -> list:
+        calls.append(len(tokens))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(self, study, tokens)
+
+    monkeypatch.setattr(Used, "_batch", stops)
+    with pytest.raises(KeyboardInterrupt):
+        audit(model, documents, claims, examples=0, folder=tmp_path)
+    done = sum(calls[:2])
+    found = audit(model, documents, claims, examples=0, folder=tmp_path)
+    assert sum(calls[3:]) == len(documents) - done > 0
+    for one, two in zip(whole.evidence, found.evidence, strict=True):
+        assert [r["value"] for r in one.rows] == pytest.approx([r["value"] for r in two.rows])
+    calls.clear()
+    audit(model, documents, claims, examples=0, folder=tmp_path)
+    assert not calls
+
+
+def test_a_notebook_forgets_a_torn_line_and_keeps_models_apart(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    one = Notebook(path, {"model": "a"})
+    one.write({one.key("x", 1): {"value": 1.0}})
+    with path.open("a") as file:
+        file.write('["torn')
+    again, other = Notebook(path, {"model": "a"}), Notebook(path, {"model": "b"})
+    assert again[again.key("x", 1)] == {"value": 1.0}
+    assert other.key("x", 1) not in other
+
+
+# Claims that train
+
+
+RECIPE = RecurrentRecipe(epochs=3, width=16, hidden=16, learning_rate=1e-2, max_words=40)
+LABELS = ("negative", "positive")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Recurrent:
+    folder = tmp_path_factory.mktemp("models") / "m"
+    done = fit(list(heed.tasks.generate("reviews", 200, 0)), LABELS, RECIPE)
+    checkpoint.save(done.model, folder, {"recipe": {"name": "recurrent"} | RECIPE.to_dict()})
+    loaded = heed.load(folder)
+    assert isinstance(loaded, Recurrent)
+    return loaded
+
+
+def test_training_claims_say_what_they_need(trained: Recurrent) -> None:
+    documents = heed.tasks.generate("reviews", 8, 5)
+    names = ["needed", "stable", "informative", "exclusive-model"]
+    found = audit(trained, documents, names, examples=0)
+    assert {v.outcome for v in found.verdicts} == {"not applicable"}
+    assert all("--train" in v.reason for v in found.verdicts)
+    unnamed = recurrent()
+    texts = heed.tasks.generate("reviews", 30, 1)
+    found = audit(unnamed, documents, names, examples=0, training=texts)
+    assert all("how it was trained" in v.reason for v in found.verdicts)
+    with pytest.raises(InputError, match="not those of the model"):
+        audit(trained, documents, names, examples=0, training=replace(texts, labels=("a", "b")))
+
+
+def test_trained_claims_give_a_row_for_every_document(trained: Recurrent, tmp_path: Path) -> None:
+    documents = heed.tasks.generate("reviews", 40, 5)
+    claims = [Needed(seeds=2), Stable(seeds=2), Informative(seeds=1), ExclusiveModel(seeds=2, epochs=2)]
+    texts = heed.tasks.generate("reviews", 200, 0)
+    found = audit(trained, documents, claims, examples=0, training=texts, folder=tmp_path)
+    by_id = {e.claim.id: e for e in found.evidence}
+    for e in found.evidence:
+        assert not e.reason and len(e.rows) == 40
+    assert all(-1 <= r["value"] <= 1 and 0 <= r["correct"] <= 1 for r in by_id["needed"].rows)
+    assert all(0 <= r["value"] <= r["maximum"] <= 1 for r in by_id["stable"].rows)
+    assert {v.claim.id for v in found.verdicts if v.mean is not None} >= {"needed", "stable", "informative"}
+    saved = tmp_path / "a.parquet"
+    found.save(saved)
+    assert heed.Audit.load(saved).to_dict()["verdicts"] == found.to_dict()["verdicts"]
+    # the statistic of the adversary is the mean of its rows
+    (verdict,) = judge([by_id["exclusive-model"]])
+    assert verdict.mean == pytest.approx(np.mean([r["value"] for r in by_id["exclusive-model"].rows]))
+    # no model is trained twice
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "models").glob("*/model.json")}
+    assert len(before) == 2 + 2 + 5
+    again = audit(trained, documents, claims, examples=0, training=texts, folder=tmp_path)
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "models").glob("*/model.json")} == before
+    assert again.to_dict()["verdicts"] == found.to_dict()["verdicts"]
+
+
+def test_needed_is_a_difference_of_accuracies(trained: Recurrent) -> None:
+    documents = heed.tasks.generate("reviews", 30, 6)
+    lessons = Retraining(trained, list(heed.tasks.generate("reviews", 200, 0)))
+    study = Study(trained, list(documents), gold=[d.label for d in documents], lessons=lessons)
+    rows = Needed(seeds=2).measure(study)
+    shares = [
+        np.mean([(lessons.again(s, flat)(documents).argmax(1) == documents.gold).mean() for s in (1, 2)])
+        for flat in (False, True)
+    ]
+    assert np.mean([r["value"] for r in rows]) == pytest.approx(shares[0] - shares[1])
+    assert lessons.again(1, uniform=True).shape.attention == "uniform"
+
+
+def test_single_layer_models_are_trained_again_from_their_recipe(tmp_path: Path) -> None:
+    recipe = change(RECIPES["default"], {"epochs": 2, "batch": 32, "max_words": 40, "min_count": 1})
+    texts = list(heed.tasks.generate("reviews", 120, 0))
+    done = training.fit(texts, LABELS, recipe)
+    checkpoint.save(done.model, tmp_path / "m", {"recipe": {"name": "default"} | recipe.to_dict()})
+    model = heed.load(tmp_path / "m")
+    again = Retraining(model, texts)  # type: ignore[arg-type]
+    flat = again.again(1, uniform=True)
+    for weights, document in zip(attention_of(flat, texts[:5]), texts[:5], strict=True):
+        np.testing.assert_allclose(weights, 1 / len(weights), atol=1e-6)
+        assert len(weights) == len(flat.tokens([document])[0].words)
+    adversary = again.adversary(0.01, epochs=2)
+    assert adversary.revision != model.revision and isinstance(adversary, SingleLayer)
+
+
+def test_guides_put_all_weight_on_words(trained: Recurrent) -> None:
+    tokens = trained.tokens(TEXTS)
+    for guide in (guide_uniform, guide_random):
+        for t, w in zip(tokens, guide(tokens), strict=True):
+            assert w.sum() == pytest.approx(1) and (w[t.special] == 0).all()
+    assert all((a == b).all() for a, b in zip(guide_random(tokens), guide_random(tokens), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("moved", "away", "expected"),
+    [
+        ([0, 0.02, 0.08], [0, 0.2, 0.5], 0.35),  # half way between the second point and the third
+        ([0, 0.01, 0.04], [0, 0.3, 0.4], 0.4),  # the curve ends before
+        ([0, 0.1, 0.2], [0, 0.4, 0.5], 0.2),
+        ([0, 0.04, 0.2], [0, 0.4, 0.3], 0.4),  # farther does not help
+    ],
+)
+def test_the_curve_is_read_at_a_tvd_of_five_hundredths(moved: list, away: list, expected: float) -> None:
+    assert read_off(np.array(moved, dtype=float), np.array(away)) == pytest.approx(expected)
+
+
+def test_every_claim_of_the_debate_is_known() -> None:
+    assert {"needed", "used", "exclusive", "exclusive-model", "stable", "informative"} <= set(DIAGNOSTICS)
