@@ -32,8 +32,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield Lab("smoke", tmp_path_factory.mktemp("reproduction"))
 
 
-def check(lab: Lab, name: str) -> Outcome:
-    sections = run("lopardo-2024", lab, [name])
+def check(lab: Lab, name: str, paper: str = "lopardo-2024") -> Outcome:
+    sections = run(paper, lab, [name])
     (section,) = [s for s in sections if s.name == name]
     outcome = section.outcome
     assert outcome.results

@@ -6,12 +6,14 @@ transparent and inks of middle tone, as in the charts of an audit.
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float
 
 from heed.errors import InputError
 from heed.explain.drawing import AGAINST, FOR, printable, shade
@@ -290,6 +292,50 @@ def _quartiles(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
     return boxes, outliers
 
 
+def _violins(panel: Panel) -> alt.LayerChart:
+    """Densities, mirrored; the line is the median. Series of one category stand one below the other."""
+    import altair as alt
+
+    scale = _scale(panel, "number", panel.figure.y)
+    names, series = panel.names["down"], panel.series or [""]
+    rows, middles = [], []
+    for i, name in enumerate(names):
+        for j, one in enumerate(series):
+            values = [r["number"] for r in panel.rows if r["down"] == name and r["series"] == one]
+            if not values:
+                continue
+            centre, half = i + (j + 0.5) / len(series), 0.45 / len(series)
+            at, density = _density(np.array(values), panel.spans["number"])
+            rows += [
+                {"number": float(x), "from": centre - half * d, "to": centre + half * d, "series": one, "name": name}
+                for x, d in zip(at, density / density.max(), strict=True)
+            ]
+            ends = {"from": centre - half, "to": centre + half}
+            middles.append({"number": float(np.median(values))} | ends)
+    labels = "[" + ",".join(json.dumps(name) for name in names) + "]"
+    axis = alt.Axis(
+        title=None, values=[i + 0.5 for i in range(len(names))], labelExpr=f"{labels}[floor(datum.value)]",
+        labels=panel.labels, labelLimit=0, labelPadding=8, ticks=False, domain=False, grid=False,
+        minExtent=margin(panel) if panel.labels else 0,
+    )  # fmt: skip
+    y = alt.Y("from:Q", scale=alt.Scale(domain=[0, len(names)], reverse=True, nice=False), axis=axis)
+    x = alt.X("number:Q", **scale)
+    areas = alt.Chart(_data(rows)).mark_area(opacity=0.75, stroke=INK, strokeWidth=0.7)
+    drawn = areas.encode(x=x, y=y, y2="to:Q", detail="name:N", **_apart(panel, "color"))
+    lines = alt.Chart(_data(middles)).mark_rule(color=INK, strokeWidth=2).encode(x=x, y=y, y2="to:Q")
+    return _layered([drawn, lines], panel.width, 2 * _row(panel) * len(names))
+
+
+def _density(
+    values: Float[np.ndarray, "n"], span: Span
+) -> tuple[Float[np.ndarray, "point"], Float[np.ndarray, "point"]]:
+    """A smooth density of values, between the smallest and the largest (Gaussian kernels, Silverman's width)."""
+    spread = min(values.std(), float(np.subtract(*np.quantile(values, [0.75, 0.25]))) / 1.34 or values.std())
+    width = max(0.9 * spread * len(values) ** -0.2, 0.01 * (span[1] - span[0]))
+    at = np.linspace(values.min() - width, values.max() + width, 80).clip(*span)
+    return at, np.exp(-(((at[:, None] - values) / width) ** 2) / 2).mean(1)
+
+
 def _marks(panel: Panel, scale: Mapping[str, Any]) -> list[alt.Chart]:
     """Single marks over the boxes, each kind with a shape of its own."""
     import altair as alt
@@ -378,4 +424,5 @@ _KINDS: dict[str, Callable[[Panel], alt.LayerChart]] = {
     "bars": _bars,
     "heat": _heat,
     "boxes": _boxes,
+    "violins": _violins,
 }

@@ -106,7 +106,7 @@ def _names(f: Figure) -> dict[str, str]:
     """Which columns hold categories, by the axis on which they stand: down the page, where they can be read."""
     if f.kind == "heat":
         return {"across": f.x, "down": f.y}
-    return {"down": f.y if f.kind == "dots" else f.x} if f.kind in ("dots", "bars", "boxes") else {}
+    return {"down": f.y if f.kind == "dots" else f.x} if f.kind in ("dots", "bars", "boxes", "violins") else {}
 
 
 def _numbers(f: Figure) -> dict[str, str]:

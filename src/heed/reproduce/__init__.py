@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from heed.errors import UnknownName
-from heed.reproduce import lopardo
+from heed.reproduce import debate, lopardo
 from heed.reproduce.lab import Lab, Paper
 from heed.reproduce.results import Figure, Outcome, Result, Section, Store
 
 __all__ = ["PAPERS", "Figure", "Lab", "Outcome", "Paper", "Result", "Section", "Store", "run"]
 
-PAPERS: dict[str, Paper] = {"lopardo-2024": lopardo.PAPER}
+PAPERS: dict[str, Paper] = {
+    "lopardo-2024": lopardo.PAPER,
+    "jain-wallace-2019": debate.JAIN_WALLACE,
+    "wiegreffe-pinter-2019": debate.WIEGREFFE_PINTER,
+}
 
 
 def run(paper: str, lab: Lab, experiments: Sequence[str] = (), again: bool = False) -> list[Section]:

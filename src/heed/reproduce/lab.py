@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -9,20 +10,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from tqdm.auto import tqdm
 
 from heed import data, tasks
 from heed.data import Dataset
-from heed.errors import DataError, InputError
+from heed.errors import DataError, InputError, OutputError
 from heed.models import load
 from heed.models.classifier import CLOSED, Classifier
 from heed.models.folders import read_config
 from heed.models.recipes import RECIPES, Recipe, change
-from heed.reproduce.results import Outcome
+from heed.reproduce.results import Outcome, Row
 from heed.text import Document, Tokenizer
 
 if TYPE_CHECKING:  # which load torch
     from heed.models.single_layer import SingleLayer
+    from heed.models.training import Training
 
 Scale = Literal["smoke", "full"]
 _QUICK = {"epochs": 8, "batch": 32, "learning_rate": 5e-3, "average": 0.0, "word_dropout": 0.0}  # for few documents
@@ -45,6 +49,11 @@ class Lab:
     progress: bool = False
     _models: dict[str, Classifier] = field(default_factory=dict, repr=False)
     _data: dict[tuple[str, str], Dataset] = field(default_factory=dict, repr=False)
+
+    def choose(self, sets: Sequence[str]) -> None:
+        """Look only at some of the data sets of a paper that has several."""
+        if sets:
+            raise InputError("This paper has no choice of data sets: leave out --data.")
 
     def pick(self, smoke: int, full: int) -> int:
         """A number that depends on the scale."""
@@ -118,19 +127,14 @@ class Lab:
         It is a single-layer classifier, or a stack of layers (`stack`). Documents are the reviews unless `data` is
         given; a smoke test trains on few of them, for few epochs. `tokenizer` makes one from the documents.
         """
-        from heed.models import checkpoint
         from heed.models.training import fit
 
-        folder = self.folder / "models" / f"{self.scale}-{name}"
-        if str(folder) in self._models:
-            return self._models[str(folder)]
         data = self.documents(self.pick(1500, 25_000), "train") if data is None else data
         chosen = change(recipe, dict(changes) | (_QUICK if self.scale == "smoke" else {}))
-        trained_on = {"name": data.name, "documents": len(data)}
-        asked = {"seed": seed, "recipe": chosen.to_dict(), "trained_on": trained_on, "stack": dict(stack or {})}
-        if not (folder / "model.json").exists() or not _same(read_config(folder), asked):
-            self.say(f"training {name} on {len(data):,} documents")
-            done = fit(
+        asked = {"seed": seed, "recipe": chosen.to_dict(), "stack": dict(stack or {})}
+
+        def make() -> Training:
+            return fit(
                 data.documents,
                 data.labels,
                 chosen,
@@ -140,9 +144,40 @@ class Lab:
                 stack=stack,
                 tokenizer=tokenizer(data.documents) if tokenizer else None,
             )
-            checkpoint.save(done.model, folder, asked | {"history": done.history, "best_epoch": done.best})
-        self._models[str(folder)] = checkpoint.load(folder)
+
+        return self.stored(name, data, asked, make)
+
+    def stored(self, name: str, data: Dataset, asked: Mapping[str, Any], make: Callable[[], Training]) -> Any:
+        """A model of this name that was trained as asked, from the folder or made now."""
+        from heed.models import checkpoint
+
+        folder = self.folder / "models" / f"{self.scale}-{name}"
+        if str(folder) not in self._models:
+            asked = {"trained_on": {"name": data.name, "documents": len(data)}} | dict(asked)
+            if not (folder / "model.json").exists() or not _same(read_config(folder), asked):
+                self.say(f"training {name} on {len(data):,} documents")
+                done = make()
+                checkpoint.save(done.model, folder, asked | {"history": done.history, "best_epoch": done.best})
+            self._models[str(folder)] = checkpoint.load(folder)
         return self._models[str(folder)]
+
+    def piece(self, settings: Mapping[str, Any], measure: Callable[[], list[Row]]) -> list[Row]:
+        """Rows that were measured like this before, or now: an experiment that was stopped goes on from its pieces."""
+        about = json.dumps({"scale": self.scale, "seed": self.seed} | dict(settings), sort_keys=True)
+        path = self.folder / "pieces" / f"{hashlib.sha256(about.encode()).hexdigest()[:20]}.parquet"
+        if not path.exists():
+            self.say(f"  {', '.join(str(v) for v in settings.values())}")
+            table = pa.Table.from_pylist(measure()).replace_schema_metadata({"heed": about})
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                pq.write_table(table, path.with_suffix(".part"))
+                path.with_suffix(".part").replace(path)
+            except OSError as error:
+                raise OutputError(f"{path} cannot be written ({error}).") from None
+        try:
+            return pq.read_table(path).to_pylist()
+        except (OSError, pa.ArrowInvalid) as error:
+            raise DataError(f"{path} cannot be read ({error}): delete it, and it is measured again.") from None
 
     def say(self, line: str) -> None:
         if self.progress:
@@ -161,13 +196,14 @@ class Experiment:
     name: str
     title: str
     question: str
-    run: Callable[[Lab], Outcome]
+    run: Callable[[Any], Outcome]
 
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: its title, its key in papers.bib, and the experiments in the order in which they are read."""
+    """A paper: its title, its key in papers.bib, the experiments in the order in which they are read, and their lab."""
 
     title: str
     source: str
     experiments: tuple[Experiment, ...]
+    lab: Callable[..., Lab] = Lab

@@ -21,7 +21,7 @@ from heed.errors import DataError, OutputError
 from heed.metrics import bootstrap_mean
 
 Row = dict[str, Any]
-Kind = Literal["dots", "points", "lines", "bars", "heat", "boxes"]
+Kind = Literal["dots", "points", "lines", "bars", "heat", "boxes", "violins"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Figure:
     lines    curves of y over x, with bands where there are columns low and high
     bars     a number y for each category x
     heat     a number `value` for each pair of categories x and y
+    violins  the density of y for each category x
     boxes    the distribution of y for each category x; `marks` are single marks over it, with columns x, y and mark
 
     `colour` names a column that tells series apart, and `panel` one that makes a chart of its own for each value.

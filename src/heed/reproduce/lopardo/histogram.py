@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from tqdm.auto import tqdm
 
 from heed.reproduce.lab import Lab
@@ -140,5 +139,5 @@ def _trained(start: str, seed: int, steps: int) -> dict[str, Any]:
         "accuracy": float(right),
         "informative": float(on_equal - chance),
         "chance": float(chance),
-        "map": np.array(shown),
+        "map": shown.numpy(),
     }

@@ -1,0 +1,264 @@
+"""Jain and Wallace (2019), "Attention is not Explanation": its three experiments on its four models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from heed.diagnose import Study
+from heed.diagnose.jain_wallace import Exclusive, Used
+from heed.diagnose.wiegreffe_pinter import macro_f1
+from heed.explain import AttentionMean, GradientInput, Occlusion
+from heed.explain.comparison import aligned
+from heed.metrics import auc
+from heed.reproduce.debate import published
+from heed.reproduce.debate.lab import MODELS, Corpus, DebateLab, called
+from heed.reproduce.results import Figure, Outcome, Result, Row, mean_of
+
+BINS = ("0 to .25", ".25 to .5", ".5 to .75", ".75 to 1")
+_NEAR = 0.03  # F1 within this of the published figure
+_START = "random embeddings in place of fastText"
+
+
+def accuracy(lab: DebateLab) -> Outcome:
+    """F1 and AUC on the test sets."""
+    results: list[Result] = []
+    rows: list[Row] = []
+    for name in lab.names:
+        corpus = lab.corpus(name)
+        for encoder, attention in MODELS:
+            row = lab.piece(
+                {"what": "accuracy", "data": name, "encoder": encoder, "attention": attention},
+                partial(_accuracy, lab, name, encoder, attention),
+            )[0]
+            rows.append({"dataset": corpus.name, "model": called(encoder, attention)} | row)
+            main = (encoder, attention) == MODELS[0]
+            for metric, table in (("F1", published.F1), ("AUC", published.AUC)):
+                theirs = table.get(corpus.name) if main else None
+                note = _difference(row[metric], theirs, corpus) if metric == "F1" else ""
+                results.append(
+                    Result(
+                        "accuracy",
+                        corpus.name,
+                        called(encoder, attention),
+                        metric,
+                        row[metric],
+                        n=len(corpus.test),
+                        published=theirs,
+                        note=note,
+                    )
+                )
+    figure = Figure(
+        "f1", "F1 on the test sets", "bars", rows, x="model", y="F1", panel="dataset" if len(lab.names) > 1 else ""
+    )
+    return Outcome(results, [figure], {"models": rows})
+
+
+def _accuracy(lab: DebateLab, name: str, encoder: str, attention: str) -> list[Row]:
+    corpus, model = lab.corpus(name), lab.base(name, encoder, attention)
+    logits, gold = model(corpus.test.documents), corpus.test.gold
+    return [
+        {
+            "F1": macro_f1(logits.argmax(1), gold, len(corpus.classes)),
+            "AUC": auc(logits[:, 1] - logits[:, 0], gold == 1),
+            "accuracy": float((logits.argmax(1) == gold).mean()),
+        }
+    ]
+
+
+def _difference(ours: float, theirs: float | None, corpus: Corpus) -> str:
+    """What differs in the set-up, where the numbers differ."""
+    if theirs is None or abs(ours - theirs) <= _NEAR:
+        return ""
+    size = f" and {len(corpus.train):,} training documents, a part of the paper's" if corpus.name == "ag_news" else ""
+    return f"{ours - theirs:+.3f} from the published figure: {_START}{size}."
+
+
+def correlations(lab: DebateLab) -> Outcome:
+    """Kendall's τ of attention with gradients (attention held fixed) and with leave-one-out."""
+    results: list[Result] = []
+    every: list[Row] = []
+    for name in lab.names:
+        corpus = lab.corpus(name)
+        for encoder, attention in MODELS:
+            rows = lab.piece(
+                {"what": "correlations", "data": name, "encoder": encoder, "attention": attention},
+                partial(_correlations, lab, name, encoder, attention),
+            )
+            model = called(encoder, attention)
+            every += [{"dataset": corpus.name, "model": model} | row for row in rows]
+            results += _taus(rows, corpus, model, main=(encoder, attention) == MODELS[0])
+    shown = [
+        {"dataset": r["dataset"], "model": r["model"], "τ": r[key], "with": what}
+        for r in every
+        for key, what in (("gradient", "gradients"), ("removal", "leave-one-out"))
+        if np.isfinite(r[key])
+    ]
+    figure = Figure(
+        "tau",
+        "Kendall's τ of attention with gradients and with leave-one-out, over documents",
+        "violins",
+        shown,
+        x="model",
+        y="τ",
+        colour="with",
+        panel="dataset" if len(lab.names) > 1 else "",
+        caption="The line is the median.",
+    )
+    return Outcome(results, [figure], {"documents": every})
+
+
+def _correlations(lab: DebateLab, name: str, encoder: str, attention: str) -> list[Row]:
+    from scipy import stats
+
+    corpus, model = lab.corpus(name), lab.base(name, encoder, attention)
+    documents = corpus.test.documents[: lab.pick(40, 500 if name == "imdb" else 10**9)]
+    study = Study(model, documents, seed=lab.seed, progress=lab.progress)
+    weights = study.explain(AttentionMean())
+    gradients = study.explain(GradientInput(output="probability", attention="fixed"))
+    removals = study.explain(Occlusion(output="probability", removal="delete"))
+    rows: list[Row] = []
+    for i, explanations in enumerate(zip(weights, gradients, removals, strict=True)):
+        a, g, r = (np.abs(scores) for scores in aligned(explanations))
+        if len(a) < 2:
+            continue
+        taus = {"gradient": (a, g), "removal": (a, r), "gradient_removal": (g, r)}
+        found = {key: stats.kendalltau(*pair) for key, pair in taus.items()}
+        row: Row = {"document": i, "predicted": model.label(explanations[0].label), "words": len(a)}
+        row |= {key: float(t.statistic) for key, t in found.items()}
+        rows.append(row | {f"{key}_p": float(t.pvalue) for key, t in found.items()})
+    return rows
+
+
+def _taus(rows: Sequence[Row], corpus: Corpus, model: str, main: bool) -> list[Result]:
+    """Means with their intervals, by predicted class for the main model; what share is significant goes in the note."""
+    results: list[Result] = []
+    names = {"gradient": "τ(attention, gradient)", "removal": "τ(attention, leave-one-out)"}
+    for k, (key, metric) in enumerate(names.items()):
+        if main:
+            table = published.TAU_GRADIENT if key == "gradient" else published.TAU_REMOVAL
+            for c, label in enumerate(corpus.classes):
+                part = [r for r in rows if r["predicted"] == c]
+                theirs = table[corpus.name][c] if corpus.name in table else None
+                results.append(_tau(part, key, f"{metric}, predicted {label}", corpus.name, model, theirs))
+        else:
+            both = published.TAU_OTHERS.get(model, {}).get(corpus.name)
+            results.append(_tau(rows, key, metric, corpus.name, model, both[k] if both else None))
+    yardstick = published.TAU_YARDSTICK.get(corpus.name) if main else None
+    metric = "τ(gradient, leave-one-out), the yardstick"
+    return [*results, _tau(rows, "gradient_removal", metric, corpus.name, model, yardstick)]
+
+
+def _tau(rows: Sequence[Row], key: str, metric: str, dataset: str, model: str, theirs: float | None) -> Result:
+    values = np.array([r[key] for r in rows], dtype=float)
+    significant = float(np.mean([r[f"{key}_p"] <= 0.05 for r in rows])) if rows else float("nan")
+    spread = float(np.nanstd(values)) if np.isfinite(values).any() else float("nan")
+    note = f"± {spread:.2f} over documents; p ≤ .05 in {significant:.0%} of them."
+    return Result("correlations", dataset, model, metric, published=theirs, note=note, **mean_of(values))
+
+
+def permutation(lab: DebateLab) -> Outcome:
+    """The median change of the output over 100 permutations of attention, by the largest weight."""
+    results: list[Result] = []
+    every: list[Row] = []
+    for name in lab.names:
+        corpus = lab.corpus(name)
+        rows = lab.piece(
+            {"what": "permutation", "data": name},
+            partial(_measured, lab, name, Used(permutations=lab.pick(50, 100))),
+        )
+        every += [{"dataset": corpus.name, "class": corpus.classes[r["predicted"]]} | r for r in rows]
+        for c, label in enumerate(corpus.classes):
+            for k, place in enumerate(BINS):
+                part = [r["value"] for r in rows if r["predicted"] == c and _bin(r["max_attention"]) == k]
+                theirs = (
+                    published.PERMUTATION[corpus.name][k] if c == 0 and corpus.name in published.PERMUTATION else None
+                )
+                middle = float(np.median(part)) if part else None
+                metric = f"median change of the output, predicted {label}, largest weight {place}"
+                note = "" if part else "No document has its largest weight there."
+                results.append(
+                    Result(
+                        "permutation",
+                        corpus.name,
+                        "BiLSTM + additive",
+                        metric,
+                        middle,
+                        n=len(part),
+                        published=theirs,
+                        note=note,
+                    )
+                )
+    shown = [
+        {"largest weight": BINS[_bin(r["max_attention"])], "change of the output": r["value"]}
+        | {"predicted": r["class"], "dataset": r["dataset"]}
+        for r in sorted(every, key=lambda r: _bin(r["max_attention"]))
+    ]
+    figure = Figure(
+        "permutation",
+        "How far shuffled attention moves the output",
+        "boxes",
+        shown,
+        x="largest weight",
+        y="change of the output",
+        colour="predicted" if len(lab.names) == 1 else "",
+        panel="dataset" if len(lab.names) > 1 else "",
+    )
+    return Outcome(results, [figure], {"documents": every})
+
+
+def _bin(largest: float) -> int:
+    return min(3, int(4 * largest))
+
+
+def _measured(lab: DebateLab, name: str, diagnostic: Used | Exclusive) -> list[Row]:
+    documents = lab.corpus(name).test.documents
+    return diagnostic.measure(Study(lab.base(name), documents, seed=lab.seed, progress=lab.progress))
+
+
+def adversarial(lab: DebateLab) -> Outcome:
+    """The farthest attention that leaves the output within .05, document by document."""
+    results: list[Result] = []
+    every: list[Row] = []
+    for name in lab.names:
+        corpus = lab.corpus(name)
+        rows = adversaries(lab, name)
+        every += [{"dataset": corpus.name, "class": corpus.classes[r["predicted"]]} | r for r in rows]
+        for c, label in enumerate(corpus.classes):
+            part = [r["jsd"] for r in rows if r["predicted"] == c]
+            theirs = published.ADVERSARY[corpus.name][c] if corpus.name in published.ADVERSARY else None
+            metric = f"ε-max JSD, predicted {label}"
+            results.append(
+                Result("adversarial", corpus.name, "BiLSTM + additive", metric, published=theirs, **mean_of(part))
+            )
+    results[0] = replace(results[0], note="The largest possible value is ln 2 = 0.693.")
+    shown = [
+        {"data and prediction": f"{r['dataset']}: {r['class']}", "ε-max JSD": r["jsd"], "largest weight": place}
+        for r in every
+        for place in ("up to .25" if r["max_attention"] <= 0.25 else "above .25",)
+    ]
+    figure = Figure(
+        "adversarial",
+        "Distance of the farthest attention with the same output",
+        "violins",
+        shown,
+        x="data and prediction",
+        y="ε-max JSD",
+        colour="largest weight",
+        caption="The line is the median. ln 2 = 0.693 is the largest possible distance.",
+    )
+    return Outcome(results, [figure], {"documents": every})
+
+
+def adversaries(lab: DebateLab, name: str, limit: int | None = None) -> list[Row]:
+    """Rows of the per-document adversary on the BiLSTM with additive attention."""
+    diagnostic = Exclusive(steps=lab.pick(100, 500))
+
+    def measure() -> list[Row]:
+        documents = lab.corpus(name, limit).test.documents
+        return diagnostic.measure(Study(lab.base(name, limit=limit), documents, seed=lab.seed, progress=lab.progress))
+
+    return lab.piece({"what": "adversarial", "data": name, "limit": limit}, measure)

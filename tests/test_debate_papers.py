@@ -1,0 +1,114 @@
+"""The experiments of the debate of 2019 at their small scale, on a machine without data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from heed.errors import DataError, InputError, UnknownName
+from heed.explain import AttentionMean, GradientInput, Occlusion
+from heed.reproduce import PAPERS, run
+from heed.reproduce.debate import published
+from heed.reproduce.debate.lab import CUTS, DebateLab
+from tests.test_lopardo import check
+
+JAIN, WIEGREFFE = "jain-wallace-2019", "wiegreffe-pinter-2019"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebateLab]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("HEED_DATA", raising=False)
+        patch.setenv("HEED_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield DebateLab("smoke", tmp_path_factory.mktemp("reproduction"))
+
+
+@pytest.mark.parametrize("name", [e.name for e in PAPERS[JAIN].experiments])
+def test_attention_is_not_explanation(lab: DebateLab, name: str) -> None:
+    outcome = check(lab, name, JAIN)
+    assert {r.dataset for r in outcome.results} == {"generated"}
+    assert all(r.published is None for r in outcome.results)  # there are no published figures for generated data
+
+
+@pytest.mark.parametrize("name", [e.name for e in PAPERS[WIEGREFFE].experiments])
+def test_attention_is_not_not_explanation(lab: DebateLab, name: str) -> None:
+    check(lab, name, WIEGREFFE)
+
+
+def test_correlations_are_those_of_the_explanations(lab: DebateLab) -> None:
+    """Attention held fixed, words deleted one by one: against passes made by hand."""
+    outcome = check(lab, "correlations", JAIN)
+    model = lab.base("generated")
+    rows = [r for r in outcome.rows["documents"] if r["model"] == "BiLSTM + additive"] if outcome.rows else []
+    rows = rows or lab.piece(
+        {"what": "correlations", "data": "generated", "encoder": "lstm", "attention": "additive"}, list
+    )
+    for row in rows[:5]:
+        document = lab.corpus("generated").test[row["document"]]
+        (tokens,) = model.tokens([document])
+        p = model.predict([document])[0]
+        assert row["predicted"] == p.argmax()
+        words = np.flatnonzero(~tokens.special)
+        without = []
+        for t in words:
+            network_input = np.delete(tokens.ids, t)
+            import torch
+
+            z = model.network(
+                torch.from_numpy(network_input)[None], torch.ones(1, len(network_input), dtype=torch.bool)
+            )
+            without.append(abs(p[p.argmax()] - z.double().softmax(-1)[0, p.argmax()].item()))
+        attention = AttentionMean().explain(model, [document])[0].scores
+        gradient = GradientInput(output="probability", attention="fixed").explain(model, [document])[0].scores
+        removal = Occlusion(output="probability", removal="delete").explain(model, [document])[0].scores
+        np.testing.assert_allclose(np.abs(removal), without, atol=1e-6)
+        assert row["removal"] == pytest.approx(stats.kendalltau(attention, np.abs(removal)).statistic, abs=1e-6)
+        assert row["gradient"] == pytest.approx(stats.kendalltau(attention, np.abs(gradient)).statistic, abs=1e-6)
+
+
+def test_pieces_are_measured_once(tmp_path: Path) -> None:
+    lab = DebateLab("smoke", tmp_path)
+    calls = []
+
+    def measure() -> list[dict]:
+        calls.append(1)
+        return [{"a": 1.5}, {"a": None}]
+
+    for _ in range(2):
+        assert lab.piece({"what": "x", "data": "sst"}, measure) == [{"a": 1.5}, {"a": None}]
+    assert len(calls) == 1
+    lab.piece({"what": "x", "data": "imdb"}, measure)
+    assert len(calls) == 2
+    (path, _) = sorted((tmp_path / "pieces").iterdir())
+    path.write_bytes(b"broken")
+    refused = 0
+    for name in ("sst", "imdb"):
+        try:
+            lab.piece({"what": "x", "data": name}, measure)
+        except DataError as error:
+            refused += "measured again" in str(error)
+    assert refused == 1
+
+
+def test_what_cannot_be_had_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="leave out --model"):
+        DebateLab("smoke", tmp_path, "transformer-imdb")
+    with pytest.raises(UnknownName):
+        DebateLab("smoke", tmp_path).choose(["mimic"])
+    monkeypatch.delenv("HEED_DATA", raising=False)
+    monkeypatch.setenv("HEED_CACHE", str(tmp_path))
+    full = DebateLab("full", tmp_path)
+    full.choose(["20news"])
+    with pytest.raises(DataError, match="needs 20news"):
+        run(JAIN, full, ["accuracy"])
+
+
+def test_published_figures_are_fractions_for_known_data() -> None:
+    for table in (published.F1, published.AUC, published.TAU_YARDSTICK):
+        assert set(table) == set(CUTS) and all(0 < v < 1 for v in table.values())
+    for pairs in (published.TAU_GRADIENT, published.TAU_REMOVAL, published.ADVERSARY, *published.TAU_OTHERS.values()):
+        assert set(pairs) == set(CUTS) and all(len(v) == 2 for v in pairs.values())
