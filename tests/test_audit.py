@@ -397,8 +397,9 @@ def test_order_and_company_of_documents_change_nothing(
     expected = values(whole, name)
     backwards = values(audit(model, named[::-1], [name], seed=5, examples=0), name)
     alone = {d.id: values(audit(model, [d], [name], seed=5, examples=0), name)[d.id] for d in named}
-    assert backwards == pytest.approx(expected, abs=1e-9, nan_ok=True)
-    assert alone == pytest.approx(expected, abs=1e-9, nan_ok=True)
+    near = 1e-5 if name == "exclusive" else 1e-9  # a search of 500 steps in single precision
+    assert backwards == pytest.approx(expected, abs=near, nan_ok=True)
+    assert alone == pytest.approx(expected, abs=near, nan_ok=True)
 
 
 def test_more_documents_than_are_measured_together(model: SingleLayer, whole: Audit, named: list) -> None:

@@ -44,9 +44,7 @@ def test_correlations_are_those_of_the_explanations(lab: DebateLab) -> None:
     outcome = check(lab, "correlations", JAIN)
     model = lab.base("generated")
     rows = [r for r in outcome.rows["documents"] if r["model"] == "BiLSTM + additive"] if outcome.rows else []
-    rows = rows or lab.piece(
-        {"what": "correlations", "data": "generated", "encoder": "lstm", "attention": "additive"}, list
-    )
+    rows = rows or lab.measured("correlations", "generated", list, encoder="lstm", attention="additive", training=0)
     for row in rows[:5]:
         document = lab.corpus("generated").test[row["document"]]
         (tokens,) = model.tokens([document])

@@ -141,7 +141,11 @@ def audit(
     if not texts:
         raise InputError("An audit needs documents, and none of these has a word that the model can read.")
     judged = method(explainer)
-    about = {"model": model.revision, "seed": seed, "heed": metadata.version("heed")}
+    if folder is not None and model.revision == "unknown":
+        raise InputError(
+            f"heed cannot tell {model.name} from another function: give it a revision, or leave out the folder."
+        )
+    about = {"model": model.revision, "name": model.name, "seed": seed, "heed": metadata.version("heed")}
     study = Study(
         model,
         texts,
@@ -233,8 +237,10 @@ def _diagnostics(claims: Sequence[str | Diagnostic] | str | None, study: Study) 
     able = [n for n, cls in DIAGNOSTICS.items() if not (cls.claim.trains and isinstance(study.lessons, str))]
     wanted = [claims] if isinstance(claims, str) else list(able if claims is None else claims)
     found = [_diagnostic(c) for c in wanted]
-    gated = any(d.claim.gated for d in found) and not any(d.claim.id in ("needed", "used") for d in found)
-    if gated and reads_attention(study.explainer.name):
+    of_attention = reads_attention(study.explainer.name)
+    gated = any(d.claim.gated and (of_attention or "{explainer}" not in d.claim.sentence) for d in found)
+    opens = any(d.claim.id == "used" or (d.claim.id == "needed" and not d.refusal(study)) for d in found)
+    if gated and not opens:
         found.insert(0, DIAGNOSTICS["used"]())
     return found
 

@@ -16,16 +16,18 @@ from heed.reproduce import PAPERS
 from heed.tasks import TASKS
 
 
-def methods() -> list[tuple[str, str]]:
-    def default(f: Any) -> str:
-        value = f.default if f.default is not MISSING else f.default_factory()
-        return f"{f.name}={'none' if value is None else value}"
+def _default(f: Any) -> str:
+    """A setting and what it is if nobody sets it."""
+    value = f.default if f.default is not MISSING else f.default_factory()
+    return f"{f.name}={'none' if value is None else value}"
 
+
+def methods() -> list[tuple[str, str]]:
     return [
         (
             name,
             f"{cls.summary}\n"
-            + (", ".join(default(f) for f in sorted(fields(cls), key=lambda f: f.kw_only is True)) or "no settings"),
+            + (", ".join(_default(f) for f in sorted(fields(cls), key=lambda f: f.kw_only is True)) or "no settings"),
         )
         for name, cls in METHODS.items()
     ]
@@ -46,8 +48,10 @@ def tasks() -> list[tuple[str, str]]:
 def claims() -> list[tuple[str, str]]:
     rows = []
     for name, cls in DIAGNOSTICS.items():
-        claim = cls.claim
-        rows.append((name, f"{claim.of('attention')}\n{claim.statistic} {claim.side()} ({claim.source})"))
+        claim, settings = cls.claim, ", ".join(_default(f) for f in fields(cls))
+        about = f"{claim.of('attention')}\n{claim.statistic} {claim.side()} ({claim.source})"
+        about += "\ntrains the model again: needs --train" if claim.trains else ""
+        rows.append((name, about + (f"\n{settings}" if settings else "")))
     return rows
 
 

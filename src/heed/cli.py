@@ -207,7 +207,7 @@ def audit(
         typer.Option("--set", help="A setting of EXPLAINER as key=value, or of a claim as CLAIM.key=value; repeat it."),
     ] = None,
     train: Annotated[
-        bool, typer.Option("--train", help="Also test the claims that train the model again, from its own recipe.")
+        bool, typer.Option("--train", help="Also the claims that train the model again by its recipe, two dozen times.")
     ] = False,
     base: Annotated[
         str | None, typer.Option(help="With --train: what the transformer was fine-tuned from, a folder or hub id.")
@@ -235,13 +235,19 @@ def audit(
     from heed.audit import audit as run
 
     claims = _claims(claim, set_, train)
+    if base is not None:
+        from heed.models.folders import transformer_at
+
+        if not train:
+            raise InputError("--base says what a transformer was fine-tuned from, for --train: leave it out.")
+        transformer_at(base)
     judged = _methods([explainer], [pair for pair in set_ or () if not _of_claim(pair)])[0]
     for path in output or ():
         _check_writable(path, (".html", ".parquet", ".json"))
     dataset = _dataset(data, split, limit, seed, labels, classes)
     loaded = _load(model)
-    lessons = _lessons(loaded) if train else (None, ())
-    with _kept(keep, loaded, dataset, seed) as folder:
+    lessons = _lessons(loaded, dataset) if train else (None, ())
+    with _kept(keep, loaded, dataset, seed, claims) as folder:
         found = run(
             loaded,
             dataset,
@@ -255,10 +261,10 @@ def audit(
             say=_say,
             base=base,
         )
-    if found.facts["accuracy"] is None and dataset.labels:
-        theirs, ours = ", ".join(dataset.labels), ", ".join(loaded.labels)
-        _say(f"The labels of the data ({theirs}) are not those of the model ({ours}): no accuracy is given.")
-    _emit_audit(found, format, output or [])
+        if found.facts["accuracy"] is None and dataset.labels:
+            theirs, ours = ", ".join(dataset.labels), ", ".join(loaded.labels)
+            _say(f"The labels of the data ({theirs}) are not those of the model ({ours}): no accuracy is given.")
+        _emit_audit(found, format, output or [])
 
 
 class _WithExperiments(TyperCommand):
@@ -290,13 +296,18 @@ def reproduce(
         typer.Option(
             "--model",
             "-m",
-            help="The single-layer model to examine: a bundled one or a folder.",
+            help="For lopardo-2024: the single-layer model to examine, a bundled one or a folder.",
             show_default="bundled; full: trained by the paper's recipe",
         ),
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option("--data", "-d", help="A data set of the debate of 2019; may be repeated.", show_default="all"),
+        typer.Option(
+            "--data",
+            "-d",
+            help="For the papers of 2019: sst, 20news, ag_news or imdb; may be repeated.",
+            show_default="all; smoke: sst",
+        ),
     ] = None,
     seed: SeedOption = 0,
     again: Annotated[bool, typer.Option("--again", help="Run experiments again that are done.")] = False,
@@ -686,8 +697,8 @@ def _claims(names: Sequence[str] | None, pairs: Sequence[str] | None, train: boo
     return [DIAGNOSTICS[n](**settings.read(f"the claim {n}", DIAGNOSTICS[n], given.get(n, {}))) for n in wanted]
 
 
-def _lessons(model: Classifier) -> tuple[Dataset | None, Sequence[Document]]:
-    """The documents that a model of heed was trained on, and those that it was validated on."""
+def _lessons(model: Classifier, audited: Dataset) -> tuple[Dataset | None, Sequence[Document]]:
+    """The documents that a model of heed was trained on, and those that it was validated on; none may be audited."""
     from heed import data
 
     facts = getattr(model, "facts", {})
@@ -696,7 +707,9 @@ def _lessons(model: Classifier) -> tuple[Dataset | None, Sequence[Document]]:
         raise InputError(f"{model.name} does not name its training data, so that it cannot be trained again.")
     name = named["name"]
     if name not in data.KNOWN:
-        raise InputError(f"{model.name} was trained on {name}, which is not a data set that heed knows.")
+        raise InputError(
+            f"{model.name} was trained on {name}, which is not a data set that heed knows: use heed.audit(training=…)."
+        )
     labels = ",".join(model.labels)
     training = _dataset(name, named.get("split"), None, 0)
     classes = None if training.labels == model.labels else labels
@@ -704,11 +717,19 @@ def _lessons(model: Classifier) -> tuple[Dataset | None, Sequence[Document]]:
     if classes or size != len(training):
         training = _dataset(name, named.get("split"), size, int(facts.get("seed", 0)), None, classes)
     held = None if named.get("split") == "dev" else _held_out(name, "dev", 0, classes)
-    return training, held.documents if held else ()
+    validation = held.documents if held else ()
+    seen = {d.segments for d in [*training, *validation]}
+    if sum(d.segments in seen for d in audited) > 0.1 * len(audited):
+        raise InputError(
+            "The documents to be audited are those that the model was trained on: choose others by --data and --split."
+        )
+    return training, validation
 
 
 @contextmanager
-def _kept(folder: Path | None, model: Classifier, data: Dataset, seed: int) -> Iterator[Path | None]:
+def _kept(
+    folder: Path | None, model: Classifier, data: Dataset, seed: int, claims: Sequence[Any]
+) -> Iterator[Path | None]:
     """Where an audit leaves what it has found so far: a folder of the user's, or one that goes when all is done."""
     import hashlib
     import shutil
@@ -721,7 +742,7 @@ def _kept(folder: Path | None, model: Classifier, data: Dataset, seed: int) -> I
         check_writable(folder)
         yield folder
         return
-    about = json.dumps([model.revision, seed, [d.segments for d in data]])
+    about = json.dumps([model.revision, seed, [repr(c) for c in claims], [d.segments for d in data]])
     scratch = cache() / "audits" / hashlib.sha256(about.encode("utf8", "replace")).hexdigest()[:16]
     try:
         scratch.mkdir(parents=True, exist_ok=True)

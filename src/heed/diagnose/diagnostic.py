@@ -23,6 +23,7 @@ from jaxtyping import Float
 from tqdm.auto import tqdm
 
 from heed.diagnose.notebook import Notebook
+from heed.errors import InputError
 from heed.explain import AttentionMean, Explainer, Explanation, reads_attention
 from heed.metrics import bootstrap, bootstrap_mean
 from heed.models.classifier import Classifier, batches
@@ -184,6 +185,15 @@ class Diagnostic(ABC):
     def measure(self, study: Study) -> list[Row]:
         """One row per document."""
 
+    def at_least(self, **least: int) -> None:
+        """Refuse settings that are too small."""
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                given = getattr(self, name)
+                raise InputError(
+                    f"The setting {name} of the claim {self.claim.id} must be at least {bound}, got {given}."
+                )
+
     def refusal(self, study: Study) -> str:
         """Why this claim cannot be tested here, or nothing."""
         missing = self.claim.needs - study.model.offers
@@ -247,12 +257,20 @@ def judge(evidence: Sequence[Evidence], explainer: str = "attention-mean") -> li
     by_id = {v.claim.id: v for v in found}
     could_run = [v for name in ("needed", "used") if (v := by_id.get(name)) and v.outcome != "not applicable"]
     gate = could_run[0] if could_run else None
-    if gate is None or gate.outcome != "refuted" or not reads_attention(explainer):
+    if gate is None or gate.outcome != "refuted":
         return found
-    reason = (
-        f"the prediction hardly depends on attention ('{gate.claim.id}' is refuted), so this would be a bad testbed"
+    why = (
+        "the task does not need attention"
+        if gate.claim.id == "needed"
+        else "the prediction hardly depends on attention"
     )
-    return [_closed(v, reason) if v.claim.gated and v.outcome != "not applicable" else v for v in found]
+    reason = f"{why} ('{gate.claim.id}' is refuted), so this would be a bad testbed"
+
+    def closed(v: Verdict) -> bool:
+        of_attention = reads_attention(explainer) or "{explainer}" not in v.claim.sentence
+        return v.claim.gated and of_attention and v.outcome != "not applicable"
+
+    return [_closed(v, reason) if closed(v) else v for v in found]
 
 
 def _judge(evidence: Evidence, level: float) -> Verdict:

@@ -46,6 +46,9 @@ class Used(Diagnostic):
     permutations: int = 100
     positions: Literal["words", "all"] = "words"
 
+    def __post_init__(self) -> None:
+        self.at_least(permutations=1)
+
     def measure(self, study: Study) -> list[Row]:
         return study.by_batch(self, lambda tokens: self._batch(study, tokens), most=1_000_000 // self.permutations)
 
@@ -53,7 +56,7 @@ class Used(Diagnostic):
         import torch
 
         with torch.no_grad():
-            plain, logits = study.model.attending(tokens)
+            plain, logits, _ = study.model.attending(tokens)
             weights = plain.classifying_rows()
             shuffled = weights.expand(self.permutations, *weights.shape).clone()
             for b, t in enumerate(tokens):
@@ -96,9 +99,9 @@ class Exclusive(Diagnostic):
     Several candidates start from random weights and follow the gradient of their distance (Jensen–Shannon) from the
     model's attention and from each other; moving the prediction by more than 0.01 is punished. The statistic is the
     distance of the farthest candidate whose prediction moved by at most `epsilon`, as a share of the largest possible
-    one, ln 2. Distances are those of the mean over heads of the classifying row. `layers` is "last", "all", or numbers
-    as in "0,2": then the classifying row of each of these is free, and the mean of their distances counts. Special
-    tokens and padding keep their weights (positions="all": only padding does).
+    one, ln 2. Distances are those of the mean over heads of the classifying row, as shares of what lies on words.
+    `layers` is "last", "all", or numbers as in "0,2": then the classifying row of each of these is free, and the mean
+    of their distances counts. Special tokens and padding keep their weights (positions="all": only padding does).
     """
 
     claim: ClassVar[Claim] = Claim(
@@ -120,18 +123,24 @@ class Exclusive(Diagnostic):
     layers: str = "last"
     positions: Literal["words", "all"] = "words"
 
+    def __post_init__(self) -> None:
+        self.at_least(candidates=1, steps=0)
+        AttentionMean(layers=self.layers)  # refuses what is no choice of layers
+
     def measure(self, study: Study) -> list[Row]:
-        if self.layers != "last":
+        few = study.model.tokens(study.documents[:1])
+        cheap = self.layers == "last" and study.model.attending(few).cheap
+        if not cheap:
             self._announce(study)
-        most = 8192 if self.layers == "last" else max(1, study.model.batch_tokens // self.candidates)
-        return study.by_batch(self, lambda tokens: self._batch(study, tokens), most, together=self.layers == "last")
+        most = 8192 if cheap else max(1, study.model.batch_tokens // self.candidates)
+        return study.by_batch(self, lambda tokens: self._batch(study, tokens), most, together=cheap)
 
     def _batch(self, study: Study, tokens: Sequence[Tokens]) -> list[Row]:
         plain, base, logits = self._opened(study.model, tokens)
         adversary = Adversary(base, plain, tokens, self.positions)
         noise = [study.rng(self.claim.id, t.document) for t in tokens]
         target = study.model.probabilities(plain.logits.double().numpy())
-        distances, moves = adversary.search(
+        distances, moves, labels = adversary.search(
             logits, target, study.model.exclusive, noise, self.candidates, self.steps, self.learning_rate
         )
         close = moves <= self.epsilon
@@ -143,6 +152,7 @@ class Exclusive(Diagnostic):
                 "jsd": float(farthest[best[b], b]),
                 "tvd": float(moves[best[b], b]) if close[:, b].any() else None,
                 "candidates_left": int(close[:, b].sum()),
+                "adversary_predicted": int(labels[best[b], b] if close[:, b].any() else target[b].argmax()),
             }
             | shown
             for b, shown in enumerate(_shown(plain, tokens, target))
@@ -153,7 +163,7 @@ class Exclusive(Diagnostic):
         import torch
 
         if self.layers == "last":
-            plain, logits = model.attending(tokens)
+            plain, logits, _ = model.attending(tokens)
             return plain, [plain.classifying_rows()], lambda rows: logits(rows[0])
         with torch.no_grad():
             plain = model.trace(tokens)
@@ -171,7 +181,10 @@ class Exclusive(Diagnostic):
         began = time.perf_counter()
         replace(self, steps=1)._batch(study, few)
         minutes = (time.perf_counter() - began) * self.steps * len(tokens) / len(few) / 60
-        study.say(f"exclusive with layers={self.layers}: about {minutes:.0f} minutes for {len(tokens)} documents")
+        study.say(
+            f"exclusive takes about {minutes:.0f} minutes for {len(tokens)} documents: every step is a pass through the"
+            f" whole model (layers={self.layers})."
+        )
 
 
 @dataclass(frozen=True)
@@ -199,8 +212,11 @@ class Adversary:
         learning_rate: float = 0.01,
         slack: float = 0.01,
         penalty: float = 500.0,
-    ) -> tuple[Float[np.ndarray, "candidate batch"], Float[np.ndarray, "candidate batch"]]:
-        """How far the candidates are from the model's attention in the end, and how far they move the prediction.
+    ) -> tuple[
+        Float[np.ndarray, "candidate batch"], Float[np.ndarray, "candidate batch"], Int[np.ndarray, "candidate batch"]
+    ]:
+        """How far the candidates are from the model's attention in the end, how far they move the prediction, and what
+        they make of it.
 
         Every document has its own noise and its own terms in the sum that is minimised, so that what is found for it
         does not depend on the others.
@@ -212,7 +228,7 @@ class Adversary:
         own = [self._judged(rows) for rows in self.base]
         optimizer = torch.optim.Adam(free, lr=learning_rate, amsgrad=True)
 
-        def measured() -> tuple[Tensor, Tensor, Tensor]:
+        def measured() -> tuple[Tensor, Tensor, Tensor, Tensor]:
             rows = [self._rows(x, base) for x, base in zip(free, self.base, strict=True)]
             output = logits(rows).double()
             moved = output.softmax(-1) if exclusive else output.sigmoid()
@@ -220,17 +236,17 @@ class Adversary:
             judged = [self._judged(r) for r in rows]
             far = torch.stack([_jsd(j, o) for j, o in zip(judged, own, strict=True)]).mean(0)
             apart = torch.stack([_jsd(j[:, None], j[None]).sum((0, 1)) / 2 for j in judged]).mean(0)
-            return far, change.sum(-1) / 2 if exclusive else change.amax(-1), apart
+            return far, change.sum(-1) / 2 if exclusive else change.amax(-1), apart, moved
 
         for _ in range(steps):
-            far, moves, apart = measured()
+            far, moves, apart, _ = measured()
             loss = (penalty * (moves - slack).relu() - far).sum() - apart.sum() / max(1, candidates * (candidates - 1))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
         with torch.no_grad():
-            far, moves, _ = measured()
-        return far.double().numpy(), moves.numpy()
+            far, moves, _, outputs = measured()
+        return far.double().numpy(), moves.numpy(), outputs.argmax(-1).numpy()
 
     def _start(
         self, rows: Float[Tensor, "batch head query key"], noise: Sequence[np.random.Generator], candidates: int
@@ -267,11 +283,14 @@ class Adversary:
         return x.masked_fill(~self._free, -1e30).softmax(-1) * mass + base * ~self._free
 
     def _judged(self, rows: Float[Tensor, "*candidate batch head query key"]) -> Float[Tensor, "*candidate batch key"]:
-        """The attention that is judged: mean over heads, and over the rows that classify."""
+        """The attention that is judged: mean over heads and over the rows that classify, as shares on the free keys."""
         if rows.shape[-2] == 1:
-            return rows.squeeze(-2).mean(-2)
-        real = self.plain.tokens[:, None, : rows.shape[-2], None]
-        return (rows.masked_fill(~real, 0).sum(-2) / real.sum(-2)).mean(-2)
+            row = rows.squeeze(-2).mean(-2)
+        else:
+            real = self.plain.tokens[:, None, : rows.shape[-2], None]
+            row = (rows.masked_fill(~real, 0).sum(-2) / real.sum(-2)).mean(-2)
+        row = row * self._free[:, 0, 0]
+        return row / row.sum(-1, keepdim=True).clamp(min=1e-30)
 
 
 def _jsd(p: Float[Tensor, "*#batch key"], q: Float[Tensor, "*#batch key"]) -> Float[Tensor, "*batch"]:

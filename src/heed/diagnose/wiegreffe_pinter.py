@@ -10,14 +10,16 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from heed.diagnose.diagnostic import Claim, Diagnostic, Row, Study
+from heed.errors import NotApplicable
 from heed.metrics import f1, jsd, tvd
-from heed.models.classifier import ATTENTION, Classifier
+from heed.models.classifier import ATTENTION, DIFFERENTIABLE, REPLACEABLE, Classifier
 from heed.text import Document, Tokens
 
 if TYPE_CHECKING:  # which load torch
     from heed.models.retraining import Retraining
 
 STRENGTHS = tuple(5e-4 * 10**exponent for exponent in (-1.0, -0.5, 0.0, 0.5, 1.0))
+STRONGER = (5e-2, 5e-1)
 NEAR = 0.05  # mean TVD at which the curve of adversaries is read
 
 
@@ -32,17 +34,20 @@ class Needed(Diagnostic):
         statistic="accuracy with attention minus accuracy with uniform weights",
         threshold=0.01,
         source="wiegreffe2019",
-        needs=frozenset({ATTENTION}),
+        needs=frozenset({ATTENTION, REPLACEABLE}),
         trains=True,
         labelled=True,
     )
 
     seeds: int = 3
 
+    def __post_init__(self) -> None:
+        self.at_least(seeds=1)
+
     def measure(self, study: Study) -> list[Row]:
+        again, seeds = study.retraining, study.retraining.seeds(self.seeds)
         own, uniform = (
-            np.array([study.retraining.again(seed + 1, flat)(study.documents).argmax(1) for seed in range(self.seeds)])
-            for flat in (False, True)
+            np.array([again.again(seed, flat)(study.documents).argmax(1) for seed in seeds]) for flat in (False, True)
         )
         rows: list[Row] = []
         for i, gold in enumerate(study.gold):
@@ -69,6 +74,9 @@ class Stable(Diagnostic):
     )
 
     seeds: int = 8
+
+    def __post_init__(self) -> None:
+        self.at_least(seeds=1)
 
     def measure(self, study: Study) -> list[Row]:
         own = attention_of(study.model, study.documents)
@@ -105,6 +113,9 @@ class Informative(Diagnostic):
 
     seeds: int = 3
 
+    def __post_init__(self) -> None:
+        self.at_least(seeds=1)
+
     def measure(self, study: Study) -> list[Row]:
         from heed.models import retraining as r
 
@@ -131,7 +142,8 @@ class ExclusiveModel(Diagnostic):
     """Train copies of the model to keep its predictions while attending elsewhere, more and more strongly.
 
     Their mean distances in prediction (TVD) and attention (JSD) make a curve; it is read where the prediction moves by
-    0.05 on average, and compared with the distance between models that were only trained from other seeds.
+    0.05 on average, and compared with the distance between models that were only trained from other seeds. The curve
+    goes on to stronger adversaries until predictions move that far.
     """
 
     claim: ClassVar[Claim] = Claim(
@@ -142,23 +154,32 @@ class ExclusiveModel(Diagnostic):
         threshold=2.0,
         above=False,
         source="wiegreffe2019",
-        needs=frozenset({ATTENTION}),
+        needs=frozenset({ATTENTION, REPLACEABLE, DIFFERENTIABLE}),
         trains=True,
         gated=True,
-        combine=lambda rows: read_off(*_curve(rows)) / float(rows["seeds"].mean()),
+        combine=lambda rows: read_off(*_curve(rows)) / (float(rows["seeds"].mean()) or float("nan")),
     )
 
     seeds: int = 8
     epochs: int = 20
 
+    def __post_init__(self) -> None:
+        self.at_least(seeds=1, epochs=1)
+
     def measure(self, study: Study) -> list[Row]:
         own = attention_of(study.model, study.documents)
         base = study.model.probabilities(study.model(study.documents))
         between = np.median(seed_distances(study.retraining, study.documents, own, self.seeds), axis=0)
+        if not between.any():
+            raise NotApplicable("Training again gives the very same attention: there is nothing to compare with.")
         rows: list[Row] = [{"seeds": float(between[i])} for i in range(len(own))]
-        for k, strength in enumerate(STRENGTHS):
+        reached = 0.0
+        for k, strength in enumerate([*STRENGTHS, *STRONGER]):
+            if k >= len(STRENGTHS) and reached > NEAR:
+                break
             adversary = study.retraining.adversary(strength, epochs=self.epochs)
             moved = np.asarray(tvd(adversary.probabilities(adversary(study.documents)), base))
+            reached = max(reached, float(moved.mean()))
             theirs = attention_of(adversary, study.documents)
             for i, row in enumerate(rows):
                 row |= {f"tvd_{k}": float(moved[i]), f"jsd_{k}": float(jsd(own[i], theirs[i]))}
@@ -186,8 +207,8 @@ def seed_distances(
 ) -> Float[np.ndarray, "seed document"]:
     """JSD between a model's attention and that of models trained from other seeds."""
     found = []
-    for seed in range(seeds):
-        theirs = attention_of(retraining.again(seed + 1), documents)
+    for seed in retraining.seeds(seeds):
+        theirs = attention_of(retraining.again(seed), documents)
         found.append([float(jsd(a, b)) for a, b in zip(own, theirs, strict=True)])
     return np.array(found)
 
@@ -225,14 +246,14 @@ def _f1(rows: Mapping[str, np.ndarray], name: str) -> float:
     """F1 of the second of two labels, or the mean over labels where there are more; mean over seeds."""
     gold, labels = rows["gold"], int(rows["labels"][0])
     scores = [
-        macro_f1(column.astype(int), gold.astype(int), labels)
+        f1_of(column.astype(int), gold.astype(int), labels)
         for key, column in rows.items()
         if key.startswith(f"{name}_")
     ]
     return float(np.mean(scores))
 
 
-def macro_f1(predicted: Int[np.ndarray, "n"], gold: Int[np.ndarray, "n"], labels: int) -> float:
+def f1_of(predicted: Int[np.ndarray, "n"], gold: Int[np.ndarray, "n"], labels: int) -> float:
     """F1 of the label 1 where there are two, else the mean over labels that occur."""
     each = [f1(predicted == c, gold == c) for c in ([1] if labels == 2 else range(labels))]
     return float(np.nanmean(each)) if np.isfinite(each).any() else 0.0

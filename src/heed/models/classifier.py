@@ -53,10 +53,12 @@ class Attending(NamedTuple):
 
     trace     the pass as it is
     logits    the output for other rows of attention in the place of those that classify, differentiable in them
+    cheap     whether that takes less than a whole pass
     """
 
     trace: Trace
     logits: Callable[[Float[Tensor, "*variant batch head query key"]], Float[Tensor, "*variant batch label"]]
+    cheap: bool = True
 
 
 class Classifier(ABC):
@@ -131,7 +133,7 @@ class Classifier(ABC):
         with torch.no_grad():
             trace = self.trace(tokens, layers=[-1])
         last = len(trace.attention) - 1
-        return Attending(trace, lambda rows: self.trace(tokens, attention={last: rows}, layers=()).logits)
+        return Attending(trace, lambda rows: self.trace(tokens, attention={last: rows}, layers=()).logits, cheap=False)
 
     def embeddings(self, tokens: Sequence[Tokens]) -> Float[Tensor, "batch token dim"]:
         """What the tokens look up."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,7 +22,7 @@ from tqdm.auto import tqdm
 from heed.metrics import auc
 from heed.models.classifier import Classifier
 from heed.models.trained import Trained
-from heed.models.training import Training, padded, shuffled_batches
+from heed.models.training import padded, shuffled_batches
 from heed.text import Document, Tokenizer, Tokens
 
 Weights = list[Float[np.ndarray, "token"]]
@@ -33,17 +32,18 @@ _DOCUMENTS = 256  # in a batch that is not learnt from
 
 @dataclass(frozen=True)
 class Examples:
-    """Documents as ids, with their labels, and attention weights for them where these are given."""
+    """Documents as ids, with their labels, which tokens are words, and attention weights where these are given."""
 
     ids: list[Int[np.ndarray, "token"]]
     gold: Int[Tensor, "document"]
+    words: list[Bool[np.ndarray, "token"]]
     weights: Weights | None = None
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, documents: Sequence[Document], guide: Guide | None = None) -> Examples:
         tokens = tokenizer(documents)
         gold = torch.tensor([-1 if d.label is None else d.label for d in documents])
-        return cls([t.ids for t in tokens], gold, guide(tokens) if guide else None)
+        return cls([t.ids for t in tokens], gold, [~t.special for t in tokens], guide(tokens) if guide else None)
 
     def run(
         self, network: Any, places: Sequence[int] | Int[np.ndarray, "_"]
@@ -100,14 +100,15 @@ class Classify:
     def worth(self, network: Any, examples: Examples) -> dict[str, float]:
         logits, gold = logits_of(network, examples), examples.gold.numpy()
         correct = float((logits.argmax(1) == gold).mean())
-        if logits.shape[1] > 2:
-            return {"accuracy": correct}
-        return {"auc": auc(logits[:, 1] - logits[:, 0], gold == 1), "accuracy": correct}
+        area = auc(logits[:, 1] - logits[:, 0], gold == 1) if logits.shape[1] == 2 else float("nan")
+        return {"auc": area, "accuracy": correct} if np.isfinite(area) else {"accuracy": correct}
 
 
 @dataclass(frozen=True)
 class Disagree:
     """The predictions of another model with an attention as different as possible: mean TVD - strength · KL.
+
+    Attention is that on words, as shares of it: looking away from all of them alike is no disagreement.
 
     outputs, attention   what the other model says of each document, by its ids
     """
@@ -130,7 +131,8 @@ class Disagree:
         """TVD and KL(own ‖ other) of some documents."""
         keys = [examples.ids[i].tobytes() for i in places]
         logits, own = examples.run(network, places)
-        theirs = in_rows([self.attention[k] for k in keys], own.shape[1])
+        words = in_rows([examples.words[i].astype(float) for i in places], own.shape[1])
+        own, theirs = (_shares(a * words) for a in (own, in_rows([self.attention[k] for k in keys], own.shape[1])))
         target = torch.from_numpy(np.array([self.outputs[k] for k in keys])).to(logits.dtype)
         distance = 0.5 * (logits.softmax(1) - target).abs().sum(1)
         tiny = 1e-30
@@ -146,6 +148,10 @@ class Disagree:
         found = [self.terms(network, examples, places) for places in examples.batches()]
         distance, divergence = (torch.cat(part).mean().item() for part in zip(*found, strict=True))
         return {"worth": self.strength * divergence - distance, "tvd": distance, "kl": divergence}
+
+
+def _shares(weights: Float[Tensor, "document token"]) -> Float[Tensor, "document token"]:
+    return weights / weights.sum(1, keepdim=True).clamp(min=1e-30)
 
 
 @torch.no_grad()
@@ -164,10 +170,10 @@ def outputs_of(
     found: list[tuple[Tokens, np.ndarray, np.ndarray]] = [None] * len(tokens)  # type: ignore[list-item]
     for batch in model.batches(tokens):
         with torch.no_grad():
-            trace = model.trace([tokens[i] for i in batch])
+            trace = model.trace([tokens[i] for i in batch], layers=[-1])
         weights, p = trace.classifying().mean(1), model.probabilities(trace.logits.double().numpy())
         for place, i in enumerate(batch):
-            found[i] = (tokens[i], p[place], weights[place, : model.width(tokens[i])])
+            found[i] = (tokens[i], p[place], weights[place, : len(tokens[i])])
     return found
 
 
@@ -183,20 +189,14 @@ def disagree(
     progress: bool = False,
     epochs: int = 20,
     patience: int = 3,
-) -> Training:
+) -> Trained:
     """A copy of a model, trained further to give its predictions with an attention as different as possible."""
     goal = Disagree.of(base, [*documents, *validation], strength)
     examples, checks = (Examples.of(base.tokenizer, d) for d in (documents, validation))
     model = type(base)(copy.deepcopy(base.network), base.tokenizer, base.labels, name, base.pairs)
     rng = np.random.default_rng(seed)
-    return learn(model, optimizer(model.network), goal, examples, checks, batch, rng, epochs, progress, patience)
-
-
-def learn(model: Trained, optimizer: torch.optim.Optimizer, *arguments: Any, **named: Any) -> Training:
-    """`train` for the network of a model."""
-    began = time.perf_counter()
-    history, chosen = train(model.network, optimizer, *arguments, **named)
-    return Training(model, None, history, chosen, time.perf_counter() - began)
+    train(model.network, optimizer(model.network), goal, examples, checks, batch, rng, epochs, progress, patience)
+    return model
 
 
 def train(
@@ -219,7 +219,8 @@ def train(
         for parameter in group["params"]:
             parameter.requires_grad_()
     history: list[dict[str, float]] = []
-    best, chosen, highest = copy.deepcopy(network.state_dict()), 0, -np.inf
+    best: dict[str, Tensor] = {}
+    chosen, highest = 0, -np.inf
     for epoch in range(1, epochs + 1):
         batches = shuffled_batches(examples.ids, batch, rng)
         bar = tqdm(batches, f"epoch {epoch}/{epochs}", disable=None if progress else True, leave=False, unit="batch")
@@ -236,7 +237,7 @@ def train(
         worth = goal.worth(network.eval(), checks)
         history.append({"epoch": epoch, "loss": float(np.mean(losses))} | worth)
         judged = next(iter(worth.values()))
-        if judged > highest:
+        if judged > highest or not best:
             best, chosen, highest = copy.deepcopy(network.state_dict()), epoch, judged
         if progress:
             shown = "  ".join(f"{key} {value:.4f}" for key, value in history[-1].items() if key != "epoch")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from heed.models.learning import Classify, Examples, Guide, learn
+from heed.models.learning import Classify, Examples, Guide
+from heed.models.learning import train as learn
 from heed.models.recipes import RecurrentRecipe
 from heed.models.recurrent import Recurrent, RecurrentNetwork
 from heed.models.training import Training, card, parts
@@ -31,6 +32,7 @@ def fit(
     guide: Guide | None = None,
 ) -> Training:
     """Train to classify; with a guide, by the attention that it gives and by no other."""
+    began = time.perf_counter()
     rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
     train, held = parts(documents, validation, labels, recipe.validation, rng)
     if tokenizer is None:
@@ -42,9 +44,9 @@ def fit(
     examples, checks = (Examples.of(tokenizer, d, guide) for d in (train, held))
     pairs = any(d.pair is not None for d in train)
     model = Recurrent(network, tokenizer, labels, name, pairs)
-    goal = Classify.of(examples, len(labels))
-    done = learn(model, optimizer(network, recipe), goal, examples, checks, recipe.batch, rng, recipe.epochs, progress)
-    return replace(done, recipe=recipe)
+    goal, steps = Classify.of(examples, len(labels)), optimizer(network, recipe)
+    history, best = learn(network, steps, goal, examples, checks, recipe.batch, rng, recipe.epochs, progress)
+    return Training(model, recipe, history, best, time.perf_counter() - began)
 
 
 def optimizer(network: RecurrentNetwork, recipe: RecurrentRecipe) -> torch.optim.Optimizer:

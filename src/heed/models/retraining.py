@@ -6,7 +6,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from heed.models.recipes import Recipe, RecurrentRecipe, recurrent
 from heed.models.recurrent import Recurrent
 from heed.models.stacked import Stacked
 from heed.models.trained import Trained
+from heed.settings import read as read_settings
 from heed.text import Document, Tokens
 
 
@@ -49,13 +50,20 @@ class Retraining:
         if not isinstance(known, Mapping):
             raise NotApplicable(f"{self.model.name} does not say how it was trained.")
         own = {key: value for key, value in known.items() if key != "name"}
-        return recurrent(own) if isinstance(self.model, Recurrent) else Recipe(**own)
+        if isinstance(self.model, Recurrent):
+            return recurrent(own)
+        shape = own.pop("shape", {})
+        return replace(Recipe(), **read_settings("the recipe", Recipe, own), shape=dict(shape))
 
     @cached_property
     def split(self) -> tuple[list[Document], list[Document]]:
         """Documents to train on and to validate on, for a training that starts from the model as it is."""
         rng = np.random.default_rng(0)
         return training.parts(self.documents, self.validation, self.model.labels, self.recipe.validation, rng)
+
+    def seeds(self, count: int) -> list[int]:
+        """Seeds other than the model's own."""
+        return [seed for seed in range(1, count + 2) if seed != self.model.facts.get("seed")][:count]
 
     def again(self, seed: int, uniform: bool = False) -> Trained:
         """The same recipe from another seed; with `uniform`, with all words attended to alike."""
@@ -83,10 +91,9 @@ class Retraining:
 
     def _adversary(self, strength: float, seed: int, epochs: int, name: str) -> Trained:
         train, held = self.split
-        done = learning.disagree(
+        return learning.disagree(
             self.model, train, held, strength, self._optimizer, self.recipe.batch, seed, name, epochs=epochs
         )
-        return done.model
 
     def guided(self, name: str, guide: learning.Guide | None, seed: int = 0) -> Guided:
         """A network that weighs tokens by a guide of this name, or by additive attention of its own if it is None."""

@@ -107,9 +107,8 @@ class Retuning(Retraining):
         settings = {"kind": "adversary", "strength": strength, "seed": seed, "epochs": epochs}
         name, key = self.place(settings)
         if key not in self._kept:
-            subject = Transformer(self.model.model, self.model.pretrained_tokenizer, name)
-            subject.model = copy.deepcopy(subject.model)  # weights of its own
-            subject.model.requires_grad_()
+            own = copy.deepcopy(self.model.model)
+            subject = Transformer(own, self.model.pretrained_tokenizer, name)  # sees the weights as they move
             path = None if self.folder is None else self.folder / f"{key}.safetensors"
             if path is not None and path.exists():
                 subject.model.load_state_dict(safetensors.torch.load_file(path))
@@ -119,7 +118,8 @@ class Retuning(Retraining):
                 if path is not None:
                     path.parent.mkdir(parents=True, exist_ok=True)
                     state = {k: v.contiguous().clone() for k, v in subject.model.state_dict().items()}
-                    safetensors.torch.save_file(state, path)
+                    safetensors.torch.save_file(state, path.with_suffix(".part"))
+                    path.with_suffix(".part").replace(path)
             subject.model.eval().requires_grad_(False)
             self._kept[key] = subject
         return self._kept[key]
@@ -129,7 +129,9 @@ class Retuning(Retraining):
         goal = learning.Disagree.of(self.model, [*train, *held], strength)
         examples, checks = (learning.Examples.of(self.model.tokenizer, d) for d in (train, held))
         network, rng = Tunable(subject), np.random.default_rng(seed)
-        optimizer = torch.optim.AdamW(network.parameters(), lr=self.recipe.learning_rate, fused=True)
+        optimizer = torch.optim.AdamW(
+            network.parameters(), lr=self.recipe.learning_rate, weight_decay=self.recipe.weight_decay, fused=True
+        )
         learning.train(
             network, optimizer, goal, examples, checks, self.recipe.batch, rng, epochs, self.progress, patience=3
         )

@@ -36,7 +36,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from heed.errors import InputError, OutputError
+from heed.errors import InputError, NotApplicable, OutputError
 from heed.models import recipes, transformer
 from heed.models.folders import FACTS, PARTIAL, UNFINISHED, writing
 from heed.models.hook import Recorder, install, recording
@@ -95,8 +95,8 @@ def tune(
     state = None if resume is None else _State(resume, _identity(recipe, base, size, seed, train, held))
     if state is not None and state.restore(run) and progress:
         tqdm.write(f"going on after {run.step:,} of {run.steps:,} steps", file=sys.stderr)
-    if uniform:
-        install(network)
+    if uniform and not install(network):
+        raise NotApplicable(f"The attention of {name} cannot be replaced: its family has its own code for it.")
     with recording(Recorder(uniform=True)) if uniform else nullcontext():
         _train(run, state, progress)
     run.averaged.load_state_dict(run.best)

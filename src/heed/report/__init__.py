@@ -42,7 +42,16 @@ _COLUMNS = {
     "again_deleted": "yardstick: τ between two draws of LIME with words deleted",
     "negative_contribution": "share of LIME's weight that speaks against the label",
 }
-_KEYS = ("document", "id", "value", "jsd", "predicted", "gold", "labels")  # names, and what says nothing as a mean
+_KEYS = (
+    "document",
+    "id",
+    "value",
+    "jsd",
+    "predicted",
+    "adversary_predicted",
+    "gold",
+    "labels",
+)  # names, and what says nothing as a mean
 
 
 def number(value: float | None) -> str:

@@ -28,7 +28,7 @@ def run(paper: str, lab: Lab, experiments: Sequence[str] = (), again: bool = Fal
     for name in experiments:
         if name not in known:
             raise UnknownName("experiment", name, known)
-    store = Store(lab.folder)
+    store, lab.again = Store(lab.folder), again
     for name in experiments or known:
         facts = {"paper": paper, "scale": lab.scale, "model": lab.examined, "seed": lab.seed}
         if not again and store.has(name, facts):

