@@ -18,8 +18,8 @@ from heed.text import Document, Tokens
 if TYPE_CHECKING:  # which load torch
     from heed.models.retraining import Retraining
 
-STRENGTHS = tuple(5e-4 * 10**exponent for exponent in (-1.0, -0.5, 0.0, 0.5, 1.0))
-STRONGER = (5e-2, 5e-1)
+STRENGTHS = (5e-5, 1.6e-4, 5e-4, 1.6e-3, 5e-3)  # per document, on a logarithmic scale
+STRONGER = (1.6e-2, 5e-2, 5e-1)  # where those do not move predictions
 NEAR = 0.05  # mean TVD at which the curve of adversaries is read
 
 

@@ -170,7 +170,8 @@ class Lab:
         about = json.dumps(known | dict(settings), sort_keys=True)
         path = self.folder / "pieces" / f"{hashlib.sha256(about.encode()).hexdigest()[:20]}.parquet"
         if self.again or not path.exists():
-            self.say(f"  {', '.join(str(v) for v in settings.values() if isinstance(v, str))}")
+            shown = [str(settings[key]) for key in ("what", "data", "encoder", "attention") if key in settings]
+            self.say(f"  {', '.join(shown)}")
             table = pa.Table.from_pylist(measure()).replace_schema_metadata({"heed": about})
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,7 @@ from heed.reproduce.debate.lab import MODELS, Corpus, DebateLab, called
 from heed.reproduce.results import Figure, Outcome, Result, Row, mean_by_document, mean_of
 
 BINS = ("0 to .25", ".25 to .5", ".5 to .75", ".75 to 1")
+_SHARE = "Share of documents in which the correlation is significant by itself."
 _NEAR = 0.03  # F1 within this of the published figure
 
 
@@ -156,7 +157,7 @@ def _correlations(lab: DebateLab, name: str, encoder: str, attention: str, seed:
 
 
 def _taus(rows: Sequence[Row], corpus: Corpus, model: str, main: bool) -> list[Result]:
-    """Means with their intervals, by predicted class for the main model; what share is significant goes in the note."""
+    """Means with their intervals, by predicted class for the main model, and how often they are significant."""
     results: list[Result] = []
     names = {"gradient": "τ(attention, gradient)", "removal": "τ(attention, leave-one-out)"}
     for k, (key, metric) in enumerate(names.items()):
@@ -165,25 +166,32 @@ def _taus(rows: Sequence[Row], corpus: Corpus, model: str, main: bool) -> list[R
             for c, label in enumerate(corpus.classes):
                 part = [r for r in rows if r["predicted"] == c]
                 theirs = table[corpus.name][c] if corpus.name in table else None
-                results.append(_tau(part, key, f"{metric}, predicted {label}", corpus.name, model, theirs))
+                results += _tau(part, key, f"{metric}, predicted {label}", corpus.name, model, theirs)
         else:
             both = published.TAU_OTHERS.get(model, {}).get(corpus.name)
-            results.append(_tau(rows, key, metric, corpus.name, model, both[k] if both else None))
+            results += _tau(rows, key, metric, corpus.name, model, both[k] if both else None)
     yardstick = published.TAU_YARDSTICK.get(corpus.name) if main else None
     metric = "τ(gradient, leave-one-out), the yardstick"
-    return [*results, _tau(rows, "gradient_removal", metric, corpus.name, model, yardstick)]
+    return [*results, *_tau(rows, "gradient_removal", metric, corpus.name, model, yardstick)]
 
 
-def _tau(rows: Sequence[Row], key: str, metric: str, dataset: str, model: str, theirs: float | None) -> Result:
-    values = np.array([r[key] for r in rows], dtype=float)
-    significant = float(np.mean([r[f"{key}_p"] <= 0.05 for r in rows])) if rows else float("nan")
-    spread = float(np.nanstd(values)) if np.isfinite(values).any() else float("nan")
-    note = f"± {spread:.2f} over documents; p ≤ .05 in {significant:.0%} of them."
+def _tau(rows: Sequence[Row], key: str, metric: str, dataset: str, model: str, theirs: float | None) -> list[Result]:
+    note = "" if rows else "No document was predicted so."
     by_seed = [float(np.nanmean([r[key] for r in rows if r["seed"] == s])) for s in sorted({r["seed"] for r in rows})]
     if len(by_seed) > 1:
-        note += f" {len(by_seed)} training seeds: {min(by_seed):.3f} to {max(by_seed):.3f}."
-    found = mean_by_document(rows, key) if rows else mean_of(values)
-    return Result("correlations", dataset, model, metric, published=theirs, note=note, **found)
+        note = f"{len(by_seed)} training seeds: {min(by_seed):.3f} to {max(by_seed):.3f}."
+    significant = [{"document": r["document"], "p": float(r[f"{key}_p"] <= 0.05)} for r in rows]
+    return [
+        Result("correlations", dataset, model, metric, published=theirs, note=note, **mean_by_document(rows, key)),
+        Result(
+            "correlations",
+            dataset,
+            model,
+            f"{metric}: p ≤ .05",
+            note=_SHARE if rows else note,
+            **mean_by_document(significant, "p"),
+        ),
+    ]
 
 
 def permutation(lab: DebateLab) -> Outcome:
