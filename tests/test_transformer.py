@@ -367,7 +367,16 @@ def test_single_logit_and_multi_label_heads() -> None:
     single = Transformer(network("bert", num_labels=1), tokenizer(), "single")
     assert single.labels == ("not LABEL_0", "LABEL_0")
     z = single(TEXTS)
-    np.testing.assert_allclose(single.predict(TEXTS)[:, 1], 1 / (1 + np.exp(-z[:, 1])))
+    raw = network("bert", num_labels=1)
+    for text, row, p in zip(TEXTS, z, single.predict(TEXTS)[:, 1], strict=True):
+        with torch.no_grad():
+            logit = raw.eval()(**inputs(single, text)).logits.item()
+        np.testing.assert_allclose(row, [-logit / 2, logit / 2], atol=1e-4)
+        assert p == pytest.approx(1 / (1 + np.exp(-logit)), abs=1e-4)
+    one, other = (heed.explain(single, TEXTS[0], "gradient-input", label=label).scores for label in (0, 1))
+    np.testing.assert_allclose(one, -other, rtol=1e-4)
+    assert np.abs(one).max() > 0  # both labels can be explained
+    assert any("one logit" in note for note in single.notes)
     several = Transformer(network("bert", problem_type="multi_label_classification"), tokenizer(), "several")
     np.testing.assert_allclose(several.predict(TEXTS), 1 / (1 + np.exp(-several(TEXTS))))
     e = heed.explain(several, TEXTS[0], "occlusion", label="LABEL_2", output="probability")

@@ -75,6 +75,8 @@ class Transformer(Passes):
         backend = tokenizers.Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self.tokenizer = Tokenizer(backend, longest(model, tokenizer), tokenizer.unk_token_id)
         self.labels = _labels(model)
+        if model.config.num_labels == 1:
+            self.notes += ("The model has one logit: half of it is shown for its label, and minus half for the other.",)
         self.exclusive = model.config.problem_type != "multi_label_classification"
         # a decoder looks for its last token by its id: padding cannot stand in for a word
         fillers = [i for i in (tokenizer.mask_token_id, tokenizer.unk_token_id) if i not in (None, self._pad)]
@@ -233,8 +235,8 @@ class Transformer(Passes):
         return inputs, torch.from_numpy(real)
 
     def _spread(self, logits: Float[Tensor, "batch output"]) -> Float[Tensor, "batch label"]:
-        """A single logit speaks for its label against zero."""
-        return torch.cat([torch.zeros_like(logits), logits], -1) if logits.shape[-1] == 1 else logits
+        """A single logit speaks for its label and against the other: half of it each, so that both can be explained."""
+        return torch.cat([-logits / 2, logits / 2], -1) if logits.shape[-1] == 1 else logits
 
     def _rows(self, inputs: Mapping[str, Tensor]) -> Int[Tensor, "batch"]:
         """The row that classifies; decoders take the last one whose id is not that of padding."""
