@@ -723,6 +723,45 @@ def test_a_transformer_is_trained_measured_and_explains(run: Run) -> None:
     assert "fine-tuned from small" in Path("further/README.md").read_text(encoding="utf8")
 
 
+def test_an_encoder_with_attention_is_trained_measured_and_explains(run: Run) -> None:
+    quick = ["--set", "epochs=3", "--set", "width=16", "--set", "hidden=16", "--set", "learning_rate=0.01"]
+    words = ["--data", "task:planted", "--limit", 300, "-o", "small", *quick, "--set", "batch=16"]
+    done = run("train", "recurrent", "--encoder", "cnn", "--attention", "dot", *words)
+    assert done.code == 0 and "validation accuracy" in done.err and "test accuracy" in done.err
+    facts = json.loads(Path("small/model.json").read_text(encoding="utf8"))
+    assert facts["kind"] == "recurrent" and facts["test"]["accuracy"] > 0.8
+    assert facts["shape"]["encoder"] == "cnn" and facts["recipe"]["attention"] == "dot"
+    assert "convolutions under dot attention" in Path("small/README.md").read_text(encoding="utf8")
+    (e,) = explain("the clerk carried the violin to the station", "--model", "small", "--method", "occlusion")
+    assert e["units"][int(np.argmax(e["scores"]))]["text"] == "violin"
+    refused(run("train", "recurrent", "--encoder", "gru", *words), "gru")
+    refused(run("train", "recurrent", "--classes", "a,b", *words), "--classes")
+    refused(run("audit", "--model", "small", "--train", "--data", "task:planted"), "heed.audit(training=")
+
+
+def test_claims_have_settings_and_an_audit_may_be_kept(run: Run, reviews: Path) -> None:
+    words = ["audit", "-d", reviews, "--limit", 6, "--claim", "used", "--claim", "exclusive", "--format", "json"]
+    done = run(*words, "--set", "exclusive.steps=3", "--set", "used.permutations=7", "--keep", "kept")
+    assert done.code == 0
+    settings = json.loads(done.out)["facts"]["settings"]
+    assert settings["exclusive"]["steps"] == 3 and settings["used"]["permutations"] == 7
+    assert len(Path("kept/rows.jsonl").read_text(encoding="utf8").splitlines()) >= 12
+    refused(run(*words, "--set", "exclusive.steps=-3"), "at least 0")
+    refused(run(*words, "--set", "exclusive.stepz=3"), "stepz")
+    refused(run(*words, "--set", "removes.orders=3"), "removes")
+    refused(run(*words, "--set", "nothing.orders=3"), "nothing")
+    refused(run(*words, "--base", "x"), "--train")
+
+
+def test_the_papers_of_the_debate_refuse_what_they_cannot_do(run: Run) -> None:
+    refused(run("reproduce", "jain-wallace-2019", "--data", "mimic"), "mimic")
+    refused(run("reproduce", "jain-wallace-2019", "--model", "single-layer-imdb"), "--model")
+    refused(run("reproduce", "lopardo-2024", "--data", "sst"), "--data")
+    Path("full").mkdir()
+    Path("full/letter.txt").write_text("x", encoding="utf8")
+    refused(run("reproduce", "jain-wallace-2019", "-o", "full"), "other files")
+
+
 def test_a_model_is_measured_on_another_data_set(run: Run, reviews: Path) -> None:
     words = ["train", "single-layer", "-d", reviews, "--set", "epochs=1", "-o", "mine"]
     done = run(*words, "--test", reviews)

@@ -350,6 +350,12 @@ def _check_reproducible(folder: Path, model: str | None) -> None:
     from heed.models import folders
 
     folders.check_writable(folder)
+    if (
+        folder.is_dir()
+        and any(folder.iterdir())
+        and not any((folder / part).is_dir() for part in ("experiments", "models"))
+    ):
+        raise OutputError(f"{folder} holds other files: give a new folder, or that of an earlier run.")
     if model is not None and folders.is_transformer(model):
         raise InputError(f"A reproduction examines single-layer classifiers, and {model} is a transformer.")
     folders.read_config(folders.find(model))
