@@ -13,7 +13,7 @@ import torch
 
 import heed
 from heed.errors import DataError
-from heed.models import vectors
+from heed.models import recipes, vectors
 from heed.models.recipes import RecurrentRecipe
 from heed.models.recurrent_training import fit
 from heed.text import Tokenizer
@@ -29,7 +29,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.save(folder / "data" / "glove_6B_50d_emb.npy", np.arange(150, dtype=np.float32).reshape(3, 50))
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
-    monkeypatch.setattr(vectors, "PACKAGE", "little_vectors")
+    monkeypatch.setattr(recipes, "GLOVE", "little_vectors")
     return folder
 
 
@@ -55,6 +55,6 @@ def test_what_is_missing_or_broken_is_told(package: Path, monkeypatch: pytest.Mo
     (package / "data" / "glove_6B_50d_emb.npy").write_bytes(b"broken")
     with pytest.raises(DataError, match="cannot be read"):
         vectors.glove()
-    monkeypatch.setattr(vectors, "PACKAGE", "no_such_package_of_vectors")
+    monkeypatch.setattr(recipes, "GLOVE", "no_such_package_of_vectors")
     with pytest.raises(DataError, match="pip install"):
         vectors.glove()

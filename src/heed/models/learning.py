@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 from tqdm.auto import tqdm

