@@ -6,7 +6,15 @@ from jaxtyping import install_import_hook
 
 # before heed is imported for the first time
 install_import_hook(
-    ["heed.text", "heed.metrics", "heed.models.single_layer", "heed.models.scalar_form", "heed.subsets", "heed.theory"],
+    [
+        "heed.text",
+        "heed.metrics",
+        "heed.models.single_layer",
+        "heed.models.recurrent",
+        "heed.models.scalar_form",
+        "heed.subsets",
+        "heed.theory",
+    ],
     "beartype.beartype",
 )
 
