@@ -65,9 +65,14 @@ def uniform(lab: DebateLab) -> Outcome:
         found = mean_of(lost)
         small = found["ours"] is not None and found["ours"] < 0.01
         results.append(Result("uniform", corpus.name, MODEL, "F1 lost", note=note if small else "", **found))
+    shown = [
+        {"attention": r.metric.split(", ")[1], "F1": r.ours, "low": r.low, "high": r.high, "dataset": r.dataset}
+        for r in results
+        if r.metric.startswith("F1, ")
+    ]
     figure = Figure(
-        "uniform", "F1 of models with and without attention, by training seed", "points", every,
-        x="seed", y="F1", colour="attention", panel="dataset" if len(lab.names) > 1 else "",
+        "uniform", "F1 of models with and without attention, mean over training seeds", "dots", shown,
+        x="F1", y="attention", panel="dataset" if len(lab.names) > 1 else "",
     )  # fmt: skip
     return Outcome(results, [figure], {"seeds": every})
 
