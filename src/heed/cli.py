@@ -708,7 +708,7 @@ def _lessons(model: Classifier, audited: Dataset) -> tuple[Dataset | None, Seque
     from heed import data
 
     facts = getattr(model, "facts", {})
-    named = facts.get("data") if hasattr(facts, "get") else None
+    named = facts.get("data")
     if not isinstance(named, dict) or not isinstance(named.get("name"), str):
         raise InputError(f"{model.name} does not name its training data, so that it cannot be trained again.")
     name = named["name"]

@@ -71,7 +71,8 @@ class RecurrentNetwork(nn.Module):
 
     def attends(self) -> list[nn.Parameter]:
         """The parameters of the attention."""
-        return [p for name in ("W_1", "w_2", "w") if hasattr(self, name) for p in getattr(self, name).parameters()]
+        modules = {"additive": ("W_1", "w_2"), "dot": ("w",), "uniform": ()}[self.shape.attention]
+        return [p for name in modules for p in getattr(self, name).parameters()]
 
     def forward(
         self,
