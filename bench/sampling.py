@@ -25,10 +25,10 @@ CACHE = Path("out/bench")
 HEAD = "| evaluations | pooled | median review | middle half | error of lime's | error of pairs |\n" + 6 * "|---" + "|"
 
 
-def documents(n: int, low: int = 20, high: int = 200) -> list[Document]:
-    """Real test reviews of a middle length: IMDB where it is there."""
-    name = "imdb" if heed.data.sources("imdb", "test") else "rotten_tomatoes"
-    found = heed.data.load(name, "test", seed=1, min_words=low if name == "imdb" else 10, max_words=high, limit=n)
+def documents(n: int, low: int = 20, high: int = 200, wanted: str = "imdb") -> list[Document]:
+    """Real test reviews of a middle length: of the wanted data where they are there."""
+    name = wanted if heed.data.sources(wanted, "test") else "rotten_tomatoes"
+    found = heed.data.load(name, "test", seed=1, min_words=low if name == wanted else 10, max_words=high, limit=n)
     print(f"\n{len(found):,} reviews of {name}, up to {high} words")
     return list(found.documents)
 
@@ -147,7 +147,6 @@ def run() -> None:
     lime_errors(model, few)
     shapley_errors(model, few)
     coverage(model, some)
-    shorter = documents(20, 20, 60)
-    for name in ("transformer-imdb", os.environ.get("HEED_BENCH_MODEL")):
-        if name:
-            beside_a_long_run(heed.load(name), shorter)
+    beside_a_long_run(heed.load("transformer-imdb"), documents(20, 20, 60))
+    if name := os.environ.get("HEED_BENCH_MODEL"):  # a larger one: sentences, or the long runs take hours
+        beside_a_long_run(heed.load(name), documents(20, 15, 25, "sst"))

@@ -14,6 +14,7 @@ install_import_hook(
         "heed.models.scalar_form",
         "heed.subsets",
         "heed.theory",
+        "heed.efficient",
     ],
     "beartype.beartype",
 )
@@ -53,6 +54,9 @@ TEXTS: tuple[str | tuple[str, str], ...] = (
 
 # the methods that a model with one query row can be explained by
 OFFERED = [name for name, cls in METHODS.items() if cls.needs <= SingleLayer.offers]
+
+# those of them that nobody has to ask for
+COMPARED = [name for name in OFFERED if not METHODS[name].on_request]
 
 # the claims that train no model
 UNTRAINED = {name: cls for name, cls in DIAGNOSTICS.items() if not cls.claim.trains}

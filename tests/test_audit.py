@@ -178,6 +178,10 @@ def test_thresholds_are_those_that_were_fixed_beforehand() -> None:
         "needed": (0.01, True, False),
         "used": (0.05, True, False),
         "exclusive": (0.5, False, True),
+        "identified": (0.1, False, False),
+        "efficient-sufficient": (0.01, False, False),
+        "efficient-necessary": (10, True, False),
+        "efficient-shared": (0.05, False, False),
         "exclusive-model": (2.0, False, True),
         "stable": (0.25, False, False),
         "informative": (0.0, True, False),
@@ -396,7 +400,9 @@ def test_order_and_company_of_documents_change_nothing(
 ) -> None:
     expected = values(whole, name)
     backwards = values(audit(model, named[::-1], [name], seed=5, examples=0), name)
-    alone = {d.id: values(audit(model, [d], [name], seed=5, examples=0), name)[d.id] for d in named}
+    alone = {}
+    for d in named:  # a document that leaves nothing open has no value, and alone not even a row
+        alone |= {d.id: math.nan} | values(audit(model, [d], [name], seed=5, examples=0), name)
     near = 1e-5 if name == "exclusive" else 1e-9  # a search of 500 steps in single precision
     assert backwards == pytest.approx(expected, abs=near, nan_ok=True)
     assert alone == pytest.approx(expected, abs=near, nan_ok=True)
@@ -544,7 +550,9 @@ def test_nothing_to_audit_is_refused(model: SingleLayer, documents: list) -> Non
 
 def test_the_closing_words_have_one_line_per_family(whole: Audit) -> None:
     lines = whole.closing()
-    assert [line.split(":")[0] for line in lines] == ["Needed", "Determined", "Agrees", "Signed", "Faithful", "Stable"]
+    assert [line.split(":")[0] for line in lines] == [
+        *("Needed", "Determined", "Causal", "Agrees", "Signed", "Faithful", "Stable")
+    ]
     for verdict in whole.verdicts:
         assert sum(f"“{whole.sentence(verdict)}”" in line for line in lines) == 1
     assert all(line.endswith(".") and not line.endswith("..") for line in lines)
@@ -683,6 +691,10 @@ def test_perturbation_claims_are_put_to_occlusion_on_any_model(reviews: list, tm
     assert outcomes == {
         "used": "not applicable",
         "exclusive": "not applicable",
+        "identified": "not applicable",
+        "efficient-sufficient": "not applicable",
+        "efficient-necessary": "not applicable",
+        "efficient-shared": "not applicable",
         "agrees-gradient": "not applicable",
         "agrees-removal": "not applicable",  # occlusion with itself
         "agrees-lime": "supported",

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import OFFERED, UNTRAINED
+from conftest import COMPARED, UNTRAINED
 from rich.cells import cell_len
 
 import heed
@@ -117,7 +117,7 @@ def test_every_fast_method_side_by_side(run: Run) -> None:
     done = run("explain", REVIEW)
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
-    for name in OFFERED:
+    for name in COMPARED:
         (line,) = [x for x in lines if x.startswith(f"{name} ")]
         assert name == "random" or "bad[" in line.replace("+", "").replace("-", "")
     assert "Kendall's τ between methods" in done.out
@@ -128,7 +128,7 @@ def test_every_fast_method_side_by_side(run: Run) -> None:
 
 def test_json_is_a_list_with_all_that_others_build_on(run: Run) -> None:
     found = explain(REVIEW)
-    assert [e["method"] for e in found] == OFFERED
+    assert [e["method"] for e in found] == COMPARED
     for e in found:
         assert set(e) >= KEYS
         assert len(e["scores"]) == len(e["units"])
@@ -284,7 +284,7 @@ def test_formats_on_standard_output(run: Run, format: str) -> None:
 )
 def test_unusual_texts_are_explained(run: Run, text: str, units: list[str] | None, note: str | None) -> None:
     found = explain("-", stdin=text)
-    assert len(found) == len(OFFERED)
+    assert len(found) == len(COMPARED)
     for e in found:
         if units:
             assert [u["text"] for u in e["units"]] == units
@@ -567,7 +567,12 @@ def test_an_audit_writes_page_verdicts_and_rows(audited: tuple[Done, Path]) -> N
     assert set(verdicts["verdicts"][0]) >= {"outcome", "mean", "low", "high", "n", "level", "threshold", "sentence"}
     found = Audit.load(folder / "audit.parquet")
     assert found.to_dict() == verdicts
-    assert [len(e.rows) for e in found.evidence] == [40] * len(UNTRAINED)
+    open_ = [e for e in found.evidence if not e.reason]
+    assert {e.claim.id for e in found.evidence} - {e.claim.id for e in open_} <= {
+        "efficient-necessary",
+        "efficient-shared",
+    }
+    assert all(len(e.rows) == 40 for e in open_)
 
 
 def test_a_report_draws_the_same_from_the_rows_alone(audited: tuple[Done, Path], run: Run) -> None:
@@ -599,9 +604,10 @@ def test_claims_explainer_settings_seed_and_format(run: Run, reviews: Path) -> N
 
 def test_fewer_than_30_documents_decide_nothing(run: Run, reviews: Path) -> None:
     found = json.loads(run("audit", "--data", reviews, "--limit", 29, "--format", "json").out)
-    assert {v["outcome"] for v in found["verdicts"]} == {"undecided"}
-    assert {v["reason"] for v in found["verdicts"]} == {"fewer than 30 documents"}
-    assert {v["n"] for v in found["verdicts"]} == {29}
+    tested = [v for v in found["verdicts"] if not v["reason"].startswith("the output determines attention")]
+    assert {v["outcome"] for v in tested} == {"undecided"} and len(tested) >= len(UNTRAINED) - 2
+    assert {v["reason"] for v in tested} == {"fewer than 30 documents"}
+    assert {v["n"] for v in tested} == {29}
 
 
 @pytest.mark.parametrize(
@@ -823,7 +829,8 @@ def test_cite_prints_the_papers_behind_names(run: Run) -> None:
     assert re.findall(r"^@\w+\{(\w+),$", done.out, re.MULTILINE) == ["ribeiro2016", "jain2019"]
     every = re.findall(r"^@\w+\{(\w+),$", run("cite").out, re.MULTILINE)
     assert len(every) == len(set(every))
-    wanted = {key for c in METHODS.values() for key in c.paper.split()} | {d.claim.source for d in DIAGNOSTICS.values()}
+    wanted = {key for c in METHODS.values() for key in c.paper.split()}
+    wanted |= {key for d in DIAGNOSTICS.values() for key in d.claim.source.split()}
     wanted |= {known.cite for known in KNOWN.values()}
     assert set(every) == wanted
     assert run("cite", "random").out.strip() == ""

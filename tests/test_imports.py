@@ -22,6 +22,7 @@ LAYERS = [
     "models",
     "subsets",
     "theory",
+    "efficient",
     "explain",
     "diagnose",
     "audit",

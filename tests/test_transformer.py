@@ -74,7 +74,8 @@ OUTSIDE: dict[str, tuple[str, dict[str, Any]]] = {
     "mpnet": ("MPNetConfig", ENCODER),
     "xlnet": ("XLNetConfig", {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 37}),
 }
-REFUSED = {"deberta": {"value-norm"}, "xlnet": {"value-norm", "attention-gradient"}}  # they show less of themselves
+OPENED = {"value-norm", "efficient", "effective"}  # what needs more than weights
+REFUSED = {"deberta": OPENED, "xlnet": OPENED | {"attention-gradient"}}  # they show less of themselves
 DECODERS = {"gpt2", "gpt-neox", "opt", "llama", "mistral", "qwen2", "qwen3", "gemma2"}
 TEXTS = [
     "the film was very good , but the unbelievable plot is not",

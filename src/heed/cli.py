@@ -130,7 +130,7 @@ def explain(
     from heed.explain import METHODS
     from heed.text import Document
 
-    chosen = _methods(method or list(METHODS), set_)
+    chosen = _methods(method or [name for name, cls in METHODS.items() if not cls.on_request], set_)
     form = _format(format, output)
     _check_writable(output)
     document = Document(_text(text, file), pair)

@@ -4,6 +4,7 @@ from heed.diagnose.diagnostic import Claim, Diagnostic, Evidence, Study, Verdict
 from heed.diagnose.eraser import Removes
 from heed.diagnose.jain_wallace import AgreesGradient, AgreesRemoval, Exclusive, Used
 from heed.diagnose.lopardo import AgreesLime, Robust, Signed, Tracks
+from heed.diagnose.naim_asher import EfficientNecessary, EfficientShared, EfficientSufficient, Identified
 from heed.diagnose.wiegreffe_pinter import ExclusiveModel, Informative, Needed, Stable
 
 DIAGNOSTICS: dict[str, type[Diagnostic]] = {
@@ -14,6 +15,10 @@ DIAGNOSTICS: dict[str, type[Diagnostic]] = {
         Exclusive,
         ExclusiveModel,
         Stable,
+        Identified,
+        EfficientSufficient,
+        EfficientNecessary,
+        EfficientShared,
         AgreesGradient,
         AgreesRemoval,
         AgreesLime,

@@ -10,6 +10,7 @@ from heed.explain.anchors import Anchors
 from heed.explain.attention import AttentionHead, AttentionMax, AttentionMean, ValueNorm
 from heed.explain.baseline import Random
 from heed.explain.comparison import Comparison, agreement
+from heed.explain.efficient import EffectiveAttention, EfficientAttention
 from heed.explain.exact import LimeExact, LimeTheorem, ShapleyExact
 from heed.explain.explanation import Explainer, Explanation, UnitKind
 from heed.explain.gradient import GradientInput, GradientL1, GradientL2, GradientMean, IntegratedGradients
@@ -29,6 +30,8 @@ __all__ = [
     "AttentionMax",
     "AttentionMean",
     "Comparison",
+    "EffectiveAttention",
+    "EfficientAttention",
     "Explainer",
     "Explanation",
     "Flow",
@@ -60,6 +63,8 @@ METHODS: dict[str, type[Explainer]] = {
         AttentionMax,
         AttentionHead,
         ValueNorm,
+        EfficientAttention,
+        EffectiveAttention,
         Rollout,
         Flow,
         AttentionGradient,
@@ -138,7 +143,7 @@ def compare(
     unit: UnitKind = "word",
     seed: int = 0,
 ) -> Comparison:
-    """Explain one text by several methods (by default, all that can), and tell how far they agree."""
+    """Explain one text by several methods, by default all that can (but those on request), and tell how they agree."""
     model = classifier_of(model)
     if not isinstance(text, str | Document | tuple):
         raise InputError(
@@ -148,6 +153,6 @@ def compare(
     if not chosen:
         raise InputError("compare needs at least one method, got none.")
     if methods is None:
-        chosen = [m for m in chosen if not m.obstacle(model, [text])]
+        chosen = [m for m in chosen if not m.on_request and not m.obstacle(model, [text])]
     found = [m.explain(model, [text], label, unit, seed)[0] for m in chosen]
     return Comparison(tuple(found), agreement(found))

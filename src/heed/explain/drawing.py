@@ -23,28 +23,39 @@ FOR, AGAINST, UNSIGNED = (0, 114, 178), (213, 94, 0), (130, 90, 170)
 _JOINERS = "\u200c\u200d"
 
 
-def pieces(explanation: Explanation) -> list[list[tuple[str, float | None]]]:
-    """Per segment, the text cut at the units: (characters, score relative to the largest), None between units."""
-    largest = float(np.abs(explanation.scores).max(initial=0.0)) or 1.0
+def cut(explanation: Explanation) -> list[list[tuple[str, int | None]]]:
+    """Per segment, the text cut at the units: (characters, index of the unit), None between units."""
     found = []
     for index, text in enumerate(explanation.document.segments):
         spans = sorted(
-            (start, end, float(score) / largest)
-            for unit, score in zip(explanation.units, explanation.scores, strict=True)
+            (start, end, i)
+            for i, unit in enumerate(explanation.units)
             if unit.segment == index
             for start, end in unit.spans
         )
-        cut: list[tuple[str, float | None]] = []
+        parts: list[tuple[str, int | None]] = []
         at = 0
-        for start, end, share in spans:
+        for start, end, i in spans:
             if start > at:
-                cut.append((text[at:start], None))
-            cut.append((text[start:end], share))
+                parts.append((text[at:start], None))
+            parts.append((text[start:end], i))
             at = end
         if at < len(text):
-            cut.append((text[at:], None))
-        found.append(cut)
+            parts.append((text[at:], None))
+        found.append(parts)
     return found
+
+
+def shares(explanation: Explanation) -> list[float]:
+    """Scores relative to the largest."""
+    largest = float(np.abs(explanation.scores).max(initial=0.0)) or 1.0
+    return [float(score) / largest for score in explanation.scores]
+
+
+def pieces(explanation: Explanation) -> list[list[tuple[str, float | None]]]:
+    """Per segment, the text cut at the units: (characters, score relative to the largest), None between units."""
+    share = shares(explanation)
+    return [[(text, None if i is None else share[i]) for text, i in segment] for segment in cut(explanation)]
 
 
 def shade(share: float, signed: bool) -> tuple[str, str]:
@@ -121,6 +132,59 @@ def _excerpt(words: list[tuple[str, float]], chosen: set[int], signed: bool, col
     return text
 
 
+def banded(explanation: Explanation, width: int, colour: bool) -> Iterator[Text]:
+    """The shaded document, line by line, with a faint band under each word: its interval, and a dot for its score.
+
+    A word's left edge is 0, its right edge the largest upper end of all.
+    """
+    assert explanation.intervals is not None
+    top = float(explanation.intervals.max(initial=0.0)) or 1.0
+    share = shares(explanation)
+    line_, chunk = (Text(), Text()), (Text(), Text())
+    for number, segment in enumerate(cut(explanation)):
+        for text, i in [*([(" ‖ ", None)] if number else []), *segment, (" ", None)]:
+            if i is not None:
+                drawn = word(text, share[i], explanation.signed, colour)
+                low, high = explanation.intervals[i] / top
+                under = Text(_band(low, high, explanation.scores[i] / top, drawn.cell_len), style="dim")
+            else:
+                drawn = Text(printable(text))
+                under = Text(" " * drawn.cell_len)
+            if any(c.isspace() for c in text):  # a line may end here
+                if line_[0].cell_len and line_[0].cell_len + chunk[0].cell_len > width:
+                    yield from _trimmed(line_)
+                    line_ = (Text(), Text())
+                line_ = (line_[0].append_text(chunk[0]), line_[1].append_text(chunk[1]))
+                chunk = (Text(), Text())
+            chunk = (chunk[0].append_text(drawn), chunk[1].append_text(under))
+            if i is None and text.isspace():
+                line_, chunk = (line_[0].append_text(chunk[0]), line_[1].append_text(chunk[1])), (Text(), Text())
+    yield from _trimmed(line_)
+
+
+def _trimmed(lines: tuple[Text, Text]) -> Iterator[Text]:
+    for text in lines:
+        text.rstrip()
+        yield text
+
+
+def _band(low: float, high: float, score: float, cells: int) -> str:
+    def cell(share: float) -> int:
+        return min(cells - 1, max(0, int(share * cells)))
+
+    start, end, at = cell(low), cell(high), cell(score)
+    return "".join("•" if i == at else "─" if start <= i <= end else " " for i in range(cells))
+
+
+def band_legend(explanation: Explanation) -> str:
+    assert explanation.intervals is not None
+    top = float(explanation.intervals.max(initial=0.0))
+    return (
+        f"Under each word, from 0 on its left to {top:.2g} on its right: • its weight, and between which weights "
+        "all attention with the same output lies."
+    )
+
+
 def terminal(explanation: Explanation, console: Console, options: ConsoleOptions) -> RenderResult:
     """One explanation in full: what was asked, the shaded text, the strongest words with numbers, the notes."""
     colour = has_colour(console)
@@ -128,7 +192,11 @@ def terminal(explanation: Explanation, console: Console, options: ConsoleOptions
         (explanation.method, "bold"), " for ", (printable(explanation.label), "bold"),
         f" (p = {explanation.probabilities[explanation.label]:.3f}) · {provenance(explanation)}",
     )  # fmt: skip
-    yield line(explanation, 12 * options.max_width, colour)  # of a very long text the strongest words
+    if explanation.intervals is None or shaded(explanation, colour).cell_len > 12 * options.max_width:
+        yield line(explanation, 12 * options.max_width, colour)  # of a very long text the strongest words
+    else:
+        yield from banded(explanation, options.max_width, colour)
+        yield Text(band_legend(explanation), style="dim")
     yield Text.assemble(("strongest  ", "dim"), "  ".join(strongest(explanation)))
     if explanation.specials:
         apart = "  ".join(f"{printable(s.text)} {s.score:+.3g}" for s in explanation.specials)
@@ -147,6 +215,8 @@ def strongest(explanation: Explanation, n: int = 8) -> Iterator[str]:
     for i in np.argsort(-np.abs(explanation.scores), kind="stable")[: min(n, scored)]:
         errors = explanation.standard_errors
         error = f"±{errors[i]:.1g}" if errors is not None and errors.any() else ""
+        if explanation.intervals is not None:
+            error = " [{:.2g}, {:.2g}]".format(*explanation.intervals[i])
         sign = "+" if explanation.signed else ""
         yield f"{printable(explanation.units[i].text)} {explanation.scores[i]:{sign}.3g}{error}"
 
@@ -172,7 +242,7 @@ def html(explanation: Explanation) -> str:
         '<div style="margin:.6em 0;font-family:system-ui,sans-serif;line-height:1.7">'
         f"<div><b>{escape(explanation.method)}</b> for <b>{escape(explanation.label)}</b>"
         f'<span style="opacity:.7;font-size:.85em">{facts}</span></div>'
-        f"{html_text(explanation)}"
+        f"{html_text(explanation)}{html_intervals(explanation)}"
         + (f'<div style="opacity:.7;font-size:.85em">apart: {escape(apart)}</div>' if apart else "")
         + (f'<ul style="opacity:.7;font-size:.85em;margin:.2em 0">{notes}</ul>' if notes else "")
         + "</div>"
@@ -181,18 +251,66 @@ def html(explanation: Explanation) -> str:
 
 def html_text(explanation: Explanation) -> str:
     """The shaded document alone; a word's exact score shows when the pointer rests on it."""
-    largest = float(np.abs(explanation.scores).max(initial=0.0))
-    rows = []
-    for segment in pieces(explanation):
-        cut = []
-        for piece, share in segment:
-            if share is None:
-                cut.append(escape(piece))
+    share, rows = shares(explanation), []
+    top = 1.0 if explanation.intervals is None else float(explanation.intervals.max(initial=0.0)) or 1.0
+    for segment in cut(explanation):
+        drawn = []
+        for text, i in segment:
+            if i is None:
+                drawn.append(escape(text))
                 continue
-            style = "border-radius:3px;padding:0 2px"
-            if abs(share) >= 0.05:
-                ground, ink = shade(share, explanation.signed)
-                style += f";background:{ground};color:{ink}"
-            cut.append(f'<span title="{share * largest:+.4g}" style="{style}">{escape(piece)}</span>')
-        rows.append(f'<div dir="auto" style="white-space:pre-wrap;overflow-wrap:anywhere">{"".join(cut)}</div>')
+            style, title = "border-radius:3px;padding:0 2px", f"{explanation.scores[i]:+.4g}"
+            if abs(share[i]) >= 0.05:
+                ground, ink = shade(share[i], explanation.signed)
+                style += f";background-color:{ground};color:{ink}"
+            if explanation.intervals is not None:
+                low, high = explanation.intervals[i]
+                title += f" (between {low:.3g} and {high:.3g})"
+                style += f";padding-bottom:5px;{_stripe(low / top, high / top)}"
+            drawn.append(f'<span title="{title}" style="{style}">{escape(text)}</span>')
+        rows.append(f'<div dir="auto" style="white-space:pre-wrap;overflow-wrap:anywhere">{"".join(drawn)}</div>')
     return "".join(rows)
+
+
+def _stripe(low: float, high: float) -> str:
+    """A faint stripe under a word, from one share of its width to another."""
+    a, b = 100 * min(low, 0.97), 100 * max(high, low + 0.03)
+    stops = f"transparent {a:.1f}%,#888 {a:.1f}%,#888 {b:.1f}%,transparent {b:.1f}%"
+    return f"background-image:linear-gradient(90deg,{stops});background-size:100% 3px;background-position:0 100%;" + (
+        "background-repeat:no-repeat"
+    )
+
+
+def html_intervals(explanation: Explanation, n: int = 12) -> str:
+    """The words with the largest upper ends: what attention is, what is made of it, and between what it may lie."""
+    intervals, raw = explanation.intervals, explanation.raw
+    if intervals is None or raw is None or not len(raw):
+        return ""
+    top, rows = float(intervals.max()) or 1.0, []
+    for i in np.argsort(-intervals[:, 1], kind="stable")[:n]:
+        low, high = intervals[i]
+        left, width = 100 * low / top, max(0.5, 100 * (high - low) / top)
+        marks = "".join(
+            f'<i style="position:absolute;top:{y}px;left:calc({100 * max(0.0, x) / top:.1f}% - 5px);width:10px;'
+            f'height:10px;box-sizing:border-box;border-radius:50%;{look}"></i>'
+            for x, y, look in (
+                (raw[i], 3, "border:2px solid #d55e00"),
+                (explanation.scores[i], 3, "background:#0072b2"),
+            )
+        )
+        rows.append(
+            f'<tr><th style="text-align:right;font-weight:400;padding:0 .8em 0 0">'
+            f"{escape(printable(explanation.units[i].text))}</th>"
+            '<td style="width:100%;padding:0"><div style="position:relative;height:16px;margin:0 6px">'
+            f'<i style="position:absolute;top:5px;height:6px;left:{left:.1f}%;width:{width:.1f}%;'
+            f'background:rgba(128,128,128,.45)"></i>{marks}</div></td>'
+            f'<td style="white-space:nowrap;padding:0 0 0 .8em">{raw[i]:.3f} → {explanation.scores[i]:.3f} '
+            f"[{low:.3f}, {high:.3f}]</td></tr>"
+        )
+    return (
+        '<table style="border-collapse:collapse;font-size:.85em;line-height:1.3;margin:.6em 0;width:100%;'
+        'max-width:44em"><caption style="text-align:left;opacity:.75">'
+        '<span style="color:#d55e00">○</span> attention &nbsp; <span style="color:#0072b2">●</span> '
+        f"{escape(explanation.method)} &nbsp; grey: where attention with the same output can lie (0 to {top:.2g})"
+        f"</caption><tbody>{''.join(rows)}</tbody></table>"
+    )

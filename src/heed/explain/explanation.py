@@ -29,6 +29,7 @@ from heed.text import Document, Span, Tokens
 UnitKind = Literal["word", "token"]
 Merge = Literal["sum", "max"]
 _CHUNK = 64  # documents measured together
+_BESIDE = ("standard_errors", "raw", "intervals")  # numbers of units that some methods have beside the scores
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Explanation:
     probabilities    the model's prediction for the document
     forward_passes   how often the model's output was asked for, however it was computed
     facts            numbers that belong to the method, such as an intercept or a completeness gap
+    raw              the scores before the method changed them, for methods that make something of attention
+    intervals        how small and how large each score could be, the output being what it is
     """
 
     document: Document
@@ -78,6 +81,8 @@ class Explanation:
     seconds: float
     facts: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    raw: Float[np.ndarray, "unit"] | None = None
+    intervals: Float[np.ndarray, "unit 2"] | None = None
 
     def top(self, n: int = 10) -> list[tuple[str, float]]:
         """The n units with the largest scores, by absolute value."""
@@ -95,7 +100,7 @@ class Explanation:
             "units": [{"text": u.text, "spans": [list(s) for s in u.spans], "segment": u.segment} for u in self.units],
             "scores": self.scores.tolist(),
             "specials": [{"text": s.text, "score": s.score} for s in self.specials],
-            "standard_errors": None if self.standard_errors is None else self.standard_errors.tolist(),
+            **{name: None if (x := getattr(self, name)) is None else x.tolist() for name in _BESIDE},
             "settings": {k: str(v) if v in (math.inf, -math.inf) else v for k, v in self.settings.items()},
             "notes": list(self.notes),
         }
@@ -104,7 +109,7 @@ class Explanation:
     def from_dict(cls, values: dict[str, Any]) -> Explanation:
         """The explanation that `to_dict` wrote."""
         try:
-            document, errors = dict(values["document"]), values["standard_errors"]
+            document = dict(values["document"])
             document["rationale"] = tuple(Span(*span) for span in document["rationale"])
             read = {
                 "document": Document(**document),
@@ -113,14 +118,15 @@ class Explanation:
                 ),
                 "scores": np.array(values["scores"], dtype=float),
                 "specials": tuple(Special(**s) for s in values["specials"]),
-                "standard_errors": None if errors is None else np.array(errors, dtype=float),
+                **{name: None if (x := values.get(name)) is None else np.array(x, dtype=float) for name in _BESIDE},
                 "settings": {k: float(v) if v in ("inf", "-inf") else v for k, v in values["settings"].items()},
                 "probabilities": {str(k): float(v) for k, v in values["probabilities"].items()},
                 "notes": tuple(str(note) for note in values["notes"]),
             }
             found = cls(**(values | read))
             found.probabilities[found.label]
-            if not len(found.units) == len(found.scores) == len(errors if errors is not None else found.scores):
+            beside = [x for name in ("scores", *_BESIDE) if (x := getattr(found, name)) is not None]
+            if any(len(x) != len(found.units) for x in beside):
                 raise ValueError("units and scores differ in number")
             return found
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -170,6 +176,7 @@ class Job:
 class Measured:
     """What a method found for one job: scores by unit, or by row (tokens, then padding that attends).
 
+    raw      by row, what the scores were before the method changed them
     logits   the output for the whole document, from a method that evaluates it itself
     """
 
@@ -180,18 +187,21 @@ class Measured:
     facts: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     logits: Float[np.ndarray, "label"] | None = None
+    raw: Float[np.ndarray, "row"] | None = None
+    intervals: Float[np.ndarray, "unit 2"] | None = None
 
 
 @dataclass(frozen=True)
 class Explainer(ABC):
     """A method and its settings.
 
-    name      as users type it
-    summary   one line for `heed list methods`
-    needs     what the model must offer
-    longest   how many tokens a document may have
-    signed    whether a score says for or against
-    paper     key of the source in papers.bib, or several with blanks between them
+    name         as users type it
+    summary      one line for `heed list methods`
+    needs        what the model must offer
+    longest      how many tokens a document may have
+    signed       whether a score says for or against
+    on_request   whether it is left out where no method is named
+    paper        key of the source in papers.bib, or several with blanks between them
     """
 
     name: ClassVar[str]
@@ -199,6 +209,7 @@ class Explainer(ABC):
     needs: ClassVar[frozenset[str]] = frozenset()
     longest: ClassVar[float] = math.inf
     signed: ClassVar[bool] = True
+    on_request: ClassVar[bool] = False
     paper: ClassVar[str] = ""
 
     @abstractmethod
@@ -306,6 +317,8 @@ class Explainer(ABC):
             seconds=seconds,
             facts=measured.facts,
             notes=(*model.notes, *_reading_notes(job.tokens, model.pairs), *measured.notes),
+            raw=None if measured.raw is None else _split(job, measured.raw, settings["merge"])[0],
+            intervals=measured.intervals,
         )
 
 

@@ -188,7 +188,7 @@ def _method(explanation: Explanation, shared: Sequence[str]) -> dict[str, Any]:
     return {
         "name": explanation.method,
         "label": explanation.label,
-        "text": Markup(drawing.html_text(explanation)),
+        "text": Markup(drawing.html_text(explanation) + drawing.html_intervals(explanation)),
         "signed": explanation.signed,
         "strongest": list(drawing.strongest(explanation)),
         "specials": [

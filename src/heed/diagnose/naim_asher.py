@@ -1,0 +1,321 @@
+"""Tests of "On Explaining with Attention Matrices" (Naim and Asher, 2024), by efficient attention as heed defines it.
+
+That efficient attention gives the same output, and is shared by all attention that does, is algebra: these claims can
+fail where the algebra is not that of the model, and they measure how far the rest of attention may move. That the
+output moves with efficient attention, and how far the output determines attention at all, is experience.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from heed.diagnose.diagnostic import Claim, Diagnostic, Row, Study
+from heed.efficient import VARIANTS, Variant
+from heed.errors import NotApplicable, UnknownName
+from heed.explain.efficient import LEVELS, Level, Problem, opened
+from heed.metrics import tvd
+from heed.models.classifier import PROJECTED, REPLACEABLE, Attending, Classifier
+from heed.text import Tokens
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_LEAST = 1e-12  # a movement that others may be divided by
+Opened = tuple[Attending, list[list[Problem]]]
+
+
+def ratio(above: str, below: str) -> Callable[[Mapping[str, np.ndarray]], float]:
+    """The quotient of the means of two columns."""
+    return lambda columns: float(columns[above].mean() / max(columns[below].mean(), _LEAST))
+
+
+def swapped(
+    attending: Attending, parts: Sequence[Sequence[Problem]], rows: Callable[[Problem], Float[np.ndarray, "row weight"]]
+) -> Float[Tensor, "batch head query key"]:
+    """The rows that classify, with others in the place of those of the problems."""
+    import torch
+
+    own = attending.trace.classifying_rows()
+    new = own.double().cpu().numpy().copy()
+    for b, some in enumerate(parts):
+        for part in some:
+            part.put(rows(part), new[b])
+    return torch.from_numpy(new).to(own.dtype)
+
+
+def movement(
+    model: Classifier,
+    attending: Attending,
+    rows: Float[Tensor, "*variant batch head query key"],
+    base: Float[Tensor, "batch head query key"] | None = None,
+) -> tuple[Float[np.ndarray, "*variant batch"], Float[np.ndarray, "*variant batch"]]:
+    """How far the output of the running model moves from that with the rows `base` (its own), and if its label does.
+
+    The Wasserstein distance between distributions over labels, no label being nearer to another than to a third, is
+    their total variation distance; where labels do not exclude each other, it is the largest change of a probability.
+    """
+    import torch
+
+    with torch.no_grad():
+        both = (attending.trace.classifying_rows() if base is None else base, rows)
+        before, after = (model.probabilities(attending.logits(r).double().cpu().numpy()) for r in both)
+    moved = np.asarray(tvd(after, before)) if model.exclusive else np.abs(after - before).max(-1)
+    return moved, (after.argmax(-1) != before.argmax(-1)).astype(float)
+
+
+def described(parts: Sequence[Problem]) -> Row:
+    """How much is open in a document."""
+    counts, nullities = [len(p.rows) for p in parts], np.array([p.space.nullity for p in parts])
+    return {
+        "keys": max(len(p.keys) for p in parts),
+        "null_space": float(np.average(nullities, weights=counts)),
+        "rows_open": float(np.average(nullities > 0, weights=counts)),
+    }
+
+
+@dataclass(frozen=True)
+class OfRows(Diagnostic):
+    """A test of the rows that classify, in the last layer.
+
+    level       what counts as their output: that of each "head", or "layer" or "prediction"
+    positions   "words": special tokens and padding keep their weights, and distances are those of shares on words
+    tolerance   directions in which the values are smaller than this share of their norm count as none
+    """
+
+    open_only: ClassVar[bool] = False  # whether it needs documents with more than one attention for their output
+
+    level: Level = "head"
+    positions: Literal["words", "all"] = "words"
+    tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.level not in LEVELS:
+            raise UnknownName("level", str(self.level), LEVELS)
+        if self.positions not in ("words", "all"):
+            raise UnknownName("choice of positions", str(self.positions), ("words", "all"))
+
+    @abstractmethod
+    def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
+        """The rows of a few documents."""
+
+    def refusal(self, study: Study) -> str:
+        if why := super().refusal(study):
+            return why
+        if self.level in ("projected", "layer") and PROJECTED not in study.model.offers:
+            return f"needs {PROJECTED}, which the model does not offer"
+        longest = sorted(study.model.tokens(study.documents), key=len)[-8:]
+        try:
+            found = [self._opened(study, [t])[1][0] for t in longest]
+        except NotApplicable as error:
+            return str(error)[0].lower() + str(error)[1:].rstrip(".")
+        if self.open_only and not any(part.space.nullity for parts in found for part in parts):
+            size = found[-1][0].space.T.shape[1]
+            return (
+                f"the output determines attention in all of these documents (at most {len(longest[-1])} tokens, "
+                f"{size} numbers of output): there is no other attention to compare with"
+            )
+        return ""
+
+    def measure(self, study: Study) -> list[Row]:
+        return study.by_batch(
+            self, lambda tokens: self.rows(study, tokens, self._opened(study, tokens)), most=study.model.batch_tokens
+        )
+
+    def _opened(self, study: Study, tokens: Sequence[Tokens]) -> Opened:
+        return opened(study.model, tokens, self.level, words=self.positions == "words", tolerance=self.tolerance)
+
+
+@dataclass(frozen=True)
+class Identified(OfRows):
+    """How far attention can go while its output stays what it is.
+
+    For every document the farthest attention with the same output is looked for by a linear program: the one that
+    overlaps least with the mean over heads that is judged. Where all rows classify, some of them, evenly spread.
+    """
+
+    claim: ClassVar[Claim] = Claim(
+        id="identified",
+        family="determined",
+        sentence="The output determines attention",
+        statistic="TVD to the farthest attention with the same output",
+        threshold=0.1,
+        above=False,
+        source="brunner2020 naim2024",
+        needs=frozenset({REPLACEABLE}),
+    )
+
+    queries: int = 16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(queries=1)
+
+    def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
+        return [{"value": self._distance(parts)} | described(parts) for parts in found[1]]
+
+    def _distance(self, parts: Sequence[Problem]) -> float:
+        every = sorted({int(q) for p in parts for q in p.queries})
+        chosen = [every[i] for i in np.unique(np.linspace(0, len(every) - 1, self.queries).astype(int))]
+        distances = []
+        for q in chosen:
+            some = [(p, int(np.flatnonzero(p.queries == q)[0])) for p in parts if q in p.queries]
+            judged = np.sum([p.by_head(p.rows)[:, i].T @ p.masses[i] for p, i in some], 0)
+            total = np.sum([p.masses[i].sum() for p, i in some])
+            if total == 0:
+                continue
+            away = np.zeros_like(judged)
+            for p, i in some:
+                cost = np.concatenate([judged * m for m in p.masses[i]]) if len(p.heads) > 1 else judged
+                far = p.space.farthest(p.rows[i], cost)
+                away += p.by_head(far[None])[:, 0].T @ p.masses[i]
+            distances.append(float(tvd(judged / total, away / total)))
+        return float(np.mean(distances)) if distances else float("nan")
+
+
+@dataclass(frozen=True)
+class EfficientSufficient(OfRows):
+    """Put efficient attention into the running model in the place of the rows that classify."""
+
+    claim: ClassVar[Claim] = Claim(
+        id="efficient-sufficient",
+        family="causal",
+        sentence="Efficient attention alone gives the prediction",
+        statistic="Wasserstein distance of the output after the swap",
+        threshold=0.01,
+        above=False,
+        source="naim2024",
+        needs=frozenset({REPLACEABLE}),
+    )
+
+    variant: Variant = "norm"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.variant not in VARIANTS:
+            raise UnknownName("variant", str(self.variant), VARIANTS)
+
+    def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
+        attending, parts = found
+        efficient = {id(p): p.space.efficient(p.rows, self.variant).rows for some in parts for p in some}
+        moved, changed = movement(study.model, attending, swapped(attending, parts, lambda p: efficient[id(p)]))
+        return [
+            {
+                "value": float(moved[b]),
+                "label_changed": float(changed[b]),
+                "tvd_from_attention": float(
+                    np.mean([np.mean(tvd(p.by_head(p.rows), p.by_head(efficient[id(p)]))) for p in some])
+                ),
+            }
+            | described(some)
+            for b, some in enumerate(parts)
+        ]
+
+
+@dataclass(frozen=True)
+class EfficientNecessary(OfRows):
+    """Move efficient attention by a step that its output determines, and by one of the same length that it does not.
+
+    Directions are drawn at random; both keep the sums of rows, and neither asks whether a weight becomes negative. Only
+    heads with a null space are moved.
+    """
+
+    claim: ClassVar[Claim] = Claim(
+        id="efficient-necessary",
+        family="causal",
+        sentence="Changing efficient attention changes the prediction, and changing the rest does not",
+        statistic="movement of the output by a determined step ÷ by one in the null space",
+        threshold=10,
+        source="naim2024",
+        needs=frozenset({REPLACEABLE}),
+        combine=ratio("determined", "null"),
+    )
+    open_only = True
+
+    step: float = 0.1
+    draws: int = 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(draws=1)
+
+    def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
+        import torch
+
+        attending, parts = found
+        rngs = [study.rng(self.claim.id, t.document) for t in tokens]
+        noise = {id(p): rng for some, rng in zip(parts, rngs, strict=True) for p in some}
+        efficient = {id(p): p.space.efficient(p.rows).rows for some in parts for p in some}
+        base = swapped(attending, parts, lambda p: efficient[id(p)])
+
+        def moved(null: bool) -> Float[np.ndarray, "batch"]:
+            """Mean over draws."""
+            rows = [
+                swapped(attending, parts, lambda p: efficient[id(p)] + self.step * direction(p, null, noise[id(p)]))
+                for _ in range(self.draws)
+            ]
+            return movement(study.model, attending, torch.stack(rows), base)[0].mean(0)
+
+        determined, null = moved(null=False), moved(null=True)
+        return [
+            {
+                "value": float(determined[b]) if any(p.space.nullity for p in some) else float("nan"),
+                "determined": float(determined[b]),
+                "null": float(null[b]),
+            }
+            | described(some)
+            for b, some in enumerate(parts)
+        ]
+
+
+def direction(part: Problem, null: bool, rng: np.random.Generator) -> Float[np.ndarray, "row weight"]:
+    """A random direction of length one for each row, in the null space or in the determined one; 0 without both."""
+    space = part.space
+    basis = space.N if null else space.Q[:, space.sums :]
+    if not space.nullity or space.Q.shape[1] == space.sums:
+        return np.zeros_like(part.rows)
+    drawn = rng.standard_normal((len(part.rows), basis.shape[1])) @ basis.T
+    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+
+
+@dataclass(frozen=True)
+class EfficientShared(OfRows):
+    """The farthest attention with the same output: is its efficient attention the same?"""
+
+    claim: ClassVar[Claim] = Claim(
+        id="efficient-shared",
+        family="causal",
+        sentence="All attention with the same output shares its efficient attention",
+        statistic="distance between efficient attentions ÷ between the attentions themselves",
+        threshold=0.05,
+        above=False,
+        source="naim2024",
+        needs=frozenset({REPLACEABLE}),
+        combine=ratio("efficient_distance", "distance"),
+    )
+    open_only = True
+
+    variant: Variant = "norm"
+
+    def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
+        return [self._row([p for p in some if p.space.nullity]) | described(some) for some in found[1]]
+
+    def _row(self, parts: Sequence[Problem]) -> Row:
+        raw, shared = [], []
+        for p in parts:
+            some = p.rows[np.unique(np.linspace(0, len(p.rows) - 1, 16).astype(int))]
+            far = np.stack([p.space.farthest(row) for row in some])
+            raw.append(np.mean(tvd(p.by_head(some), p.by_head(far))))
+            own, theirs = (p.space.efficient(x, self.variant).rows for x in (some, far))
+            shared.append(np.mean(tvd(p.by_head(own), p.by_head(theirs))))
+        distance = float(np.mean(raw)) if raw else float("nan")
+        return {
+            "value": distance,
+            "distance": distance,
+            "efficient_distance": float(np.mean(shared)) if shared else float("nan"),
+        }

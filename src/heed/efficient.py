@@ -1,0 +1,511 @@
+"""What of an attention row its output determines: the algebra of null spaces, on the rows that are attention.
+
+A row a ≥ 0 with Σ a = 1 multiplies T (one row for each key). Every a' with a'T = aT gives the same output, and those
+among them that are attention too form a polytope, the class of a:
+
+    [a] = { a' ≥ 0, Σ a' = 1, a'T = aT }
+
+    effective         a minus its part in the null space of T         neither sums to one nor is it positive
+    sum-preserving    a minus its part in the null space of [T, 1]    sums to one, may be negative
+    efficient         the member of [a] with the least norm, or with the most entropy: always attention, and the same
+                      for all members of the class, because it depends on a through aT alone
+
+Efficient attention is defined here from the properties that Naim and Asher (2024) state of it. Weights may belong to
+several sums, one for each head where heads are stacked. Everything is double precision, and every result is checked:
+it is attention, and it has the output of the row that it stands for; a result that is not is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from heed.errors import HeedError, InputError
+
+if TYPE_CHECKING:  # the module is imported where methods are listed
+    from torch import Tensor
+
+Variant = Literal["norm", "entropy"]
+VARIANTS: tuple[Variant, ...] = ("norm", "entropy")
+_CLOSE = 1e-8  # of the largest value: how far the output of a result may be off
+_SUMS, _BELOW = 1e-10, -1e-12
+_FEW_DIMENSIONS, _FEW_ROWS = 64, 8  # below which the exact method, row by row, is faster
+_TABLE = 1 << 25  # numbers that the products of columns may take
+
+
+class NotReached(HeedError):
+    """The numbers of a problem do not allow an answer that keeps what must be kept."""
+
+
+class Efficient(NamedTuple):
+    """Efficient attention of some rows, and how many of them took the slow, exact way."""
+
+    rows: Float[np.ndarray, "row key"]
+    fallbacks: int
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """What rows of attention multiply, and what that determines of them.
+
+    T           one row of values for each key
+    group       the sum that each key's weight belongs to
+    tolerance   directions in which T is smaller than so much of its norm count as none
+    Q           orthonormal basis of the columns of [T, sums]: the first ones span the sums
+    """
+
+    T: Float[np.ndarray, "key value"]
+    group: Int[np.ndarray, "key"]
+    tolerance: float
+    Q: Float[np.ndarray, "key rank"]
+
+    @classmethod
+    def of(
+        cls,
+        T: Float[np.ndarray, "key value"],
+        group: Int[np.ndarray, "key"] | None = None,
+        tolerance: float | None = None,
+    ) -> Space:
+        """The space of some values; weights have one sum unless groups are given.
+
+        The tolerance is by default what double precision allows: the larger side of T times the machine's epsilon.
+        """
+        T = np.asarray(T, dtype=float)
+        if T.ndim != 2 or not len(T) or not np.isfinite(T).all():
+            raise InputError("Values must be a table of finite numbers with a row for each key.")
+        group = np.zeros(len(T), dtype=np.int64) if group is None else np.asarray(group)
+        if tolerance is None:
+            tolerance = max(T.shape) * np.finfo(float).eps
+        if not 0 <= tolerance < 1:
+            raise InputError(f"A tolerance is a share of the largest singular value, below 1, got {tolerance}.")
+        sums = (group[:, None] == np.unique(group)) / 1.0
+        sums /= np.linalg.norm(sums, axis=0)
+        apart = T
+        for _ in range(2):  # what is left of the sums after the first time is rounding
+            apart = apart - sums @ (sums.T @ apart)
+        U, S, _ = np.linalg.svd(apart, full_matrices=False)
+        U = U[:, tolerance * np.linalg.norm(T, 2) < S]
+        return cls(T, group, float(tolerance), np.linalg.qr(np.hstack([sums, U]))[0])
+
+    @property
+    def sums(self) -> int:
+        return len(np.unique(self.group))
+
+    @property
+    def nullity(self) -> int:
+        """The dimension of the null space of [T, sums]: how many ways there are to move a row and keep its output."""
+        return len(self.T) - self.Q.shape[1]
+
+    @cached_property
+    def N(self) -> Float[np.ndarray, "key nullity"]:  # noqa: N802
+        """Orthonormal basis of that null space."""
+        return np.linalg.qr(self.Q, mode="complete")[0][:, self.Q.shape[1] :]
+
+    @cached_property
+    def _values(self) -> Float[np.ndarray, "key rank"]:
+        """Orthonormal basis of the columns of T alone."""
+        U, S, _ = np.linalg.svd(self.T, full_matrices=False)
+        return U[:, self.tolerance * S[:1].max(initial=0.0) < S]
+
+    @property
+    def values_nullity(self) -> int:
+        """The dimension of the null space of T alone."""
+        return len(self.T) - self._values.shape[1]
+
+    # Projections
+
+    def effective(self, rows: Float[np.ndarray, "row key"]) -> Float[np.ndarray, "row key"]:
+        """Rows without their part in the null space of T: the same output, but not attention."""
+        return self._kept(rows, (rows @ self._values) @ self._values.T, attention=False)
+
+    def sum_preserving(self, rows: Float[np.ndarray, "row key"]) -> Float[np.ndarray, "row key"]:
+        """Rows without their part in the null space of [T, sums]: the same output and sums, perhaps negative."""
+        return self._kept(rows, (rows @ self.Q) @ self.Q.T, attention=False)
+
+    # Efficient attention
+
+    def efficient(self, rows: Float[np.ndarray, "row key"], variant: Variant = "norm") -> Efficient:
+        """The member of each row's class with the least norm, or with the most entropy."""
+        rows = self._attention(rows)
+        if not self.nullity:
+            return Efficient(rows, 0)
+        found = self._least_norm(rows) if variant == "norm" else self._most_entropy(rows)
+        return Efficient(self._kept(rows, found.rows), found.fallbacks)
+
+    def _least_norm(self, rows: Float[np.ndarray, "row key"]) -> Efficient:
+        coordinates = rows @ self.Q
+        found = coordinates @ self.Q.T
+        open_ = np.flatnonzero(found.min(1) < -1e-15)
+        many = self.nullity >= _FEW_DIMENSIONS and (len(open_) >= _FEW_ROWS or self.nullity > 1000)
+        if many:
+            found[open_] = least_norm_batch(self.Q, coordinates[open_])
+            open_ = open_[~self._fits(rows[open_], found[open_])]
+        for i in open_:
+            found[i] = self._least_distance(coordinates[i])
+        return Efficient(np.maximum(found, 0), len(open_) if many else 0)
+
+    def _least_distance(self, coordinates: Float[np.ndarray, "rank"]) -> Float[np.ndarray, "key"]:
+        """The nearest point to the origin of { x = Qc + Nz ≥ 0 } by non-negative least squares (Lawson and Hanson)."""
+        from scipy.optimize import nnls
+
+        x = self.Q @ coordinates
+        system = np.vstack([self.N.T, -x])
+        target = np.zeros(len(system))
+        target[-1] = 1
+        weights, _ = nnls(system, target, maxiter=30 * len(x))
+        rest = system @ weights - target
+        return x - self.N @ (rest[:-1] / rest[-1])
+
+    def _most_entropy(self, rows: Float[np.ndarray, "row key"]) -> Efficient:
+        U = self.Q[:, self.sums :]
+        masses = np.stack([rows[:, self.group == g].sum(1) for g in np.unique(self.group)], 1)
+        found = most_entropy_batch(U, self.group, rows @ U, masses)
+        open_ = np.flatnonzero(~self._fits(rows, found))
+        for i in open_:
+            found[i] = self._most_entropy_inside(rows[i])
+        return Efficient(found, len(open_))
+
+    def _most_entropy_inside(self, row: Float[np.ndarray, "key"], steps: int = 300) -> Float[np.ndarray, "key"]:
+        """The same for a row so peaked that its class lies at the boundary: Newton's method within the class.
+
+        A step is x (Qλ - log x) for the λ that fits log x best where x has its weight: it leaves the output as it is.
+        """
+        x = row if row.min() > 0 else (row + self._widest(row)) / 2
+        for _ in range(steps):
+            seen = x > 0
+            Q, log = self.Q[seen], np.log(x[seen])
+            root = np.sqrt(x[seen])
+            fit = np.linalg.lstsq(root[:, None] * Q, root * log, rcond=None)[0]
+            growth = Q @ fit - log
+            size = min(1.0, 0.99 / max(float(-growth.min()), 1e-300))
+            x = x.copy()
+            x[seen] += size * x[seen] * growth
+            if np.abs(x[seen] * growth).max() < 1e-13:
+                break
+        return x
+
+    def _widest(self, row: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
+        """A member of the row's class that has weight wherever any member has."""
+        n, r = self.Q.shape
+        # x = y + z with 0 ≤ y ≤ 1, z ≥ 0 and Q^T x = θ c for some θ ≥ 1: the more of y, the wider the support
+        program = Program(np.vstack([self.Q, self.Q, -(self.Q.T @ row)[None]]), np.zeros(r))
+        program.bound(np.arange(n), 0.0, 1.0)
+        program.bound(np.array([2 * n]), 1.0, np.inf)
+        found = program.smallest(np.concatenate([-np.ones(n), np.zeros(n + 1)]))
+        return np.maximum(found[:n] + found[n : 2 * n], 0) / found[-1]
+
+    # Intervals and adversaries
+
+    def intervals(
+        self, row: Float[np.ndarray, "key"], directions: Float[np.ndarray, "unit key"] | None = None
+    ) -> Float[np.ndarray, "unit 2"]:
+        """The smallest and largest value over the class of each weight, or of each sum of weights.
+
+        Linear programs, except where one number is kept of each row: that has a closed form.
+        """
+        row = self._attention(row[None])[0]
+        directions = np.eye(len(row)) if directions is None else np.asarray(directions, dtype=float)
+        now = directions @ row
+        if not self.nullity:
+            return np.stack([now, now], 1)
+        if self.sums == 1 and self.Q.shape[1] <= 2 and not (directions @ directions.T - np.diag(now * 0 + 1)).any():
+            found = _two_constraints(self.Q[:, 1:], row)[directions.argmax(1)]
+        else:
+            program = Program(self.Q, self.Q.T @ row)
+            high = [(x, d @ x) for d in directions for x in [program.smallest(-d)]]
+            least = directions @ np.stack([row, *(x for x, _ in high)]).T
+            low = [0.0 if least[i].min() <= 1e-12 else d @ program.smallest(d) for i, d in enumerate(directions)]
+            found = np.stack([low, [most for _, most in high]], 1)
+        low, high = np.clip(found.T, 0, None)
+        return np.stack([np.minimum(low, now), np.maximum(high, now)], 1)
+
+    def farthest(
+        self, row: Float[np.ndarray, "key"], of: Float[np.ndarray, "key"] | None = None
+    ) -> Float[np.ndarray, "key"]:
+        """The member of the class that overlaps least with the row (or with another one, `of`)."""
+        row = self._attention(row[None])[0]
+        if not self.nullity:
+            return row
+        kept = self.Q.T @ row
+        found = np.maximum(Program(self.Q, kept).smallest(row if of is None else of), 0)
+        seen = found > 0
+        found[seen] += np.linalg.lstsq(self.Q[seen].T, kept - self.Q.T @ found, rcond=None)[0]  # what rounding left
+        return self._kept(row[None], np.maximum(found, 0)[None])[0]
+
+    # Checks
+
+    def _attention(self, rows: Float[np.ndarray, "row key"]) -> Float[np.ndarray, "row key"]:
+        rows = np.asarray(rows, dtype=float)
+        if rows.ndim != 2 or rows.shape[1] != len(self.T):
+            raise InputError(f"A row of attention needs a weight for each of {len(self.T)} keys, got {rows.shape}.")
+        if not np.isfinite(rows).all() or rows.min(initial=0.0) < 0:
+            raise InputError("Attention cannot be negative, infinite or missing.")
+        return rows
+
+    def _errors(
+        self, rows: Float[np.ndarray, "row key"], found: Float[np.ndarray, "row key"]
+    ) -> tuple[Float[np.ndarray, "row"], Float[np.ndarray, "row"]]:
+        """How far outputs are off, as a share of the largest value, and sums."""
+        moved = found - rows
+        sums = np.stack([moved[:, self.group == g].sum(1) for g in np.unique(self.group)], 1)
+        scale = np.abs(self.T).max(initial=0.0) or 1.0
+        return np.abs(moved @ self.T).max(1, initial=0.0) / scale, np.abs(sums).max(1)
+
+    def _fits(self, rows: Float[np.ndarray, "row key"], found: Float[np.ndarray, "row key"]) -> Bool[np.ndarray, "row"]:
+        output, sums = self._errors(rows, found)
+        with np.errstate(invalid="ignore"):
+            return (output < _CLOSE) & (sums < _SUMS) & (found.min(1) >= _BELOW)
+
+    def _kept(
+        self, rows: Float[np.ndarray, "row key"], found: Float[np.ndarray, "row key"], attention: bool = True
+    ) -> Float[np.ndarray, "row key"]:
+        """The result, if it has the output of the rows (and, as attention, their sums and no negative weight)."""
+        output, sums = self._errors(rows, found)
+        worst = float(output.max(initial=0.0))
+        if not worst < _CLOSE:
+            raise NotReached(
+                f"The output would change by {worst:.1g} of the largest value: the tolerance {self.tolerance:.1g} "
+                "drops directions that matter, choose a smaller one."
+            )
+        if attention and not (sums.max(initial=0.0) < _SUMS and found.min(initial=0.0) >= _BELOW):
+            raise NotReached(
+                f"The result is not attention (sums are off by {sums.max():.1g}, the smallest weight is "
+                f"{found.min():.1g}): choose another tolerance."
+            )
+        return found
+
+
+def overlap_distance(
+    a: Float[np.ndarray, "*batch key"], b: Float[np.ndarray, "*batch key"]
+) -> Float[np.ndarray, "*batch"]:
+    """½ Σ |a - b|, as a number between 0 and 1 for rows that sum to one."""
+    return np.abs(a - b).sum(-1) / 2
+
+
+def _two_constraints(w: Float[np.ndarray, "key one"], row: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key 2"]:
+    """Intervals where Σ x and Σ w x are kept: the other keys must be able to make up the rest of the mean.
+
+    With m and M the smallest and largest w of the other keys and v the mean, x_i lies between the weights at which
+    the others would all have to stand at M or at m.
+    """
+    total = row.sum()
+    if not w.shape[1] or total == 0:
+        return np.stack([np.zeros_like(row), np.full_like(row, total)], 1)
+    w = w[:, 0]
+    v, order = w @ row / total, np.argsort(w, kind="stable")
+    m, M = np.full(len(w), w[order[0]]), np.full(len(w), w[order[-1]])
+    m[order[0]], M[order[-1]] = w[order[1]], w[order[-2]]
+    away = np.where(w > v, w - m, M - w)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        high = np.where(w > v, v - m, M - v) / away
+        low = np.where(v > M, (v - M) / (w - M), np.where(v < m, (m - v) / (m - w), 0.0))
+    high = np.where((w == v) | (away <= 0), 1.0, high)
+    return total * np.stack([np.clip(low, 0, 1), np.clip(high, 0, 1)], 1)
+
+
+class Program:
+    """Linear programs over { x ≥ 0, A^T x = b }: one solver that starts from where the last program ended."""
+
+    def __init__(self, A: Float[np.ndarray, "variable constraint"], b: Float[np.ndarray, "constraint"]):
+        import highspy
+
+        n, r = A.shape
+        lp = highspy.HighsLp()
+        lp.num_col_, lp.num_row_ = n, r
+        lp.col_cost_, lp.col_lower_, lp.col_upper_ = np.zeros(n), np.zeros(n), np.full(n, highspy.kHighsInf)
+        lp.row_lower_ = lp.row_upper_ = b
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+        lp.a_matrix_.start_ = np.arange(n + 1) * r
+        lp.a_matrix_.index_ = np.tile(np.arange(r), n)
+        lp.a_matrix_.value_ = np.ascontiguousarray(A).ravel()
+        self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
+        self._n, self._done = n, highspy.HighsModelStatus.kOptimal
+        for option, value in (
+            ("output_flag", False),
+            ("threads", 1),
+            ("presolve", "off"),
+            ("simplex_strategy", 4),  # primal: where the last program ended is a corner of the next
+            ("primal_feasibility_tolerance", 1e-10),
+            ("dual_feasibility_tolerance", 1e-10),
+        ):
+            self._solver.setOptionValue(option, value)
+        self._solver.passModel(lp)
+
+    def bound(self, variables: Int[np.ndarray, "some"], low: float, high: float) -> None:
+        for i in variables:
+            self._solver.changeColBounds(int(i), low, high)
+
+    def smallest(self, cost: Float[np.ndarray, "variable"]) -> Float[np.ndarray, "variable"]:
+        """Where the cost is least."""
+        self._solver.changeColsCost(self._n, np.arange(self._n, dtype=np.int32), np.ascontiguousarray(cost, float))
+        for _ in range(2):
+            self._solver.run()
+            if self._solver.getModelStatus() == self._done:
+                return np.array(self._solver.getSolution().col_value)
+            self._solver.clearSolver()  # once more, from scratch and by the other method
+            self._solver.setOptionValue("simplex_strategy", 1)
+        raise NotReached("A linear program over the class of a row has no answer that the solver can find.")
+
+
+def _grams(
+    Q: Float[Tensor, "key rank"],
+) -> Callable[[Float[Tensor, "row key"]], Float[Tensor, "row rank rank"]]:
+    """The function D ↦ Q^T diag(D_i) Q for many rows at once: one product with the products of columns."""
+    import torch
+
+    n, r = Q.shape
+    if n * r * (r + 1) // 2 > _TABLE:
+        return lambda D: torch.stack([(Q * d[:, None]).T @ Q for d in D]) if len(D) else Q.new_empty(0, r, r)
+    i, j = torch.triu_indices(r, r)
+    table = Q[:, i] * Q[:, j]
+    place = torch.empty(r, r, dtype=torch.long)
+    place[i, j] = place[j, i] = torch.arange(len(i))
+    return lambda D: (D @ table)[:, place]
+
+
+def _solve(G: Float[Tensor, "row rank rank"], b: Float[Tensor, "row rank two"]) -> Float[Tensor, "row rank two"]:
+    """Symmetric systems, with a little added to the diagonal of those that have lost their rank."""
+    import torch
+
+    size = G.diagonal(dim1=1, dim2=2).amax(1)[:, None]
+    for ridge in (1e-16, 1e-14, 1e-12, 1e-9):
+        H = G + torch.diag_embed((ridge * size).expand(-1, G.shape[1]))
+        L, bad = torch.linalg.cholesky_ex(H)
+        if not bool(bad.any()):
+            break
+        G = torch.where((bad > 0)[:, None, None], H, G)
+    return torch.cholesky_solve(b, torch.where((bad > 0)[:, None, None], torch.eye(G.shape[1], dtype=G.dtype), L))
+
+
+def least_norm_batch(
+    Q: Float[np.ndarray, "key rank"], coordinates: Float[np.ndarray, "row rank"], steps: int = 80
+) -> Float[np.ndarray, "row key"]:
+    """The points of least norm of { x ≥ 0, Q^T x = c } for many c: an interior-point method for all rows at once.
+
+    Predictor and corrector of Mehrotra for x - Qλ - s = 0, Q^T x = c, x·s = 0. Rows that are done leave the batch.
+    """
+    import torch
+
+    basis, c = torch.from_numpy(np.ascontiguousarray(Q)), torch.from_numpy(np.ascontiguousarray(coordinates))
+    gram, n = _grams(basis), len(Q)
+    found = torch.full((len(c), n), float("nan"), dtype=c.dtype)
+    rows = torch.arange(len(c))
+    x = torch.clamp(c @ basis.T, min=1 / n)
+    s, lam = x.clone(), torch.zeros_like(c)
+    for _ in range(steps):
+        mu = (x * s).mean(1)
+        off = c - x @ basis
+        done = (mu < 1e-22) & (off.abs().amax(1) < 1e-13)
+        if bool(done.any()):
+            found[rows[done]] = x[done]
+            rows, x, s, lam, c, mu, off = (t[~done] for t in (rows, x, s, lam, c, mu, off))
+        if not len(rows):
+            break
+        D = x / (x + s)
+        G = gram(D)
+        dual = lam @ basis.T + s - x  # what is missing in x = Qλ + s
+
+        def step(
+            complement: Float[Tensor, "row key"],
+            D: Tensor = D,
+            G: Tensor = G,
+            dual: Tensor = dual,
+            off: Tensor = off,
+            x: Tensor = x,
+            s: Tensor = s,
+        ) -> tuple[Tensor, Tensor, Tensor]:
+            g = dual + complement / x
+            right = off - (D * g) @ basis
+            move = _solve(G, right[:, :, None])[:, :, 0]
+            dx = D * (move @ basis.T + g)
+            return dx, (complement - s * dx) / x, move
+
+        dx, ds, _ = step(-x * s)
+        a = _length(x, dx, s, ds)
+        ahead = ((x + a * dx) * (s + a * ds)).mean(1)
+        centre = (ahead / mu).clamp(0, 1) ** 3 * mu
+        dx, ds, move = step(centre[:, None] - x * s - dx * ds)
+        a = 0.9995 * _length(x, dx, s, ds)
+        x, s, lam = x + a * dx, s + a * ds, lam + a * move
+        broken = ~(x.isfinite().all(1) & s.isfinite().all(1))
+        if bool(broken.any()):
+            rows, x, s, lam, c = (t[~broken] for t in (rows, x, s, lam, c))
+    else:
+        found[rows] = x  # the check that follows decides
+    return found.numpy()
+
+
+def _length(x: Tensor, dx: Tensor, s: Tensor, ds: Tensor) -> Tensor:
+    """How far both may go before one of them becomes negative, at most one step."""
+    import torch
+
+    most = torch.ones(len(x), dtype=x.dtype)
+    for value, move in ((x, dx), (s, ds)):
+        ratio = torch.where(move < 0, -value / move, torch.inf)
+        most = torch.minimum(most, ratio.amin(1))
+    return most[:, None]
+
+
+def most_entropy_batch(
+    U: Float[np.ndarray, "key rank"],
+    group: Int[np.ndarray, "key"],
+    target: Float[np.ndarray, "row rank"],
+    masses: Float[np.ndarray, "row group"],
+    steps: int = 200,
+) -> Float[np.ndarray, "row key"]:
+    """softmax(Uλ), in every group by itself, with Uᵀx = target, for many targets: damped Newton on the dual."""
+    import torch
+
+    basis, c = torch.from_numpy(np.ascontiguousarray(U)), torch.from_numpy(np.ascontiguousarray(target))
+    mass = torch.from_numpy(np.ascontiguousarray(masses))
+    kinds = np.unique(group)
+    members = [torch.from_numpy(np.flatnonzero(group == g)) for g in kinds]
+    place = torch.from_numpy(np.searchsorted(kinds, group))
+    gram = _grams(basis)
+
+    def shares(lam: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
+        """x, and the logarithm of what normalises it."""
+        score = lam @ basis.T
+        tops = torch.stack([score[:, m].logsumexp(1) for m in members], 1)
+        return (score - tops[:, place]).exp() * mass[:, place], (tops * mass).sum(1)
+
+    found = torch.full((len(c), len(U)), float("nan"), dtype=c.dtype)
+    rows, lam = torch.arange(len(c)), torch.zeros_like(c)
+    x, top = shares(lam, mass)
+    for _ in range(steps):
+        slope = x @ basis - c
+        done = slope.abs().amax(1, keepdim=False) < 1e-15 if slope.shape[1] else torch.ones(len(x), dtype=torch.bool)
+        if bool(done.any()):
+            found[rows[done]] = x[done]
+            rows, lam, c, mass, x, top, slope = (t[~done] for t in (rows, lam, c, mass, x, top, slope))
+        if not len(rows):
+            break
+        means = torch.stack([x[:, m] @ basis[m] for m in members], 1)  # of each group
+        H = gram(x) - torch.einsum("bgr,bgs->brs", means / mass.clamp(min=1e-300)[:, :, None], means)
+        move = -_solve(H, slope[:, :, None])[:, :, 0]
+        reach = (move @ basis.T).abs().amax(1)
+        move = move * (20 / reach).clamp(max=1)[:, None]  # scores may change by so much in one step
+        before, fall = top - (lam * c).sum(1), (slope * move).sum(1)
+        size = torch.ones_like(before)
+        for _ in range(40):
+            trial = lam + size[:, None] * move
+            x_new, top_new = shares(trial, mass)
+            worse = top_new - (trial * c).sum(1) > before + 1e-4 * size * fall + 1e-15 * before.abs().clamp(min=1)
+            if not bool(worse.any()):
+                break
+            size = torch.where(worse, size / 2, size)
+        better = (x_new @ basis - c).abs().amax(1) < slope.abs().amax(1)
+        near = slope.abs().amax(1) < 1e-11
+        stuck = near & ~better  # as far as rounding lets it go
+        if bool(stuck.any()):
+            found[rows[stuck]] = x[stuck]
+        keep = ~stuck
+        rows, c, mass, lam, x, top = (t[keep] for t in (rows, c, mass, trial, x_new, top_new))
+    else:
+        found[rows] = x
+    return found.numpy()

@@ -1,0 +1,335 @@
+"""Explanations by what the output determines of attention: `efficient` and `effective`.
+
+What counts as the output is the level:
+
+    head         what one head puts out: T is its values V
+    projected    what it adds to the layer: T = V W_O, which has the same null space where W_O has full rank
+    layer        what all heads together add: their rows stacked, T the stacked V W_O, one sum for each head
+    prediction   differences of logits: their derivatives by the weights of the classifying row in the last layer. For
+                 models that are linear from there on (single-layer, recurrent) that is the prediction itself; for a
+                 transformer it is the prediction to first order
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from heed.efficient import VARIANTS, Efficient, Space, Variant
+from heed.errors import InputError, NotApplicable, UnknownName
+from heed.explain.explanation import Job, Measured, TokenMethod
+from heed.metrics import tvd
+from heed.models.classifier import ATTENTION, PROJECTED, REPLACEABLE, Attending, Classifier
+from heed.text import Tokens
+from heed.trace import Trace
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Level = Literal["head", "projected", "layer", "prediction"]
+_VACUOUS = "The prediction alone determines next to nothing of attention: many weights lead to the same few numbers."
+LEVELS: tuple[Level, ...] = ("head", "projected", "layer", "prediction")
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Rows of attention of one document that multiply the same values.
+
+    heads     one, or all that are stacked
+    queries   which rows of the trace's classifying rows these are
+    keys      which keys they look at
+    rows      the weights, as shares that sum to one in each head; heads one after the other
+    masses    what the rows summed to before, if only some of the keys are looked at
+    """
+
+    heads: tuple[int, ...]
+    queries: Int[np.ndarray, "row"]
+    keys: Int[np.ndarray, "key"]
+    rows: Float[np.ndarray, "row weight"]
+    masses: Float[np.ndarray, "row head"]
+    space: Space
+
+    def by_head(self, rows: Float[np.ndarray, "row weight"]) -> Float[np.ndarray, "head row key"]:
+        """Rows with the heads on an axis of their own."""
+        return rows.reshape(len(rows), len(self.heads), len(self.keys)).transpose(1, 0, 2)
+
+    def put(self, rows: Float[np.ndarray, "row weight"], into: Float[np.ndarray, "head query key"]) -> None:
+        """Write rows where they belong, with the masses that they had."""
+        for place, head in enumerate(self.heads):
+            shares = self.by_head(rows)[place] * self.masses[:, place : place + 1]
+            into[head, self.queries[:, None], self.keys] = shares
+
+
+def problems(
+    trace: Trace,
+    tokens: Sequence[Tokens],
+    layer: int = -1,
+    level: Level = "head",
+    head: int | None = None,
+    words: bool = False,
+    tolerance: float | None = None,
+    rows: Float[Tensor, "batch head query key"] | None = None,
+    slopes: Float[Tensor, "batch head query key label"] | None = None,
+) -> list[list[Problem]]:
+    """For each document the rows that classify it (or other `rows` of the layer) with the space of what they multiply.
+
+    With `words`, only the weights of words are free. Keys to which no head of the layer gives any weight in a row are
+    taken for masked. `slopes` are the values at the level of the prediction.
+    """
+    weights = _numbers(trace.classifying_rows(layer) if rows is None else rows)
+    count = weights.shape[1]
+    if head is not None and not 0 <= head < count:
+        raise InputError(f"There is no head {head}: the layer has heads 0 to {count - 1}.")
+    if not np.abs(weights[:, :, 0].sum(-1) - 1).max() < 1e-3:
+        raise NotApplicable("The rows of this attention do not sum to one (it has sinks), so none of it is efficient.")
+    values = _numbers(trace.values[layer] if slopes is None else slopes[:, :, 0])
+    if level in ("projected", "layer"):
+        values = values @ _numbers(trace.projections[layer])
+    heads = range(count) if head is None else [head]
+    stacks = [tuple(heads)] if level in ("layer", "prediction") else [(h,) for h in heads]
+    found = []
+    for b, t in enumerate(tokens):
+        queries = np.arange(len(t) if weights.shape[2] > 1 else 1)
+        own = weights[b][:, queries]
+        seen = (own > 0).any(0)
+        if words:
+            seen[:, : len(t)] &= ~t.special
+            seen[:, len(t) :] = False
+        found.append(
+            [
+                _problem(stack, own, values[b], queries[same], keys, same, tolerance)
+                for keys, same in _alike(seen)
+                for stack in stacks
+            ]
+        )
+    return found
+
+
+def _numbers(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().double().cpu().numpy()
+
+
+def _alike(seen: Bool[np.ndarray, "row key"]) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]]:
+    """Keys, and the rows that look at just these: all rows, or, under a causal mask, each by itself."""
+    patterns, which = np.unique(seen, axis=0, return_inverse=True)
+    for i, pattern in enumerate(patterns):
+        if pattern.any():
+            yield np.flatnonzero(pattern), np.flatnonzero(which.ravel() == i)
+
+
+def _problem(
+    stack: tuple[int, ...],
+    weights: Float[np.ndarray, "head row key"],
+    values: Float[np.ndarray, "head key value"],
+    queries: Int[np.ndarray, "row"],
+    keys: Int[np.ndarray, "key"],
+    same: Int[np.ndarray, "row"],
+    tolerance: float | None,
+) -> Problem:
+    looked = np.stack([weights[h][same][:, keys] for h in stack], 1)
+    masses = looked.sum(-1)
+    shares = np.divide(looked, masses[..., None], where=masses[..., None] > 0, out=np.full_like(looked, 1 / len(keys)))
+    T = np.concatenate([values[h][keys] for h in stack])
+    if len(stack) > 1 and len(masses) == 1:  # what is kept is the sum over heads, each with its mass
+        T = T * np.repeat(masses[0], len(keys))[:, None]
+    space = Space.of(T, np.repeat(np.arange(len(stack)), len(keys)), tolerance)
+    return Problem(stack, queries, keys, shares.reshape(len(same), -1), masses, space)
+
+
+def opened(
+    model: Classifier,
+    tokens: Sequence[Tokens],
+    level: Level = "head",
+    layer: int = -1,
+    head: int | None = None,
+    words: bool = False,
+    tolerance: float | None = None,
+) -> tuple[Attending, list[list[Problem]]]:
+    """A pass through the model that can be asked for its output with other attention, and the problems of its rows."""
+    import torch
+
+    if level == "prediction" and layer != -1:
+        raise InputError("The level 'prediction' looks at the last layer: leave layer at -1.")
+    if layer == -1:
+        attending = model.attending(tokens)
+    else:
+        with torch.no_grad():
+            trace = model.trace(tokens)
+        replaced = layer % len(trace.attention)
+        attending = Attending(
+            trace, lambda rows: model.trace(tokens, attention={replaced: rows}, layers=()).logits, cheap=False
+        )
+    layers = len(attending.trace.attention)
+    if not -layers <= layer < layers:
+        raise InputError(f"There is no layer {layer}: the model has layers 0 to {layers - 1}.")
+    rows = attending.trace.classifying_rows(layer)
+    if rows.shape[2] > 1 and level in ("layer", "prediction"):
+        raise NotApplicable(f"All rows of {model.name} classify, not one: choose the level 'head' or 'projected'.")
+    slopes = _slopes(attending, rows) if level == "prediction" else None
+    return attending, problems(attending.trace, tokens, layer, level, head, words, tolerance, slopes=slopes)
+
+
+def _slopes(
+    attending: Attending, rows: Float[Tensor, "batch head query key"]
+) -> Float[Tensor, "batch head query key label"]:
+    """The derivative of differences of logits (from their mean; all but the last) by the weights of some rows."""
+    import torch
+
+    with torch.enable_grad():
+        free = rows.clone().requires_grad_()
+        logits = attending.logits(free)
+        apart = (logits - logits.mean(-1, keepdim=True)).sum(0)
+        found = [torch.autograd.grad(z, free, retain_graph=True)[0] for z in apart[:-1]]
+    return torch.stack(found, -1)
+
+
+@dataclass(frozen=True)
+class Determined(TokenMethod):
+    """The part of attention that the output determines, in one layer.
+
+    level       what counts as the output (see above)
+    head        one head, or all
+    aggregate   how the heads become one weight: their "mean" or "max"
+    tolerance   directions in which the values are smaller than this share of their norm count as none
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({ATTENTION, REPLACEABLE})
+    signed: ClassVar[bool] = False
+    on_request: ClassVar[bool] = True
+
+    level: Level = "head"
+    layer: int = -1
+    head: int | None = None
+    aggregate: Literal["mean", "max"] = "mean"
+    tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.level not in LEVELS:
+            raise UnknownName("level", str(self.level), LEVELS)
+        if self.aggregate not in ("mean", "max"):
+            raise UnknownName("way to combine heads", str(self.aggregate), ("mean", "max"))
+        if self.head is not None and self.level in ("layer", "prediction"):
+            raise InputError(f"At the level {self.level!r} all heads are looked at together: leave out head.")
+        if self.tolerance is not None and not 0 <= self.tolerance < 1:
+            raise InputError(f"The setting tolerance of {self.name} must lie between 0 and 1, got {self.tolerance}.")
+
+    def obstacle(self, model: Classifier, documents: Sequence[Any]) -> str:
+        if self.level in ("projected", "layer") and PROJECTED not in model.offers:
+            return f"{self.name} at the level {self.level!r} needs {PROJECTED}, which {model.name} does not offer."
+        return super().obstacle(model, documents)
+
+    @abstractmethod
+    def solve(self, problem: Problem) -> Efficient:
+        """What is shown in the place of rows."""
+
+    def bounds(self, job: Job, parts: Sequence[Problem]) -> Float[np.ndarray, "unit 2"] | None:
+        """The interval of every unit's score over all attention with the same output, where it is asked for."""
+        return None
+
+    def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
+        found: list[Measured] = [Measured()] * len(jobs)
+        for batch in model.batches([job.tokens for job in jobs]):
+            tokens = [jobs[i].tokens for i in batch]
+            attending, parts = opened(model, tokens, self.level, self.layer, self.head, tolerance=self.tolerance)
+            raw = _numbers(attending.trace.classifying_rows(self.layer))
+            for b, i in enumerate(batch):
+                found[i] = self._measured(jobs[i], parts[b], raw[b])
+        return found
+
+    def _measured(self, job: Job, parts: Sequence[Problem], raw: Float[np.ndarray, "head query key"]) -> Measured:
+        new, slow, moved, negative = raw.copy(), 0, [], []
+        for part in parts:
+            rows, fallbacks = self.solve(part)
+            part.put(rows, new)
+            slow += fallbacks
+            moved.append(np.ravel(tvd(part.by_head(part.rows), part.by_head(rows))))
+            negative.append(part.by_head(np.maximum(-part.space.effective(part.rows), 0)).sum(-1).ravel())
+        counts, nullities = [len(p.rows) for p in parts], np.array([p.space.nullity for p in parts])
+        facts = {
+            "null_space": float(np.average(nullities, weights=counts)),
+            "rows_open": float(np.average(nullities > 0, weights=counts)),
+            "tvd_from_attention": float(np.concatenate(moved).mean()),
+            "effective_negative_mass": float(np.concatenate(negative).mean()),
+            "fallbacks": float(slow),
+        }
+        shown, before = self._aggregated(new, job), self._aggregated(raw, job)
+        note = (_VACUOUS,) if self.level == "prediction" else ()
+        note = note if facts["rows_open"] else (self._trivial(parts),)
+        return Measured(rows=shown, raw=before, intervals=self.bounds(job, parts), facts=facts, notes=note)
+
+    def _aggregated(self, rows: Float[np.ndarray, "head query key"], job: Job) -> Float[np.ndarray, "key"]:
+        """One weight for each key; those of padding, where it is attended to, behind those of the tokens."""
+        heads = rows if self.head is None else rows[self.head : self.head + 1]
+        each = heads[:, : len(job.tokens)].mean(1) if rows.shape[1] > 1 else heads[:, 0]
+        found = each.mean(0) if self.aggregate == "mean" else each.max(0)
+        return found if found[len(job.tokens) :].any() else found[: len(job.tokens)]
+
+    def _trivial(self, parts: Sequence[Problem]) -> str:
+        longest = max(parts, key=lambda p: len(p.keys))
+        size = longest.space.T.shape[1]
+        return (
+            "Attention is already identified: no other attention has this output "
+            f"({len(longest.keys)} keys, {size} numbers of output)."
+        )
+
+
+@dataclass(frozen=True)
+class EfficientAttention(Determined):
+    """The one attention that stands for all that have the same output: the flattest of them.
+
+    variant     the least "norm", or the most "entropy"
+    intervals   whether to look for the smallest and largest weight of each word over all of them, too: linear programs,
+                for the mean of heads (or one of them) where one row classifies
+    """
+
+    name: ClassVar[str] = "efficient"
+    summary: ClassVar[str] = "the attention that its output determines, with an interval for each word"
+    paper: ClassVar[str] = "naim2024"
+
+    variant: Variant = "norm"
+    intervals: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.variant not in VARIANTS:
+            raise UnknownName("variant", str(self.variant), VARIANTS)
+
+    def solve(self, problem: Problem) -> Efficient:
+        return problem.space.efficient(problem.rows, self.variant)
+
+    def bounds(self, job: Job, parts: Sequence[Problem]) -> Float[np.ndarray, "unit 2"] | None:
+        single = all(len(p.rows) == 1 for p in parts) and len({h for p in parts for h in p.heads}) == sum(
+            len(p.heads) for p in parts
+        )
+        if not self.intervals or not single or self.aggregate != "mean" or self.merge != "sum":
+            return None
+        heads = sum(len(p.heads) for p in parts)
+        found = np.zeros((len(job.units), 2))
+        for part in parts:
+            inside = part.keys < len(job.tokens)
+            member = np.zeros((len(job.units), len(part.keys)))
+            unit = job.groups[part.keys[inside]]
+            member[unit[unit >= 0], np.flatnonzero(inside)[unit >= 0]] = 1
+            if len(part.heads) == 1:
+                found += part.space.intervals(part.rows[0], member) * part.masses[0] / heads
+            else:
+                found += part.space.intervals(part.rows[0], np.hstack([member * m for m in part.masses[0]])) / heads
+        return found
+
+
+@dataclass(frozen=True)
+class EffectiveAttention(Determined):
+    """Attention without its part in the null space of the values: it neither sums to one nor is it positive."""
+
+    name: ClassVar[str] = "effective"
+    summary: ClassVar[str] = "attention without what cannot show in the output; may be negative"
+    paper: ClassVar[str] = "brunner2020"
+
+    def solve(self, problem: Problem) -> Efficient:
+        return Efficient(problem.space.effective(problem.rows), 0)

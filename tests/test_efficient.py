@@ -1,0 +1,254 @@
+"""The algebra of efficient attention, against slow and literal solutions of the same problems."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog, minimize
+
+from heed.efficient import NotReached, Space, least_norm_batch
+from heed.errors import InputError
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    return shares / shares.sum(-1, keepdims=True)
+
+
+def drawn(
+    n: int, p: int, rank: int, spread: float, seed: int = 0, rows: int = 3, bias: float = 0.0, last: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Values of some rank (their last direction of size `last`) and rows of attention, from diffuse to peaked."""
+    rng = np.random.default_rng(seed)
+    left, right = rng.normal(size=(n, rank)), rng.normal(size=(rank, p))
+    left[:, -1:] *= last
+    return left @ right + bias, softmax(spread * rng.normal(size=(rows, n)))
+
+
+def least_norm_by_supports(T: np.ndarray, row: np.ndarray) -> np.ndarray:
+    """Try every support: the least norm with the output kept and zeros elsewhere, if it is not negative."""
+    n, best = len(row), row
+    B = np.hstack([T, np.ones((n, 1))])
+    for size in range(1, n + 1):
+        for support in combinations(range(n), size):
+            some = list(support)
+            x = np.zeros(n)
+            x[some] = np.linalg.lstsq(B[some].T, B.T @ row, rcond=None)[0]
+            fits = np.abs(B.T @ (x - row)).max() < 1e-10 and x.min() >= -1e-12
+            if fits and np.linalg.norm(x) < np.linalg.norm(best) - 1e-13:
+                best = x
+    return best
+
+
+def program(T: np.ndarray, row: np.ndarray, cost: np.ndarray) -> float:
+    B = np.hstack([T, np.ones((len(row), 1))])
+    found = linprog(cost, A_eq=B.T, b_eq=B.T @ row, bounds=(0, None), method="highs")
+    assert found.status == 0
+    return float(found.fun)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("spread", [0.3, 1.5, 4.0])
+@pytest.mark.parametrize(("n", "p", "rank"), [(5, 1, 1), (7, 2, 2), (8, 6, 3), (6, 9, 4)])
+def test_least_norm_is_the_best_of_all_supports(n: int, p: int, rank: int, spread: float, seed: int) -> None:
+    T, rows = drawn(n, p, rank, spread, seed)
+    found = Space.of(T, tolerance=1e-10).efficient(rows).rows
+    for row, x in zip(rows, found, strict=True):
+        np.testing.assert_allclose(x, least_norm_by_supports(T, row), atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("n", "p", "rank"), [(6, 2, 2), (9, 3, 2), (12, 5, 5)])
+def test_both_variants_against_a_general_solver(n: int, p: int, rank: int, seed: int) -> None:
+    T, rows = drawn(n, p, rank, 1.0, seed)
+    B = np.hstack([T, np.ones((n, 1))])
+    kept = np.linalg.svd(B)[0][:, : rank + 1]  # without the directions that are none
+    space = Space.of(T, tolerance=1e-10)
+    goals = {
+        "norm": (lambda x: x @ x / 2, lambda x: x),
+        "entropy": (
+            lambda x: x @ np.log(np.maximum(x, 1e-300)),
+            lambda x: np.log(np.maximum(x, 1e-300)) + 1,
+        ),
+    }
+    for variant, (goal, slope) in goals.items():
+        for row, x in zip(rows, space.efficient(rows, variant).rows, strict=True):  # type: ignore[arg-type]
+            best = minimize(
+                goal, row, jac=slope, bounds=[(0, 1)] * n, method="SLSQP", options={"ftol": 1e-14, "maxiter": 500},
+                constraints={"type": "eq", "fun": lambda y, row=row: kept.T @ (y - row), "jac": lambda y: kept.T},
+            )  # fmt: skip
+            assert goal(x) <= best.fun + 1e-9
+            np.testing.assert_allclose(x, best.x, atol=2e-4)
+
+
+@pytest.mark.parametrize("spread", [0.5, 2.0, 6.0])
+@pytest.mark.parametrize(("n", "p"), [(40, 10), (90, 20), (150, 30)])
+def test_most_entropy_is_a_softmax_of_the_values(n: int, p: int, spread: float) -> None:
+    T, rows = drawn(n, p, p, spread, rows=5)
+    for x in Space.of(T).efficient(rows, "entropy").rows:
+        seen = x > 1e-200
+        B = np.hstack([T, np.ones((n, 1))])[seen]
+        weights = x[seen]  # in the fit of log x, small weights count as little as they do in the output
+        fit = np.linalg.lstsq(B * weights[:, None], np.log(x[seen]) * weights, rcond=None)[0]
+        np.testing.assert_allclose(weights * np.exp(B @ fit - np.log(x[seen])), weights, atol=1e-9)
+
+
+@pytest.mark.parametrize("spread", [0.3, 2.0, 5.0, 12.0])
+@pytest.mark.parametrize(("n", "p"), [(90, 12), (160, 64), (300, 64)])
+def test_many_rows_at_once_are_the_rows_one_by_one(n: int, p: int, spread: float) -> None:
+    T, rows = drawn(n, p, p, spread, rows=12)
+    space = Space.of(T)
+    found = np.maximum(least_norm_batch(space.Q, rows @ space.Q), 0)
+    one_by_one = np.stack([space._least_distance(row @ space.Q) for row in rows])
+    np.testing.assert_allclose(found, one_by_one, atol=1e-11)
+    assert space.efficient(rows).fallbacks == 0
+
+
+shapes = st.tuples(st.integers(2, 30), st.integers(1, 12), st.integers(1, 12))
+
+
+@settings(max_examples=150)
+@given(
+    shapes,
+    st.floats(0.01, 12),
+    st.sampled_from([0.0, 3.0, 100.0]),
+    st.sampled_from([1.0, 1e-3, 1e-9, 1e-15, 0.0]),
+    st.integers(0, 10**6),
+)
+def test_what_must_hold_holds(shape: tuple, spread: float, bias: float, last: float, seed: int) -> None:
+    n, p, rank = shape
+    T, rows = drawn(n, p, min(rank, n, p), spread, seed, bias=bias, last=last)
+    space = Space.of(T)
+    scale = np.abs(T).max()
+    preserved = space.sum_preserving(rows)
+    assert np.abs(preserved.sum(1) - 1).max() < 1e-9
+    for variant in ("norm", "entropy"):
+        x = space.efficient(rows, variant).rows  # type: ignore[arg-type]
+        assert x.min() >= -1e-12 and np.abs(x.sum(1) - 1).max() < 1e-10
+        assert np.abs((x - rows) @ T).max() < 1e-8 * scale
+    least = space.efficient(rows).rows
+    assert (np.linalg.norm(least, axis=1) <= np.linalg.norm(rows, axis=1) + 1e-12).all()
+    inside = preserved.min(1) >= 0
+    np.testing.assert_allclose(least[inside], preserved[inside], atol=1e-12)
+    assert (np.abs(least[~inside] - preserved[~inside]).max(1) > 0).all()
+    if not space.nullity:
+        np.testing.assert_array_equal(least, rows)
+
+
+@settings(max_examples=40)
+@given(st.tuples(st.integers(6, 40), st.integers(1, 4)), st.floats(0.1, 4), st.integers(0, 10**6))
+def test_rows_with_the_same_output_share_it(shape: tuple, spread: float, seed: int) -> None:
+    T, rows = drawn(*shape, min(shape), spread, seed, rows=2)
+    space = Space.of(T)
+    for row in rows:
+        other = space.farthest(row)
+        one, two = space.efficient(np.stack([row, other])).rows
+        np.testing.assert_allclose(one, two, atol=1e-9)
+        one, two = space.efficient(np.stack([row, other]), "entropy").rows
+        np.testing.assert_allclose(one, two, atol=1e-9)
+        assert not space.nullity or np.abs(row - other).max() > 0
+
+
+def test_the_rank_of_a_known_space() -> None:
+    T, _ = drawn(20, 8, 5, 1.0)
+    space = Space.of(T)
+    assert space.nullity == 20 - 6 and space.values_nullity == 15
+    assert Space.of(np.ones((20, 3))).nullity == 19  # a constant is in the sums already
+    assert Space.of(np.zeros((20, 3))).nullity == 19
+    assert Space.of(1e-30 * T).nullity == Space.of(1e30 * T).nullity == 14
+    np.testing.assert_allclose(space.N.T @ np.hstack([T, np.ones((20, 1))]), 0, atol=1e-12)
+    near, _ = drawn(20, 8, 5, 1.0, last=1e-7)
+    assert Space.of(near).nullity == 14 and Space.of(near, tolerance=1e-5).nullity == 15
+
+
+def test_effective_attention_is_not_attention() -> None:
+    T, rows = drawn(30, 4, 4, 2.0)
+    effective = Space.of(T).effective(rows)
+    np.testing.assert_allclose(effective @ T, rows @ T, atol=1e-12)
+    np.testing.assert_allclose(effective, rows @ T @ np.linalg.pinv(T), atol=1e-12)
+    assert np.abs(effective.sum(1) - 1).max() > 1e-3 and effective.min() < 0
+
+
+@pytest.mark.parametrize("spread", [0.5, 2.0, 5.0])
+@pytest.mark.parametrize(("n", "p"), [(6, 1), (12, 1), (12, 3), (25, 6), (10, 0)])
+def test_intervals_and_the_farthest_row_against_plain_linear_programs(n: int, p: int, spread: float) -> None:
+    T, rows = drawn(n, p, p, spread) if p else (np.ones((n, 1)), drawn(n, 1, 1, spread)[1])
+    space = Space.of(T)
+    for row in rows:
+        for i, (low, high) in enumerate(space.intervals(row)):
+            unit = np.eye(n)[i]
+            np.testing.assert_allclose([low, high], [program(T, row, unit), -program(T, row, -unit)], atol=1e-8)
+        some = np.zeros((1, n))
+        some[0, [0, 2, 4]] = 1
+        low, high = space.intervals(row, some)[0]
+        np.testing.assert_allclose([low, high], [program(T, row, some[0]), -program(T, row, -some[0])], atol=1e-8)
+        np.testing.assert_allclose(space.farthest(row) @ row, program(T, row, row), atol=1e-8)
+
+
+def test_the_interval_of_one_number_has_a_closed_form_at_its_edges() -> None:
+    w = np.array([[3.0], [1.0], [1.0], [0.0]])
+    for row in ([0.9, 0.05, 0.05, 0.0], [0.0, 0.5, 0.5, 0.0], [0.0, 0.0, 0.0, 1.0], [0.25, 0.25, 0.25, 0.25]):
+        found = Space.of(w).intervals(np.array(row))
+        for i, (low, high) in enumerate(found):
+            unit = np.eye(4)[i]
+            expected = [program(w, np.array(row), unit), -program(w, np.array(row), -unit)]
+            np.testing.assert_allclose([low, high], expected, atol=1e-9)
+
+
+def test_where_the_space_is_trivial_everything_is_the_row() -> None:
+    T, rows = drawn(8, 20, 8, 1.0)
+    space = Space.of(T)
+    assert space.nullity == 0
+    np.testing.assert_array_equal(space.efficient(rows).rows, rows)
+    np.testing.assert_array_equal(space.farthest(rows[0]), rows[0])
+    np.testing.assert_allclose(space.intervals(rows[0]), np.stack([rows[0], rows[0]], 1))
+
+
+def test_stacked_heads_keep_a_sum_each() -> None:
+    T, _ = drawn(24, 3, 3, 1.0)
+    rng = np.random.default_rng(1)
+    row = np.concatenate([softmax(rng.normal(size=12)), softmax(3 * rng.normal(size=12))])
+    space = Space.of(T, np.repeat([0, 1], 12))
+    assert space.nullity == 24 - 5
+    B = np.hstack([T, np.repeat(np.eye(2), 12, 0)])
+    for variant in ("norm", "entropy"):
+        x = space.efficient(row[None], variant).rows[0]  # type: ignore[arg-type]
+        np.testing.assert_allclose(B.T @ x, B.T @ row, atol=1e-9)
+        assert x.min() >= 0
+    best = minimize(
+        lambda x: x @ x / 2, row, jac=lambda x: x, bounds=[(0, 1)] * 24, method="SLSQP", options={"ftol": 1e-15},
+        constraints={"type": "eq", "fun": lambda x: B.T @ (x - row), "jac": lambda x: B.T},
+    )  # fmt: skip
+    np.testing.assert_allclose(space.efficient(row[None]).rows[0], best.x, atol=1e-5)
+
+
+def test_a_class_on_the_boundary_has_its_entropy_there() -> None:
+    T = np.array([[1.0, 0], [1, 0], [0, 1], [0, 1], [5, 5]])
+    row = np.array([[0.1, 0.2, 0.3, 0.4, 0.0]])  # the last key cannot take part: the others lie on an edge of the hull
+    for variant in ("norm", "entropy"):
+        x = Space.of(T).efficient(row, variant).rows[0]  # type: ignore[arg-type]
+        np.testing.assert_allclose(x, [0.15, 0.15, 0.35, 0.35, 0], atol=1e-9)
+
+
+def test_a_loose_tolerance_is_an_error_and_not_a_wrong_answer() -> None:
+    T, rows = drawn(30, 6, 6, 2.0, last=1e-3)
+    with pytest.raises(NotReached, match="smaller one"):
+        Space.of(T, tolerance=0.05).efficient(rows)
+    with pytest.raises(NotReached):
+        Space.of(T, tolerance=0.05).effective(rows)
+
+
+def test_what_is_not_attention_is_refused() -> None:
+    T, rows = drawn(6, 2, 2, 1.0)
+    space = Space.of(T)
+    for bad in (-rows, rows * np.nan, rows[:, :4]):
+        with pytest.raises(InputError):
+            space.efficient(bad)
+    with pytest.raises(InputError):
+        Space.of(T, tolerance=2.0)
+    with pytest.raises(InputError):
+        Space.of(T * np.inf)

@@ -1,0 +1,266 @@
+"""Efficient attention in running models: methods, claims, and what swapping it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import linprog
+
+import heed
+from heed.diagnose import DIAGNOSTICS
+from heed.diagnose.naim_asher import movement, swapped
+from heed.errors import InputError, NotApplicable
+from heed.explain import EfficientAttention, Explanation
+from heed.explain.efficient import LEVELS, opened, problems
+from heed.models.classifier import Classifier
+from heed.models.recipes import Shape
+from heed.models.single_layer import Network, SingleLayer
+from heed.models.transformer import Transformer
+from heed.text import Tokenizer
+from tests.conftest import TEXTS, WORDS, build
+from tests.test_recurrent import build as recurrent
+from tests.test_transformer import model as transformer
+from tests.test_transformer import network, tokenizer
+
+SOME = [w for w in WORDS if w.isalpha()]
+LONG = " ".join(SOME + SOME[::-1][:12])
+CLAIMS = ["identified", "efficient-sufficient", "efficient-necessary", "efficient-shared"]
+
+MODELS: dict[str, Callable[[], Classifier]] = {
+    "single-layer": build,
+    "padding attends": lambda: build(padding="attends", labels=3),
+    "recurrent": lambda: recurrent(3, encoder="cnn", attention="additive"),
+    "bert": lambda: transformer("bert"),
+    "gpt2": lambda: transformer("gpt2"),
+    "grouped keys": lambda: transformer("llama"),
+    "all rows classify": lambda: Transformer(
+        network("modernbert", classifier_pooling="mean", local_attention=64), tokenizer(), "mean"
+    ),
+}
+each_model = pytest.mark.parametrize("kind", MODELS)
+
+
+@each_model
+@pytest.mark.parametrize("variant", ["norm", "entropy"])
+@pytest.mark.parametrize("words", [True, False])
+@pytest.mark.parametrize("level", LEVELS)
+def test_swapping_it_leaves_the_output(kind: str, level: Any, words: bool, variant: Any) -> None:
+    model = MODELS[kind]()
+    tokens = model.tokens([LONG, *TEXTS])
+    try:
+        attending, parts = opened(model, tokens, level, words=words)
+    except NotApplicable:
+        assert kind == "all rows classify" and level in ("layer", "prediction")
+        return
+    assert max(p.space.nullity for p in parts[0]) > 0
+    efficient = {id(p): p.space.efficient(p.rows, variant).rows for some in parts for p in some}
+    rows = swapped(attending, parts, lambda p: efficient[id(p)])
+    own = attending.trace.classifying_rows()
+    assert (rows - own).abs().max() > 1e-3  # it is another attention
+    np.testing.assert_allclose(rows.sum(-1), own.sum(-1), atol=1e-5)
+    moved, _ = movement(model, attending, rows)
+    first_order = level == "prediction" and isinstance(model, Transformer)
+    if not first_order:
+        assert moved.max() < (1e-9 if own.dtype == torch.float64 else 1e-4)
+    if words:
+        for b, t in enumerate(tokens):
+            fixed = torch.from_numpy(np.flatnonzero(t.special))
+            assert torch.equal(rows[b][..., fixed], own[b][..., fixed])
+
+
+def test_at_the_level_of_the_prediction_a_transformer_keeps_it_to_first_order() -> None:
+    model = transformer("bert")
+    tokens = model.tokens([LONG])
+    attending, (parts,) = opened(model, tokens, "prediction")
+    (part,) = parts
+    own = attending.trace.classifying_rows()
+    step = part.space.efficient(part.rows).rows - part.rows
+    moves = []
+    for size in (0.05, 0.025):
+        rows = swapped(attending, [parts], lambda p, size=size: p.rows + size * step)
+        with torch.no_grad():
+            change = attending.logits(rows.double().to(own.dtype)) - attending.logits(own)
+        moves.append(float((change - change.mean(-1, keepdim=True)).abs().max()))
+    assert moves[1] < 0.35 * moves[0]  # quadratic: a quarter
+
+
+def test_all_rows_of_all_layers_can_be_swapped_at_once() -> None:
+    for family in ("bert", "gpt2"):
+        model = transformer(family)
+        tokens = model.tokens([LONG, TEXTS[1], "awful"])
+        with torch.no_grad():
+            trace = model.trace(tokens)
+        attention, fewest = {}, []
+        for layer, own in enumerate(trace.attention):
+            new = own.double().numpy().copy()
+            new[:] = np.nan
+            for b, some in enumerate(problems(trace, tokens, layer, rows=own)):
+                for part in some:
+                    part.put(part.space.efficient(part.rows).rows, new[b])
+                    fewest.append((len(part.keys), part.space.nullity))
+            attention[layer] = torch.from_numpy(new).to(own.dtype)
+        with torch.no_grad():
+            after = model.trace(tokens, attention=attention).logits
+        np.testing.assert_allclose(after, trace.logits, atol=2e-3)
+        assert {n for n, nullity in fewest if nullity == 0} and max(nullity for _, nullity in fewest) > 20
+        if family == "gpt2":  # every row has its own keys, and those of its first rows are determined
+            assert {n for n, _ in fewest} >= set(range(1, 30))
+            assert all(nullity == max(0, n - 9) for n, nullity in fewest)
+
+
+@each_model
+def test_an_explanation_carries_raw_attention_intervals_and_facts(kind: str) -> None:
+    model = MODELS[kind]()
+    e = heed.explain(model, LONG, "efficient")
+    plain = heed.explain(model, LONG, "attention-mean")
+    assert e.raw is not None
+    np.testing.assert_allclose(e.raw, plain.scores, atol=1e-6)
+    total = e.scores.sum() + sum(s.score for s in e.specials)
+    np.testing.assert_allclose(total, 1, atol=1e-5)
+    assert e.facts["rows_open"] > 0 and e.facts["null_space"] > 0 and 0 < e.facts["tvd_from_attention"] < 1
+    again = Explanation.from_json(e.to_json())
+    np.testing.assert_array_equal(again.raw, e.raw)
+    if kind == "all rows classify":
+        assert e.intervals is None
+        return
+    assert e.intervals is not None
+    np.testing.assert_array_equal(again.intervals, e.intervals)
+    low, high = e.intervals.T
+    for scores in (e.scores, e.raw):
+        assert (low <= scores + 1e-6).all() and (scores <= high + 1e-6).all()
+    most = heed.explain(model, LONG, "efficient", variant="entropy")
+    np.testing.assert_allclose(most.intervals, e.intervals, atol=1e-6)
+    assert heed.explain(model, LONG, "efficient", intervals=False).intervals is None
+
+
+def test_intervals_of_words_are_linear_programs_over_all_heads() -> None:
+    """At the level of the layer heads make up for each other; a word of several tokens is their sum."""
+    model = transformer("bert")
+    text = "the film was good but a wonderful masterpiece is very slow and music it warm"
+    e = heed.explain(model, text, "efficient", level="layer")
+    tokens = model.tokens([text])
+    _, ((part,),) = opened(model, tokens, "layer")
+    B = np.hstack([part.space.T, np.repeat(np.eye(4), len(part.keys), 0)])
+    assert e.intervals is not None
+    for unit in (0, 6, 7):
+        cost = np.tile((tokens[0].word == unit) / 4.0, 4)
+        for sign, bound in zip((1, -1), e.intervals[unit], strict=True):
+            found = linprog(sign * cost, A_eq=B.T, b_eq=B.T @ part.rows[0], bounds=(0, None), method="highs")
+            np.testing.assert_allclose(sign * found.fun, bound, atol=1e-7)
+
+
+def test_short_texts_are_identified_and_say_so() -> None:
+    e = heed.explain(build(), "the film is good", "efficient")
+    plain = heed.explain(build(), "the film is good", "attention-mean")
+    np.testing.assert_allclose(e.scores, plain.scores, atol=1e-12)
+    assert any("already identified" in note and "5 keys, 8 numbers" in note for note in e.notes)
+    assert e.intervals is not None
+    np.testing.assert_allclose(e.intervals[:, 0], e.intervals[:, 1], atol=1e-12)
+
+
+def test_one_head_and_the_largest_of_heads() -> None:
+    model = build()
+    each = [heed.explain(model, LONG, "efficient", head=h) for h in range(3)]
+    mean = heed.explain(model, LONG, "efficient")
+    np.testing.assert_allclose(np.mean([e.scores for e in each], 0), mean.scores, atol=1e-12)
+    np.testing.assert_allclose(np.mean([e.intervals for e in each], 0), mean.intervals, atol=1e-7)
+    largest = heed.explain(model, LONG, "efficient", aggregate="max")
+    np.testing.assert_allclose(np.max([e.scores for e in each], 0), largest.scores, atol=1e-12)
+    assert largest.intervals is None
+
+
+def test_what_cannot_be_had_is_refused_in_a_sentence() -> None:
+    for settings, words in (
+        ({"level": "corpus"}, "level"),
+        ({"head": 7}, "There is no head 7"),
+        ({"layer": 4}, "There is no layer 4"),
+        ({"head": 0, "level": "layer"}, "leave out head"),
+        ({"level": "prediction", "layer": 0}, "leave layer"),
+        ({"tolerance": 3.0}, "tolerance"),
+        ({"variant": "flat"}, "variant"),
+        ({"aggregate": "sum"}, "aggregate"),
+    ):
+        with pytest.raises(InputError, match=words):
+            heed.explain(build(), LONG, "efficient", **settings)
+    with pytest.raises(NotApplicable, match="does not offer"):
+        heed.explain(transformer("deberta"), LONG, "efficient")
+    tokens = build().tokens([LONG])
+    with torch.no_grad():
+        trace = build().trace(tokens)
+    with pytest.raises(NotApplicable, match="sum to one"):
+        problems(replace(trace, attention=(0.9 * trace.attention[0],)), tokens)
+    assert "efficient" not in heed.compare(build(), LONG).methods  # on request
+
+
+def texts(n: int, words: int, seed: int = 0) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(SOME, words)) for _ in range(n)]
+
+
+@pytest.mark.parametrize("kind", ["single-layer", "recurrent", "bert"])
+def test_the_claims_hold_where_attention_is_open(kind: str) -> None:
+    audit = heed.audit(MODELS[kind](), texts(32, 36), claims=CLAIMS, examples=0)
+    found = {v.claim.id: v for v in audit.verdicts}
+    assert {found[c].outcome for c in CLAIMS[1:]} == {"supported"}, audit.to_dict()["verdicts"]
+    assert found["efficient-shared"].mean < 1e-4
+
+
+def test_short_documents_have_nothing_to_compare_with() -> None:
+    audit = heed.audit(build(), texts(32, 6), claims=CLAIMS, examples=0)
+    outcomes = {v.claim.id: (v.outcome, v.reason) for v in audit.verdicts}
+    assert outcomes["identified"][0] == "supported" and outcomes["efficient-sufficient"][0] == "supported"
+    for claim in CLAIMS[2:]:
+        assert outcomes[claim][0] == "not applicable" and "determines attention" in outcomes[claim][1]
+
+
+def test_the_distance_to_the_farthest_attention_is_that_of_a_linear_program() -> None:
+    model = recurrent(2, encoder="average", attention="additive")
+    texts_ = texts(3, 30)
+    diagnostic = DIAGNOSTICS["identified"](level="prediction")  # type: ignore[call-arg]
+    audit = heed.audit(model, texts_, claims=[diagnostic], examples=0)
+    rows = audit.evidence[0].rows
+    for text, row in zip(texts_, rows, strict=True):
+        (tokens,) = model.tokens([text])
+        with torch.no_grad():
+            trace = model.trace([tokens])
+        a = trace.classifying()[0, 0][~tokens.special]
+        worth = (trace.values[0] @ trace.projections[0])[0, 0, :, 1].numpy()[~tokens.special]
+        B = np.stack([worth, np.ones_like(worth)])
+        found = linprog(a, A_eq=B, b_eq=B @ a, bounds=(0, None), method="highs")
+        np.testing.assert_allclose(row["value"], np.abs(found.x - a).sum() / 2, atol=1e-6)
+
+
+def constructed(rank: int, d_out: int, words: Sequence[str]) -> SingleLayer:
+    """Diffuse attention over values of some rank."""
+    tokens = Tokenizer.words(words, 201)
+    model_ = Network(
+        Shape(len(tokens), 2, d_e=d_out, heads=1, d_att=4, d_out=d_out, max_words=200),
+        torch.Generator().manual_seed(0),
+    )
+    model_.W_p.zero_()
+    drawn = torch.randn(d_out, rank, generator=torch.Generator().manual_seed(1)) @ torch.randn(rank, d_out)
+    model_.W_v.data = drawn[None] / rank**0.5
+    return SingleLayer(model_.double(), tokens, ("negative", "positive"))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_models_whose_truth_is_known(seed: int) -> None:
+    words = [f"word{i}" for i in range(300)]
+    rng = np.random.default_rng(seed)
+    long_and_thin = [" ".join(rng.choice(words, 150)) for _ in range(40)]
+    short_and_full = [" ".join(rng.choice(words, 20, replace=False)) for _ in range(40)]
+    for model, documents, outcome in (
+        (constructed(1, 32, words), long_and_thin, "refuted"),
+        (constructed(32, 32, words), short_and_full, "supported"),
+    ):
+        (verdict,) = heed.audit(model, documents, claims=["identified"], examples=0).verdicts
+        assert verdict.outcome == outcome, verdict
+
+
+def test_settings_are_values() -> None:
+    assert EfficientAttention(variant="entropy") == EfficientAttention(variant="entropy") != EfficientAttention()
