@@ -4,13 +4,14 @@ import sys
 
 import torch
 
-from bench import debate, sampling, single_layer, transformer
+from bench import debate, efficient, sampling, single_layer, transformer
 
 PARTS = {
     "single-layer": single_layer.run,
     "transformer": transformer.run,
     "sampling": sampling.run,
     "debate": debate.run,
+    "efficient": efficient.run,
 }
 
 if __name__ == "__main__":

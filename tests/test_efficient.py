@@ -98,14 +98,25 @@ def test_most_entropy_is_a_softmax_of_the_values(n: int, p: int, spread: float) 
 
 
 @pytest.mark.parametrize("spread", [0.3, 2.0, 5.0, 12.0])
-@pytest.mark.parametrize(("n", "p"), [(90, 12), (160, 64), (300, 64)])
+@pytest.mark.parametrize(("n", "p"), [(90, 12), (160, 32), (300, 64)])
 def test_many_rows_at_once_are_the_rows_one_by_one(n: int, p: int, spread: float) -> None:
-    T, rows = drawn(n, p, p, spread, rows=12)
+    """Those that the method for many rows does not finish are told apart, and solved one by one."""
+    T, rows = drawn(n, p, p, spread, rows=24)
     space = Space.of(T)
-    found = np.maximum(least_norm_batch(space.Q, rows @ space.Q), 0)
+    found = least_norm_batch(space.Q, rows @ space.Q)
     one_by_one = np.stack([space._least_distance(row @ space.Q) for row in rows])
-    np.testing.assert_allclose(found, one_by_one, atol=1e-11)
-    assert space.efficient(rows).fallbacks == 0
+    done = ~np.isnan(found).any(1)
+    assert done.mean() > 0.9
+    np.testing.assert_allclose(np.maximum(found[done], 0), one_by_one[done], atol=1e-11)
+    whole = space.efficient(rows)
+    np.testing.assert_allclose(whole.rows, one_by_one, atol=1e-11)
+    assert whole.fallbacks <= (~done).sum()
+
+
+def test_few_steps_do_not_pass_for_an_answer() -> None:
+    T, rows = drawn(200, 32, 32, 3.0, rows=10)
+    space = Space.of(T)
+    assert np.isnan(least_norm_batch(space.Q, rows @ space.Q, steps=3)).all()
 
 
 shapes = st.tuples(st.integers(2, 30), st.integers(1, 12), st.integers(1, 12))

@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 
 import heed
 from heed.diagnose import DIAGNOSTICS
-from heed.diagnose.naim_asher import movement, swapped
+from heed.diagnose.naim_asher import efficient_rows, movement, swapped
 from heed.errors import InputError, NotApplicable
 from heed.explain import EfficientAttention, Explanation
 from heed.explain.efficient import LEVELS, opened, problems
@@ -58,8 +58,7 @@ def test_swapping_it_leaves_the_output(kind: str, level: Any, words: bool, varia
         assert kind == "all rows classify" and level in ("layer", "prediction")
         return
     assert max(p.space.nullity for p in parts[0]) > 0
-    efficient = {id(p): p.space.efficient(p.rows, variant).rows for some in parts for p in some}
-    rows = swapped(attending, parts, lambda p: efficient[id(p)])
+    rows = swapped(attending, parts, efficient_rows(parts, variant))
     own = attending.trace.classifying_rows()
     assert (rows - own).abs().max() > 1e-3  # it is another attention
     np.testing.assert_allclose(rows.sum(-1), own.sum(-1), atol=1e-5)
@@ -82,7 +81,7 @@ def test_at_the_level_of_the_prediction_a_transformer_keeps_it_to_first_order() 
     step = part.space.efficient(part.rows).rows - part.rows
     moves = []
     for size in (0.05, 0.025):
-        rows = swapped(attending, [parts], lambda p, size=size: p.rows + size * step)
+        rows = swapped(attending, [parts], {part: part.rows + size * step})
         with torch.no_grad():
             change = attending.logits(rows.double().to(own.dtype)) - attending.logits(own)
         moves.append(float((change - change.mean(-1, keepdim=True)).abs().max()))

@@ -543,22 +543,10 @@ def train_transformer(
 
 def _facts(done: Any, training: Dataset, test: Dataset | None, recipe: dict[str, Any], seed: int) -> dict[str, Any]:
     """How a model came about and how good it is, for its folder."""
-    from heed.models.training import accuracy
+    from heed.models.training import facts
 
     with _status("measuring on the test set"):
-        measured = None if test is None else accuracy(done.model, test.documents)
-    return {
-        "data": {"name": training.name, "split": training.split, "documents": len(training), "source": training.source},
-        "recipe": recipe,
-        "command": shlex.join(["heed", *sys.argv[1:]]),
-        "seed": seed,
-        "history": done.history,
-        "best_epoch": done.best,
-        "test": None
-        if test is None
-        else {"data": test.name, "split": test.split, "documents": len(test), "accuracy": measured},
-        "seconds": round(done.seconds),
-    }
+        return facts(done, training, test, recipe, seed, shlex.join(["heed", *sys.argv[1:]]))
 
 
 def _say_trained(output: Path, facts: dict[str, Any]) -> None:

@@ -186,8 +186,8 @@ class Space:
             x = x.copy()
             x[seen] += size * x[seen] * growth
             if np.abs(x[seen] * growth).max() < 1e-13:
-                break
-        return x
+                return x
+        raise NotReached("The attention of most entropy was not found: the row is too peaked, choose the least norm.")
 
     def _widest(self, row: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
         """A member of the row's class that has weight wherever any member has."""
@@ -368,8 +368,8 @@ def _grams(
     return lambda D: (D @ table)[:, place]
 
 
-def _solve(G: Float[Tensor, "row rank rank"], b: Float[Tensor, "row rank two"]) -> Float[Tensor, "row rank two"]:
-    """Symmetric systems, with a little added to the diagonal of those that have lost their rank."""
+def _factor(G: Float[Tensor, "row rank rank"]) -> Float[Tensor, "row rank rank"]:
+    """Cholesky factors, with a little added to the diagonal of matrices that have lost their rank."""
     import torch
 
     size = G.diagonal(dim1=1, dim2=2).amax(1)[:, None]
@@ -377,9 +377,9 @@ def _solve(G: Float[Tensor, "row rank rank"], b: Float[Tensor, "row rank two"]) 
         H = G + torch.diag_embed((ridge * size).expand(-1, G.shape[1]))
         L, bad = torch.linalg.cholesky_ex(H)
         if not bool(bad.any()):
-            break
+            return L
         G = torch.where((bad > 0)[:, None, None], H, G)
-    return torch.cholesky_solve(b, torch.where((bad > 0)[:, None, None], torch.eye(G.shape[1], dtype=G.dtype), L))
+    return torch.where((bad > 0)[:, None, None], torch.eye(G.shape[1], dtype=G.dtype), L)
 
 
 def least_norm_batch(
@@ -387,7 +387,8 @@ def least_norm_batch(
 ) -> Float[np.ndarray, "row key"]:
     """The points of least norm of { x ≥ 0, Q^T x = c } for many c: an interior-point method for all rows at once.
 
-    Predictor and corrector of Mehrotra for x - Qλ - s = 0, Q^T x = c, x·s = 0. Rows that are done leave the batch.
+    Predictor and corrector of Mehrotra for x - Qλ - s = 0, Q^T x = c, x·s = 0. Rows that are done leave the batch, and
+    those that never are, are NaN.
     """
     import torch
 
@@ -407,37 +408,49 @@ def least_norm_batch(
         if not len(rows):
             break
         D = x / (x + s)
-        G = gram(D)
-        dual = lam @ basis.T + s - x  # what is missing in x = Qλ + s
-
-        def step(
-            complement: Float[Tensor, "row key"],
-            D: Tensor = D,
-            G: Tensor = G,
-            dual: Tensor = dual,
-            off: Tensor = off,
-            x: Tensor = x,
-            s: Tensor = s,
-        ) -> tuple[Tensor, Tensor, Tensor]:
-            g = dual + complement / x
-            right = off - (D * g) @ basis
-            move = _solve(G, right[:, :, None])[:, :, 0]
-            dx = D * (move @ basis.T + g)
-            return dx, (complement - s * dx) / x, move
-
-        dx, ds, _ = step(-x * s)
+        state = _State(basis, D, _factor(gram(D)), lam @ basis.T + s - x, off, x, s)
+        dx, ds, _ = state.step(-x * s)
         a = _length(x, dx, s, ds)
         ahead = ((x + a * dx) * (s + a * ds)).mean(1)
         centre = (ahead / mu).clamp(0, 1) ** 3 * mu
-        dx, ds, move = step(centre[:, None] - x * s - dx * ds)
-        a = 0.9995 * _length(x, dx, s, ds)
+        dx, ds, move = state.step(centre[:, None] - x * s - dx * ds)
+        a = _length(x, dx, s, ds)
+        short = a[:, 0] < 0.3
+        if bool(short.any()):  # pulled to the middle instead, from where the way is free again
+            calm = state.step(0.5 * mu[:, None] - x * s)
+            dx, ds, move = (torch.where(short[:, None], c, d) for c, d in zip(calm, (dx, ds, move), strict=True))
+            a = _length(x, dx, s, ds)
+        a = 0.9995 * a
         x, s, lam = x + a * dx, s + a * ds, lam + a * move
         broken = ~(x.isfinite().all(1) & s.isfinite().all(1))
         if bool(broken.any()):
             rows, x, s, lam, c = (t[~broken] for t in (rows, x, s, lam, c))
-    else:
-        found[rows] = x  # the check that follows decides
     return found.numpy()
+
+
+class _State(NamedTuple):
+    """Where the method stands: the system of a step is factored once, and solved for several right sides.
+
+    dual   what is missing in x = Qλ + s;  off   in Q^T x = c
+    """
+
+    basis: Tensor
+    D: Tensor
+    L: Tensor
+    dual: Tensor
+    off: Tensor
+    x: Tensor
+    s: Tensor
+
+    def step(self, complement: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The direction of x, s and λ that changes x·s by so much."""
+        import torch
+
+        g = self.dual + complement / self.x
+        right = self.off - (self.D * g) @ self.basis
+        move = torch.cholesky_solve(right[:, :, None], self.L)[:, :, 0]
+        dx = self.D * (move @ self.basis.T + g)
+        return dx, (complement - self.s * dx) / self.x, move
 
 
 def _length(x: Tensor, dx: Tensor, s: Tensor, ds: Tensor) -> Tensor:
@@ -458,7 +471,10 @@ def most_entropy_batch(
     masses: Float[np.ndarray, "row group"],
     steps: int = 200,
 ) -> Float[np.ndarray, "row key"]:
-    """softmax(Uλ), in every group by itself, with Uᵀx = target, for many targets: damped Newton on the dual."""
+    """softmax(Uλ), in every group by itself, with U^T x = target, for many targets: damped Newton on the dual.
+
+    Rows for which it is not found are NaN.
+    """
     import torch
 
     basis, c = torch.from_numpy(np.ascontiguousarray(U)), torch.from_numpy(np.ascontiguousarray(target))
@@ -487,7 +503,7 @@ def most_entropy_batch(
             break
         means = torch.stack([x[:, m] @ basis[m] for m in members], 1)  # of each group
         H = gram(x) - torch.einsum("bgr,bgs->brs", means / mass.clamp(min=1e-300)[:, :, None], means)
-        move = -_solve(H, slope[:, :, None])[:, :, 0]
+        move = -torch.cholesky_solve(slope[:, :, None], _factor(H))[:, :, 0]
         reach = (move @ basis.T).abs().amax(1)
         move = move * (20 / reach).clamp(max=1)[:, None]  # scores may change by so much in one step
         before, fall = top - (lam * c).sum(1), (slope * move).sum(1)
@@ -506,6 +522,4 @@ def most_entropy_batch(
             found[rows[stuck]] = x[stuck]
         keep = ~stuck
         rows, c, mass, lam, x, top = (t[keep] for t in (rows, c, mass, trial, x_new, top_new))
-    else:
-        found[rows] = x
     return found.numpy()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -140,7 +140,7 @@ class Exclusive(Diagnostic):
         adversary = Adversary(base, plain, tokens, self.positions)
         noise = [study.rng(self.claim.id, t.document) for t in tokens]
         target = study.model.probabilities(plain.logits.double().numpy())
-        distances, moves, labels = adversary.search(
+        distances, moves, labels, _ = adversary.search(
             logits, target, study.model.exclusive, noise, self.candidates, self.steps, self.learning_rate
         )
         close = moves <= self.epsilon
@@ -187,6 +187,16 @@ class Exclusive(Diagnostic):
         )
 
 
+class Candidates(NamedTuple):
+    """What a search ended with: how far the candidates are from the model's attention, how far they move the
+    prediction, the label that they lead to, and their rows, layer by layer."""
+
+    distances: Float[np.ndarray, "candidate batch"]
+    moves: Float[np.ndarray, "candidate batch"]
+    labels: Int[np.ndarray, "candidate batch"]
+    rows: list[Float[Tensor, "candidate batch head query key"]]
+
+
 @dataclass(frozen=True)
 class Adversary:
     """Other weights in the place of some rows of attention.
@@ -212,11 +222,8 @@ class Adversary:
         learning_rate: float = 0.01,
         slack: float = 0.01,
         penalty: float = 500.0,
-    ) -> tuple[
-        Float[np.ndarray, "candidate batch"], Float[np.ndarray, "candidate batch"], Int[np.ndarray, "candidate batch"]
-    ]:
-        """How far the candidates are from the model's attention in the end, how far they move the prediction, and what
-        they make of it.
+    ) -> Candidates:
+        """Other weights, as far away as the search comes.
 
         Every document has its own noise and its own terms in the sum that is minimised, so that what is found for it
         does not depend on the others.
@@ -246,7 +253,8 @@ class Adversary:
             optimizer.step()
         with torch.no_grad():
             far, moves, _, outputs = measured()
-        return far.double().numpy(), moves.numpy(), outputs.argmax(-1).numpy()
+            rows = [self._rows(x, base) for x, base in zip(free, self.base, strict=True)]
+        return Candidates(far.double().numpy(), moves.numpy(), outputs.argmax(-1).numpy(), rows)
 
     def _start(
         self, rows: Float[Tensor, "batch head query key"], noise: Sequence[np.random.Generator], candidates: int

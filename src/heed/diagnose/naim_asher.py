@@ -36,17 +36,26 @@ def ratio(above: str, below: str) -> Callable[[Mapping[str, np.ndarray]], float]
 
 
 def swapped(
-    attending: Attending, parts: Sequence[Sequence[Problem]], rows: Callable[[Problem], Float[np.ndarray, "row weight"]]
+    attending: Attending,
+    parts: Sequence[Sequence[Problem]],
+    rows: Mapping[Problem, Float[np.ndarray, "row weight"]],
 ) -> Float[Tensor, "batch head query key"]:
-    """The rows that classify, with others in the place of those of the problems."""
+    """The rows that classify, with others in the place of those of the problems of each document."""
     import torch
 
     own = attending.trace.classifying_rows()
     new = own.double().cpu().numpy().copy()
     for b, some in enumerate(parts):
         for part in some:
-            part.put(rows(part), new[b])
+            part.put(rows[part], new[b])
     return torch.from_numpy(new).to(own.dtype)
+
+
+def efficient_rows(
+    parts: Sequence[Sequence[Problem]], variant: Variant = "norm"
+) -> dict[Problem, Float[np.ndarray, "row weight"]]:
+    """The efficient attention of all rows."""
+    return {p: p.space.efficient(p.rows, variant).rows for some in parts for p in some}
 
 
 def movement(
@@ -202,14 +211,14 @@ class EfficientSufficient(OfRows):
 
     def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
         attending, parts = found
-        efficient = {id(p): p.space.efficient(p.rows, self.variant).rows for some in parts for p in some}
-        moved, changed = movement(study.model, attending, swapped(attending, parts, lambda p: efficient[id(p)]))
+        efficient = efficient_rows(parts, self.variant)
+        moved, changed = movement(study.model, attending, swapped(attending, parts, efficient))
         return [
             {
                 "value": float(moved[b]),
                 "label_changed": float(changed[b]),
                 "tvd_from_attention": float(
-                    np.mean([np.mean(tvd(p.by_head(p.rows), p.by_head(efficient[id(p)]))) for p in some])
+                    np.mean([np.mean(tvd(p.by_head(p.rows), p.by_head(efficient[p]))) for p in some])
                 ),
             }
             | described(some)
@@ -249,17 +258,18 @@ class EfficientNecessary(OfRows):
 
         attending, parts = found
         rngs = [study.rng(self.claim.id, t.document) for t in tokens]
-        noise = {id(p): rng for some, rng in zip(parts, rngs, strict=True) for p in some}
-        efficient = {id(p): p.space.efficient(p.rows).rows for some in parts for p in some}
-        base = swapped(attending, parts, lambda p: efficient[id(p)])
+        noise = {p: rng for some, rng in zip(parts, rngs, strict=True) for p in some}
+        efficient = efficient_rows(parts)
+        base = swapped(attending, parts, efficient)
 
         def moved(null: bool) -> Float[np.ndarray, "batch"]:
             """Mean over draws."""
-            rows = [
-                swapped(attending, parts, lambda p: efficient[id(p)] + self.step * direction(p, null, noise[id(p)]))
+            steps = [
+                {p: x + self.step * direction(p, null, noise[p]) for p, x in efficient.items()}
                 for _ in range(self.draws)
             ]
-            return movement(study.model, attending, torch.stack(rows), base)[0].mean(0)
+            rows = torch.stack([swapped(attending, parts, x) for x in steps])
+            return movement(study.model, attending, rows, base)[0].mean(0)
 
         determined, null = moved(null=False), moved(null=True)
         return [

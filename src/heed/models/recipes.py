@@ -153,7 +153,9 @@ class Tuning:
     smoothing        label smoothing
     average          decay of the running mean of the weights that is validated and kept (0: the weights themselves)
     validation       share of the training documents held out to choose the best epoch, where the data have no such part
-    vocabulary, heads, dropout   of a model trained from scratch: word pieces, attention heads, dropout
+    family           of a model trained from scratch: "bert", "roberta", "gpt2" (causal), "llama" (heads share keys and
+                     values in pairs) or "mistral" (the same, and each token looks back by a quarter of the text alone)
+    vocabulary, heads, dropout   of such a model: word pieces, attention heads, dropout
     """
 
     epochs: int = 3
@@ -166,6 +168,7 @@ class Tuning:
     smoothing: float = 0.0
     average: float = 0.0
     validation: float = 0.1
+    family: Literal["bert", "roberta", "gpt2", "llama", "mistral"] = "bert"
     vocabulary: int = 8000
     heads: int = 4
     dropout: float = 0.1
@@ -183,7 +186,7 @@ class Tuning:
 
     def to_dict(self, scratch: bool) -> dict[str, Any]:
         """The settings that have a say in training from scratch, or in training a given model further."""
-        left_out = () if scratch else ("vocabulary", "heads", "dropout")
+        left_out = () if scratch else ("family", "vocabulary", "heads", "dropout")
         return {key: value for key, value in asdict(self).items() if key not in left_out}
 
 
@@ -305,5 +308,7 @@ def size(text: str) -> tuple[int, int]:
 
 
 def check_heads(size: tuple[int, int], recipe: Tuning) -> None:
+    if recipe.family in ("llama", "mistral") and recipe.heads % 2:
+        raise InputError(f"The heads of {recipe.family} come in pairs, got {recipe.heads}.")
     if size[1] % recipe.heads:
         raise InputError(f"The width {size[1]} cannot be shared by {recipe.heads} heads: choose heads that divide it.")

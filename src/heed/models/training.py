@@ -17,6 +17,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from heed.data import Dataset
 from heed.errors import InputError
 from heed.models.classifier import Classifier
 from heed.models.recipes import RECIPES, Recipe, Shape, StackShape
@@ -173,6 +174,25 @@ def accuracy(model: Classifier, documents: Sequence[Document]) -> float:
     """Share of documents whose predicted label is the gold one."""
     gold = np.array([d.label for d in documents])
     return float((model(documents).argmax(1) == gold).mean())
+
+
+def facts(
+    done: Any, data: Dataset, test: Dataset | None, recipe: Mapping[str, Any], seed: int, command: str
+) -> dict[str, Any]:
+    """How a model came about and how good it is, for its folder and its card."""
+    measured = None if test is None else accuracy(done.model, test.documents)
+    return {
+        "data": {"name": data.name, "split": data.split, "documents": len(data), "source": data.source},
+        "recipe": dict(recipe),
+        "command": command,
+        "seed": seed,
+        "history": done.history,
+        "best_epoch": done.best,
+        "test": None
+        if test is None
+        else {"data": test.name, "split": test.split, "documents": len(test), "accuracy": measured},
+        "seconds": round(done.seconds),
+    }
 
 
 def card(facts: Mapping[str, Any], name: str, about: str, shape: str, limits: str) -> str:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,8 +29,8 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
+    AutoConfig,
+    AutoModelForSequenceClassification,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
@@ -218,27 +218,57 @@ def scratch(
     size: tuple[int, int],
     tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A BERT of so many layers and such a width, and a WordPiece tokenizer of the documents (or a given one)."""
+    """A model of so many layers and such a width, and a WordPiece tokenizer of the documents (or a given one)."""
     layers, width = size
     recipes.check_heads(size, recipe)
     if tokenizer is None:
         backend = _wordpiece((segment for d in documents for segment in d.segments), recipe.vocabulary)
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=recipe.max_tokens, **_SPECIAL)
-        tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=recipe.heads,
-        intermediate_size=4 * width,
-        max_position_embeddings=recipe.max_tokens,
-        hidden_dropout_prob=recipe.dropout,
-        attention_probs_dropout_prob=0.0,  # on a CPU it doubles the time of a step, and dropped words do its work
-        initializer_range=0.05,
-        pad_token_id=tokenizer.pad_token_id,
-        **_names(labels),
-    )
-    return BertForSequenceClassification(config), tokenizer
+        typed = ["token_type_ids"] if recipe.family == "bert" else []
+        tokenizer.model_input_names = ["input_ids", *typed, "attention_mask"]
+    options = _OPTIONS[recipe.family](recipe) | {
+        "vocab_size": len(tokenizer),
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": recipe.heads,
+        "initializer_range": 0.05,
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": tokenizer.cls_token_id,
+        "eos_token_id": tokenizer.sep_token_id,
+    }
+    if recipe.family != "gpt2":
+        options["intermediate_size"] = 4 * width
+    config = AutoConfig.for_model(recipe.family, **options, **_names(labels))
+    return AutoModelForSequenceClassification.from_config(config), tokenizer
+
+
+# What each family calls its own. Dropout of attention doubles the time of a step on a CPU: dropped words do its work.
+_OPTIONS: dict[str, Callable[[Tuning], dict[str, Any]]] = {
+    "bert": lambda r: {
+        "max_position_embeddings": r.max_tokens,
+        "hidden_dropout_prob": r.dropout,
+        "attention_probs_dropout_prob": 0.0,
+    },
+    "roberta": lambda r: {  # its positions begin behind the id of padding
+        "max_position_embeddings": r.max_tokens + 2,
+        "type_vocab_size": 1,
+        "hidden_dropout_prob": r.dropout,
+        "attention_probs_dropout_prob": 0.0,
+    },
+    "gpt2": lambda r: {
+        "n_positions": r.max_tokens,
+        "resid_pdrop": r.dropout,
+        "embd_pdrop": r.dropout,
+        "attn_pdrop": 0.0,
+        "summary_first_dropout": r.dropout,
+    },
+    "llama": lambda r: {"max_position_embeddings": r.max_tokens, "num_key_value_heads": r.heads // 2},
+    "mistral": lambda r: {
+        "max_position_embeddings": r.max_tokens,
+        "num_key_value_heads": r.heads // 2,
+        "sliding_window": max(2, r.max_tokens // 4),
+    },
+}
 
 
 def _names(labels: Sequence[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from heed.errors import UnknownName
-from heed.reproduce import debate, lopardo
+from heed.reproduce import debate, lopardo, naim_asher
 from heed.reproduce.lab import Lab, Paper
 from heed.reproduce.results import Figure, Outcome, Result, Section, Store
 
@@ -17,6 +17,7 @@ PAPERS: dict[str, Paper] = {
     "lopardo-2024": lopardo.PAPER,
     "jain-wallace-2019": debate.JAIN_WALLACE,
     "wiegreffe-pinter-2019": debate.WIEGREFFE_PINTER,
+    "naim-asher-2024": naim_asher.PAPER,
 }
 
 

@@ -1,0 +1,106 @@
+"""Efficient attention of all rows of all heads of a transformer of MiniLM's size, and the intervals of weights.
+
+Batched, beside one non-negative least squares problem for each row (of which some are timed); and a linear program that
+starts from the last one's corner, beside scipy's.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from scipy.optimize import linprog
+
+import heed
+from bench.single_layer import review
+from bench.transformer import minilm
+from heed.efficient import Program
+from heed.explain.efficient import Problem, problems
+from heed.models.classifier import Classifier
+from heed.models.transformer import Transformer
+
+LENGTHS = (256, 400)
+EVERY = 32  # of the rows, one in so many is solved alone
+
+
+def models() -> Iterator[tuple[str, Classifier]]:
+    """Of MiniLM's size with random weights, whose attention is flat, and the same with larger queries; and a trained
+    one, if HEED_BENCH_MODEL names it."""
+    network, tokenizer = minilm()
+    yield "random weights", Transformer(network, tokenizer, "flat")
+    for name, weights in network.named_parameters():
+        if "query" in name:
+            weights.data.mul_(12)
+    yield "random weights, queries × 12", Transformer(network, tokenizer, "sharp")
+    if name := os.environ.get("HEED_BENCH_MODEL"):
+        yield name, heed.load(name)
+
+
+def rows_of(model: Classifier, length: int) -> list[Problem]:
+    """All rows of a text of so many tokens (or as many as the model reads), layer by layer and head by head."""
+    words = review(2 * length).split()
+    texts = [" ".join(words[:n]) for n in range(length // 2, len(words))]
+    tokens = [t for t in model.tokens(texts) if len(t) <= length][-1:]
+    with torch.no_grad():
+        trace = model.trace(tokens)
+    return [p for layer, own in enumerate(trace.attention) for p in problems(trace, tokens, layer, rows=own)[0]]
+
+
+def all_rows(model: Classifier, name: str) -> None:
+    print(f"\n### Efficient attention of every row of every head ({name})\n")
+    print("| keys | rows | largest weight | batched, a row | alone, a row | times faster | fell back | difference |")
+    print("|---" * 8 + "|")
+    for length in LENGTHS:
+        parts = rows_of(model, length)
+        began = time.perf_counter()
+        found = [p.space.efficient(p.rows) for p in parts]
+        batched = time.perf_counter() - began
+        alone, worst, solved = 0.0, 0.0, 0
+        for p, x in zip(parts, found, strict=True):
+            if not p.space.nullity:
+                continue
+            _ = p.space.N  # shared by all rows of a head, as the decomposition is
+            for i in range(int(p.heads[0]) % EVERY, len(p.rows), EVERY):
+                began = time.perf_counter()
+                one = p.space._least_distance(p.rows[i] @ p.space.Q)
+                alone += time.perf_counter() - began
+                worst = max(worst, float(np.abs(one - x.rows[i]).max()))
+                solved += 1
+        rows, slow = sum(len(p.rows) for p in parts), sum(x.fallbacks for x in found)
+        ours, theirs = 1000 * batched / rows, 1000 * alone / solved
+        peak = np.mean([p.rows.max(1).mean() for p in parts])
+        times = f"{ours:.2f} ms | {theirs:.2f} ms | {theirs / ours:.1f} ×"
+        print(f"| {len(parts[0].keys)} | {rows:,} | {peak:.2f} | {times} | {slow} | {worst:.0e} |", flush=True)
+
+
+def programs(parts: Sequence[Problem]) -> None:
+    """The largest weights of a row: the same linear programs by both."""
+    print("\n### Linear programs over the attention with the same output\n")
+    print("| keys | warm-started HiGHS | scipy's | times faster | largest difference |")
+    print("|---" * 5 + "|")
+    p = parts[-1]
+    row, Q = p.rows[0], p.space.Q
+    top = np.argsort(-row)[:40]
+    began = time.perf_counter()
+    program = Program(Q, Q.T @ row)
+    ours = np.array([program.smallest(-np.eye(len(row))[i])[i] for i in top])
+    warm = time.perf_counter() - began
+    began = time.perf_counter()
+    theirs = np.array(
+        [-linprog(-np.eye(len(row))[i], A_eq=Q.T, b_eq=Q.T @ row, bounds=(0, None), method="highs").fun for i in top]
+    )
+    cold = time.perf_counter() - began
+    print(
+        f"| {len(row)} | {1000 * warm / len(top):.2f} ms | {1000 * cold / len(top):.2f} ms | {cold / warm:.1f} × |"
+        f" {np.abs(ours - theirs).max():.0e} |"
+    )
+
+
+def run() -> None:
+    for name, found in models():
+        all_rows(found, name)
+        programs(rows_of(found, 128))
+        programs(rows_of(found, 256))
