@@ -33,6 +33,18 @@ def auc(scores: Float[np.ndarray, "n"], positive: Bool[np.ndarray, "n"]) -> floa
     return float((_ranks(scores)[positive].sum() - good * (good + 1) / 2) / (good * bad))
 
 
+def average_precision(scores: Float[np.ndarray, "n"], positive: Bool[np.ndarray, "n"]) -> float:
+    """The area under the curve of precision over recall, as a sum of steps; equal scores are one step; NaN without
+    positives."""
+    if not positive.any():
+        return float("nan")
+    order = np.argsort(-scores, kind="stable")
+    hits = np.cumsum(positive[order])
+    ends = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))  # the last of each group of equals
+    precision, recall = hits[ends] / (ends + 1), hits[ends] / hits[-1]
+    return float((precision * np.diff(recall, prepend=0.0)).sum())
+
+
 def f1(predicted: Bool[np.ndarray, "n"], positive: Bool[np.ndarray, "n"]) -> float:
     """Harmonic mean of precision and recall of the positives; NaN where there is nothing to find and nothing found."""
     total = int(predicted.sum() + positive.sum())

@@ -1,16 +1,20 @@
-"""Tests of faithfulness by removal, in the manner of ERASER (DeYoung and others, 2020)."""
+"""Tests from ERASER (DeYoung et al., 2020): does removing what an explanation points to matter, and do people agree?"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from heed.diagnose.diagnostic import Claim, Diagnostic, Row, Study
+from heed.diagnose.lopardo import best_lime
+from heed.explain import Explainer, Explanation, GradientInput, Occlusion
 from heed.explain.explanation import units_of
-from heed.models.classifier import Removal
+from heed.metrics import average_precision
+from heed.models.classifier import GRADIENT, Removal
 
 SHARES = np.arange(1, 11) / 20  # 5 %, 10 %, … 50 % of the words
 
@@ -19,7 +23,8 @@ SHARES = np.arange(1, 11) / 20  # 5 %, 10 %, … 50 % of the words
 class Removes(Diagnostic):
     """Comprehensiveness: how far the predicted probability falls when the top 5 % … 50 % of words are removed.
 
-    What is judged is its excess over that of random words, the mean of several random orders.
+    What is judged is its excess over that of random words, the mean of several random orders. Sufficiency, how far it
+    falls when only these words are kept, is shown beside it.
     """
 
     claim: ClassVar[Claim] = Claim(
@@ -36,22 +41,121 @@ class Removes(Diagnostic):
 
     def measure(self, study: Study) -> list[Row]:
         rows: list[Row] = []
-        explanations = study.explain()
-        tokens = study.model.tokens(study.documents)
-        for t, e in zip(tokens, explanations, strict=True):
-            n, rng = len(e.units), study.rng(self.claim.id, t.document)
-            ranks = [
-                np.argsort(np.argsort(-e.scores, kind="stable")),
-                *(rng.permutation(n) for _ in range(self.orders)),
-            ]
-            keep = np.concatenate([np.ones((1, n), dtype=bool), *(kept_after_removal(r) for r in ranks)])
-            _, groups = units_of(t, "word", study.explainer.together())
-            logits = study.model.score([t], [keep], [groups], self.removal)[0]
-            probability = study.model.probabilities(logits)[:, study.model.label(e.label)]
-            falls = (probability[0] - probability[1:]).reshape(len(ranks), len(SHARES)).mean(1)
+        for e in study.explain():
+            rng = study.rng(self.claim.id, e.document)
+            ranks = [ranking(e), *(rng.permutation(len(e.units)) for _ in range(self.orders))]
+            falls, rests = falls_of(study, e, ranks, self.removal)
             top, random = float(falls[0]), float(falls[1:].mean())
-            rows.append({"value": top - random, "comprehensiveness": top, "random": random})
+            rows.append(
+                {"value": top - random, "comprehensiveness": top, "random": random}
+                | {"sufficiency": float(rests[0]), "random_sufficiency": float(rests[1:].mean())}
+            )
         return rows
+
+
+@dataclass(frozen=True)
+class Competitive(Diagnostic):
+    """Comprehensiveness beside that of other explanations: gradient × input, occlusion, LIME (exact where it can be).
+
+    The statistic is the mean of the one divided by the largest mean of the others.
+    """
+
+    claim: ClassVar[Claim] = Claim(
+        id="competitive",
+        family="faithful",
+        sentence="Removing what {explainer} points to matters nearly as much as what the best explanation points to",
+        statistic="comprehensiveness ÷ that of the best explanation",
+        threshold=0.8,
+        source="deyoung2020",
+        combine=lambda columns: _share_of_best(columns),
+    )
+
+    samples: int = 1000
+    removal: Removal | None = None
+
+    def measure(self, study: Study) -> list[Row]:
+        rivals: list[Explainer] = [Occlusion(output="probability"), best_lime(study, self.samples)]
+        if GRADIENT in study.model.offers:
+            rivals.insert(0, GradientInput(output="probability"))
+        rivals = [r for r in rivals if r.name != study.explainer.name]
+        areas = {r.name: self._areas(study, study.explain(r)) for r in rivals}
+        own = self._areas(study, study.explain())
+        return [
+            {"value": value} | {f"{_RIVAL}{name}": area[i] for name, area in areas.items()}
+            for i, value in enumerate(own)
+        ]
+
+    def _areas(self, study: Study, explanations: Sequence[Explanation]) -> list[float]:
+        return [float(falls_of(study, e, [ranking(e)], self.removal)[0][0]) for e in explanations]
+
+
+_RIVAL = "comprehensiveness_of_"
+
+
+def _share_of_best(columns: Mapping[str, np.ndarray]) -> float:
+    best = max(float(column.mean()) for name, column in columns.items() if name.startswith(_RIVAL))
+    return float(columns["value"].mean()) / best if best > 1e-9 else float("nan")
+
+
+@dataclass(frozen=True)
+class Plausible(Diagnostic):
+    """The words that people marked as the reason for the label, against the order of scores."""
+
+    claim: ClassVar[Claim] = Claim(
+        id="plausible",
+        family="plausible",
+        sentence="{explainer} matches what people mark",
+        statistic="average precision for human rationales minus the share of marked words",
+        threshold=0.1,
+        source="deyoung2020",
+    )
+
+    def refusal(self, study: Study) -> str:
+        if not any(d.rationale for d in study.documents):
+            return "the documents have no human rationales"
+        return super().refusal(study)
+
+    def measure(self, study: Study) -> list[Row]:
+        rows = []
+        for e in study.explain():
+            gold = marked(e)
+            found = average_precision(np.round(e.scores, 12), gold) if 0 < gold.sum() < len(gold) else float("nan")
+            share = float(gold.mean()) if len(gold) else float("nan")
+            rows.append({"value": found - share, "average_precision": found, "marked": share})
+        return rows
+
+
+def marked(explanation: Explanation) -> Bool[np.ndarray, "unit"]:
+    """Which units touch what people marked."""
+    spans = [(s.segment, s.start, s.end) for s in explanation.document.rationale]
+    return np.array(
+        [
+            any(s == u.segment and start < b and a < end for s, a, b in spans for start, end in u.spans)
+            for u in explanation.units
+        ],
+        dtype=bool,
+    )
+
+
+def ranking(explanation: Explanation) -> Int[np.ndarray, "unit"]:
+    """The place of every unit in the order of scores, from what speaks most for the label."""
+    return np.argsort(np.argsort(-explanation.scores, kind="stable"))
+
+
+def falls_of(
+    study: Study, explanation: Explanation, ranks: Sequence[Int[np.ndarray, "unit"]], removal: Removal | None
+) -> tuple[Float[np.ndarray, "ranking"], Float[np.ndarray, "ranking"]]:
+    """How far the label's probability falls, on average over shares: without the top words, and with them alone."""
+    (tokens,) = study.model.tokens([explanation.document])
+    together = len({span for u in explanation.units for span in u.spans}) > len(explanation.units)
+    _, groups = units_of(tokens, explanation.unit, together)
+    without = [kept_after_removal(r) for r in ranks]
+    n = len(explanation.units)
+    keep = np.concatenate([np.ones((1, n), dtype=bool), *without, *(~k for k in without)])
+    logits = study.model.score([tokens], [keep], [groups], removal)[0]
+    probability = study.model.probabilities(logits)[:, study.model.label(explanation.label)]
+    falls = (probability[0] - probability[1:]).reshape(2, len(ranks), len(SHARES)).mean(-1)
+    return falls[0], falls[1]
 
 
 def kept_after_removal(rank: Int[np.ndarray, "unit"]) -> Bool[np.ndarray, "share unit"]:

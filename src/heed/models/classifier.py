@@ -185,6 +185,10 @@ class Classifier(ABC):
         """The part of the output that one attention head contributes, as a classifier of its own."""
         raise NotApplicable(f"The heads of {self.name} do not add up to its output, so none can be explained alone.")
 
+    def randomised(self, seed: int) -> Classifier:
+        """The same model with weights that have learnt nothing."""
+        raise NotApplicable(f"The weights of {self.name} cannot be drawn anew.")
+
     def width(self, tokens: Tokens) -> int:
         """How many keys a pass holds for a document, padding that attends included."""
         return len(tokens)

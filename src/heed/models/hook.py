@@ -159,6 +159,11 @@ def install(model: PreTrainedModel) -> bool:
     return model.config._attn_implementation == NAME
 
 
+def before(config: Any) -> str:
+    """The implementation of attention that a model had before."""
+    return getattr(config, _DEFAULT, "eager")
+
+
 def lookup(model: PreTrainedModel) -> nn.Module:
     """What looks up the embeddings of a text; that of the encoder, where there is a decoder as well."""
     return (model.get_encoder() if model.config.is_encoder_decoder else model).get_input_embeddings()

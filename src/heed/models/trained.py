@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -11,12 +12,24 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
+import torch
 from torch import Tensor, nn
 
 from heed.errors import CheckpointError, HeedError
 from heed.models.classifier import Classifier
 from heed.settings import read as read_settings
 from heed.text import Tokenizer
+
+
+def redrawn(network: nn.Module, seed: int) -> Any:
+    """A network with every tensor of weights drawn anew, around the mean that it had and as widely spread."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weights in network.parameters():
+            spread = weights.std() if weights.numel() > 1 else weights.abs().mean()
+            noise = torch.randn(weights.shape, generator=generator, dtype=weights.dtype)
+            weights.copy_(weights.mean() + spread * noise)
+    return network
 
 
 class Trained(Classifier):
@@ -59,6 +72,10 @@ class Trained(Classifier):
         for key, value in sorted(self.network.state_dict().items()):
             digest.update(key.encode() + value.contiguous().numpy().tobytes())
         return digest.hexdigest()[:12]
+
+    def randomised(self, seed: int) -> Classifier:
+        network = redrawn(copy.deepcopy(self.network), seed)
+        return type(self)(network, self.tokenizer, self.labels, f"{self.name}, weights drawn anew", self.pairs)
 
     def describe(self) -> dict[str, object]:
         """What a checkpoint's json says of the model."""

@@ -35,6 +35,7 @@ from heed.models.folders import FACTS
 from heed.models.hook import (
     Maps,
     Recorder,
+    before,
     by_head,
     install,
     keep_first_row,
@@ -44,6 +45,7 @@ from heed.models.hook import (
     watching,
 )
 from heed.models.passes import Passes, Row
+from heed.models.trained import redrawn
 from heed.text import Tokenizer, Tokens
 from heed.trace import Trace
 
@@ -168,6 +170,13 @@ class Transformer(Passes):
         with torch.no_grad():
             same = torch.allclose(logits(trace.classifying_rows()), trace.logits, rtol=1e-3, atol=1e-4)
         return Attending(trace, logits) if same else super().attending(tokens)
+
+    def randomised(self, seed: int) -> Transformer:
+        config = copy.deepcopy(self.model.config)
+        with quiet(), torch.random.fork_rng(devices=[]):
+            network = AutoModelForSequenceClassification.from_config(config, attn_implementation=before(config))
+        network.load_state_dict(self.model.state_dict())
+        return Transformer(redrawn(network, seed), self.pretrained_tokenizer, f"{self.name}, weights drawn anew")
 
     def embeddings(self, tokens: Sequence[Tokens]) -> Float[Tensor, "batch token dim"]:
         inputs, _ = self.inputs([Row(t.ids, t.types) for t in tokens])
