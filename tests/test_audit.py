@@ -106,6 +106,8 @@ def test_intervals_are_widened_for_the_claims_judged_together(together: int) -> 
     found = judge([evidence(list(values))] * together)
     assert [v.level for v in found] == pytest.approx([1 - 0.05 / together] * together)
     assert {(v.low, v.high) for v in found} == {bootstrap_mean(values, 1 - 0.05 / together)}
+    beside = judge([evidence(list(values))] * together + [evidence([], reason="needs a recipe")] * 3)
+    assert beside[:together] == found  # what is not judged widens nothing
 
 
 def test_a_claim_that_holds_alone_may_be_undecided_among_many() -> None:

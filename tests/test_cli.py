@@ -993,3 +993,26 @@ def test_an_interrupt_ends_quietly_with_130(interrupted: subprocess.Popen, monke
 def test_the_version_is_told(run: Run) -> None:
     done = run("--version")
     assert done.code == 0 and re.fullmatch(r"heed \d+\.\d+\.\d+\n", done.out)
+
+
+def test_a_refuted_claim_can_end_with_code_1(run: Run, reviews: Path) -> None:
+    asked = ("audit", "--data", reviews, "--claim", "used", "--claim", "removes")
+    fine = run(*asked, "--fail-on", "removes", "-o", "fine.json")
+    outcomes = {v["claim"]: v["outcome"] for v in json.loads(Path("fine.json").read_text(encoding="utf8"))["verdicts"]}
+    assert outcomes["removes"] == "supported" and fine.code == 0
+    signed = ("audit", "--data", reviews, "--claim", "signed")
+    bad = run(*signed, "--fail-on", "signed", "-o", "bad.json")
+    outcome = next(
+        v["outcome"]
+        for v in json.loads(Path("bad.json").read_text(encoding="utf8"))["verdicts"]
+        if v["claim"] == "signed"
+    )
+    assert bad.code == (1 if outcome == "refuted" else 0) and (outcome != "refuted" or "refuted: signed" in bad.err)
+    refused(run(*signed, "--fail-on", "removes"), "claim of this audit")
+
+
+def test_a_budget_ends_an_audit_between_claims(run: Run, reviews: Path) -> None:
+    done = run("audit", "--data", reviews, "--budget", 0, "--format", "json")
+    found = json.loads(done.out)["verdicts"]
+    assert done.code == 0 and {v["outcome"] for v in found} == {"not applicable"}
+    assert {v["reason"] for v in found} == {"the budget of 0 minutes was spent"}

@@ -95,7 +95,7 @@ def test_a_claim_may_have_a_statistic_of_its_own() -> None:
 )
 def test_attending_elsewhere_is_a_trace_with_replaced_attention(model: Classifier) -> None:
     tokens = model.tokens(TEXTS)
-    plain, logits, _ = model.attending(tokens)
+    plain, logits, *_ = model.attending(tokens)
     rows = plain.classifying_rows()
     torch.testing.assert_close(logits(rows), plain.logits)
     other = torch.rand(3, *rows.shape, dtype=rows.dtype, requires_grad=True)
@@ -109,7 +109,7 @@ def test_attending_elsewhere_is_a_trace_with_replaced_attention(model: Classifie
 
 def test_attending_elsewhere_on_the_single_layer_model(any_model: SingleLayer) -> None:
     tokens = any_model.tokens(TEXTS)
-    plain, logits, cheap = any_model.attending(tokens)
+    plain, logits, cheap, _ = any_model.attending(tokens)
     assert cheap
     other = torch.rand(2, *plain.attention[0].shape, dtype=plain.attention[0].dtype)
     torch.testing.assert_close(logits(other), any_model.trace(tokens, {0: other}).logits, rtol=1e-4, atol=1e-5)

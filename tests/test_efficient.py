@@ -167,7 +167,7 @@ def test_rows_with_the_same_output_share_it(shape: tuple, spread: float, seed: i
 def test_the_rank_of_a_known_space() -> None:
     T, _ = drawn(20, 8, 5, 1.0)
     space = Space.of(T)
-    assert space.nullity == 20 - 6 and space.values_nullity == 15
+    assert space.nullity == 20 - 6
     assert Space.of(np.ones((20, 3))).nullity == 19  # a constant is in the sums already
     assert Space.of(np.zeros((20, 3))).nullity == 19
     assert Space.of(1e-30 * T).nullity == Space.of(1e30 * T).nullity == 14
@@ -197,7 +197,8 @@ def test_intervals_and_the_farthest_row_against_plain_linear_programs(n: int, p:
         some[0, [0, 2, 4]] = 1
         low, high = space.intervals(row, some)[0]
         np.testing.assert_allclose([low, high], [program(T, row, some[0]), -program(T, row, -some[0])], atol=1e-8)
-        np.testing.assert_allclose(space.farthest(row) @ row, program(T, row, row), atol=1e-8)
+        np.testing.assert_allclose(space.program(row).smallest(row) @ row, program(T, row, row), atol=1e-8)
+        assert np.abs(space.farthest(row) - row).sum() >= np.abs(space.program(row).smallest(row) - row).sum() - 1e-9
 
 
 def test_the_interval_of_one_number_has_a_closed_form_at_its_edges() -> None:
@@ -208,6 +209,51 @@ def test_the_interval_of_one_number_has_a_closed_form_at_its_edges() -> None:
             unit = np.eye(4)[i]
             expected = [program(w, np.array(row), unit), -program(w, np.array(row), -unit)]
             np.testing.assert_allclose([low, high], expected, atol=1e-9)
+
+
+@settings(max_examples=60)
+@given(st.integers(2, 12), st.integers(0, 10**6))
+def test_equal_and_extreme_values_in_the_closed_form(n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    w = rng.choice([0.0, 0.0, 1.05, 0.244, -1.05], (n, 1))
+    row = rng.dirichlet(np.ones(n)) * (rng.random(n) < 0.5)
+    if rng.random() < 0.5:
+        row = np.where(w[:, 0] == w.min(), row, 0)  # all weight at one end
+    row = row / row.sum() if row.sum() else np.eye(n)[0]
+    for i, (low, high) in enumerate(Space.of(w).intervals(row)):
+        unit = np.eye(n)[i]
+        np.testing.assert_allclose([low, high], [program(w, row, unit), -program(w, row, -unit)], atol=1e-7)
+
+
+def test_a_mixture_of_weights_is_no_single_weight() -> None:
+    w, row = np.array([[3.0], [1.0], [2.0], [0.0]]), np.array([0.1, 0.3, 0.2, 0.4])
+    some = np.array([[0.6, 0.8, 0.0, 0.0]])
+    low, high = Space.of(w).intervals(row, some)[0]
+    np.testing.assert_allclose([low, high], [program(w, row, some[0]), -program(w, row, -some[0])], atol=1e-8)
+
+
+@pytest.mark.parametrize("spread", [5.0, 20.0, 100.0])
+@pytest.mark.parametrize("n", [12, 40, 90])
+def test_equal_keys_and_peaked_rows_are_solved(n: int, spread: float) -> None:
+    rng = np.random.default_rng(0)
+    T = rng.normal(size=(6, 8))[rng.integers(0, 6, n)]  # the same few words again and again
+    rows = softmax(spread * rng.normal(size=(40, n)))
+    space = Space.of(T)
+    for variant in ("norm", "entropy"):
+        x = space.efficient(rows, variant).rows  # type: ignore[arg-type]
+        for key in np.unique(T[:, 0]):  # equal keys get equal weights
+            same = x[:, T[:, 0] == key]
+            np.testing.assert_allclose(same, np.broadcast_to(same.mean(1, keepdims=True), same.shape), atol=1e-7)
+
+
+def test_the_farthest_row_is_farther_than_the_one_that_overlaps_least() -> None:
+    T, rows = drawn(70, 64, 64, 1.0, rows=4)
+    space = Space.of(T)
+    gained = []
+    for row in rows:
+        plain = space.program(row).smallest(row)
+        gained.append(np.abs(space.farthest(row) - row).sum() - np.abs(plain - row).sum())
+    assert min(gained) >= -1e-9 and max(gained) > 0.01
 
 
 def test_where_the_space_is_trivial_everything_is_the_row() -> None:

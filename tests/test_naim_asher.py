@@ -134,7 +134,13 @@ def test_an_explanation_carries_raw_attention_intervals_and_facts(kind: str) -> 
         assert (low <= scores + 1e-6).all() and (scores <= high + 1e-6).all()
     most = heed.explain(model, LONG, "efficient", variant="entropy")
     np.testing.assert_allclose(most.intervals, e.intervals, atol=1e-6)
-    assert heed.explain(model, LONG, "efficient", intervals=False).intervals is None
+    assert heed.explain(model, LONG, "efficient", intervals=0).intervals is None
+    few = heed.explain(model, LONG, "efficient", intervals=3)
+    looked = ~np.isnan(few.intervals[:, 0])
+    assert looked.sum() == 3 and np.maximum(e.raw, e.scores)[looked].min() >= np.maximum(e.raw, e.scores)[~looked].max()
+    np.testing.assert_allclose(few.intervals[looked], e.intervals[looked], atol=1e-6)
+    np.testing.assert_array_equal(Explanation.from_json(few.to_json()).intervals, few.intervals)
+    assert any("were not" in note for note in few.notes)
 
 
 def test_intervals_of_words_are_linear_programs_over_all_heads() -> None:
@@ -157,7 +163,7 @@ def test_short_texts_are_identified_and_say_so() -> None:
     e = heed.explain(build(), "the film is good", "efficient")
     plain = heed.explain(build(), "the film is good", "attention-mean")
     np.testing.assert_allclose(e.scores, plain.scores, atol=1e-12)
-    assert any("already identified" in note and "5 keys, 8 numbers" in note for note in e.notes)
+    assert any("already identified" in note and "5 weights, 8 numbers" in note for note in e.notes)
     assert e.intervals is not None
     np.testing.assert_allclose(e.intervals[:, 0], e.intervals[:, 1], atol=1e-12)
 
@@ -179,13 +185,15 @@ def test_what_cannot_be_had_is_refused_in_a_sentence() -> None:
         ({"head": 7}, "There is no head 7"),
         ({"layer": 4}, "There is no layer 4"),
         ({"head": 0, "level": "layer"}, "leave out head"),
-        ({"level": "prediction", "layer": 0}, "leave layer"),
         ({"tolerance": 3.0}, "tolerance"),
         ({"variant": "flat"}, "variant"),
         ({"aggregate": "sum"}, "aggregate"),
     ):
         with pytest.raises(InputError, match=words):
             heed.explain(build(), LONG, "efficient", **settings)
+    with pytest.raises(InputError, match="leave layer"):
+        heed.explain(transformer("bert"), LONG, "efficient", level="prediction", layer=0)
+    assert heed.explain(transformer("bert"), LONG, "efficient", level="prediction", layer=1, intervals=0).scores.any()
     with pytest.raises(NotApplicable, match="does not offer"):
         heed.explain(transformer("deberta"), LONG, "efficient")
     tokens = build().tokens([LONG])
@@ -259,6 +267,54 @@ def test_models_whose_truth_is_known(seed: int) -> None:
     ):
         (verdict,) = heed.audit(model, documents, claims=["identified"], examples=0).verdicts
         assert verdict.outcome == outcome, verdict
+
+
+def test_labels_that_do_not_exclude_each_other_are_kept_one_by_one() -> None:
+    model = Transformer(network("bert", problem_type="multi_label_classification"), tokenizer(), "several")
+    attending, ((part,),) = opened(model, model.tokens([LONG]), "prediction")
+    assert part.space.T.shape[1] == 3
+    own, step = attending.trace.classifying_rows(), part.space.efficient(part.rows).rows - part.rows
+    with torch.no_grad():
+        changes = [
+            float(
+                (
+                    attending.logits(swapped(attending, [[part]], {part: part.rows + size * step}))
+                    - attending.logits(own)
+                )
+                .abs()
+                .max()
+            )
+            for size in (0.05, 0.025)
+        ]
+    assert changes[1] < 0.35 * changes[0]
+
+
+def test_a_text_whose_words_have_no_attention_has_no_statistic() -> None:
+    model = build(double=False)
+    blind = SingleLayer(Network(model.shape), model.tokenizer, model.labels, "blind")
+    blind.network.load_state_dict(model.network.state_dict())
+    blind.network.W_k.data.zero_()
+    blind.network.W_k.data[:, :, 0] = 400.0  # <cls> alone is seen: its embedding differs there
+    blind.network.W_e.data[:, 0] = 0.0
+    blind.network.W_e.data[1, 0] = 1.0
+    blind.network.W_p.zero_()
+    blind.network.W_q.data.zero_()
+    blind.network.W_q.data[:, :, 0] = 400.0
+    audit = heed.audit(blind, texts(3, 8), claims=CLAIMS, examples=0)
+    values = {e.claim.id: [row["value"] for row in e.rows] for e in audit.evidence if not e.reason}
+    assert np.isnan(values["identified"]).all() and values["efficient-sufficient"] == [0.0] * 3
+
+
+def test_words_whose_weight_is_too_small_for_a_number_are_not_masked() -> None:
+    model = build()
+    tokens = model.tokens([LONG])
+    with torch.no_grad():
+        trace = model.trace(tokens)
+    rows = trace.attention[0].clone()
+    rows[..., 5:20] = 0
+    rows /= rows.sum(-1, keepdim=True)
+    (parts,) = problems(replace(trace, attention=(rows,)), tokens)
+    assert {len(p.keys) for p in parts} == {len(tokens[0])}
 
 
 def test_settings_are_values() -> None:

@@ -216,7 +216,7 @@ def test_attending_elsewhere_runs_only_the_last_row_and_gives_the_same(family: s
     """Against a whole pass with the row replaced; only ALBERT, whose layers are one module, has to run that."""
     m = model(family)
     tokens = m.tokens(TEXTS)
-    plain, logits, cheap = m.attending(tokens)
+    plain, logits, cheap, _ = m.attending(tokens)
     rows = plain.classifying_rows()
     torch.testing.assert_close(logits(rows), plain.logits, rtol=1e-3, atol=2e-4)
     other = torch.rand(3, *rows.shape).softmax(-1).requires_grad_()

@@ -120,6 +120,7 @@ def audit(
     folder: Path | None = None,
     say: Callable[[str], None] | None = None,
     base: str | Path | None = None,
+    budget: float | None = None,
 ) -> Audit:
     """Test what an explanation (attention, by default) is worth on these documents.
 
@@ -128,6 +129,7 @@ def audit(
     folder       rows and trained models are kept there as they come in: an audit that was stopped goes on from them
     say          where remarks go that a person who waits would want to read
     base         what a transformer was fine-tuned from, for the claims that train it again
+    budget       minutes after which no further claim is begun
     """
     began, model = time.perf_counter(), classifier_of(model)
     if isinstance(documents, str | Document):
@@ -160,7 +162,8 @@ def audit(
     diagnostics = _diagnostics(claims, study)
     evidence = []
     for diagnostic in diagnostics:
-        rows, reason = _measure(diagnostic, study)
+        spent = budget is not None and time.perf_counter() - began > 60 * budget
+        rows, reason = ([], f"the budget of {budget:g} minutes was spent") if spent else _measure(diagnostic, study)
         keyed = [
             {"document": i, "id": printable(d.id)} | row
             for i, (d, row) in enumerate(zip(texts, rows, strict=not reason))
@@ -222,7 +225,8 @@ def _closing(members: Sequence[Verdict], explainer: str) -> str:
     for i, v in enumerate(members):
         text = f"“{v.claim.of(explainer)}” {_WORDS[v.outcome]}"
         if v.mean is not None:
-            text += f" ({v.claim.statistic} {v.mean:.3f} on average, {v.claim.side()} was asked)"
+            mean = f"{v.mean:,.0f}" if abs(v.mean) >= 1000 else f"{v.mean:.3f}"
+            text += f" ({v.claim.statistic} {mean}, {v.claim.side()} was asked)"
         if v.reason and all(v.reason != later.reason for later in members[i + 1 :]):
             text += f": {v.reason}"
         parts.append(text)

@@ -215,6 +215,14 @@ def audit(
     keep: Annotated[
         Path | None, typer.Option(help="Keep rows and trained models in this folder, for later audits.")
     ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="Minutes after which no further claim is begun.", min=0, show_default="no limit"),
+    ] = None,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(help="End with exit code 1 if this claim is refuted; may be repeated.", show_default="none"),
+    ] = None,
     seed: SeedOption = 0,
     format: Annotated[Format, typer.Option(help="What to print.")] = Format.text,
     output: Annotated[
@@ -230,11 +238,16 @@ def audit(
 
     heed audit --claim used --claim exclusive --set exclusive.steps=200
 
+    heed audit --budget 10 --fail-on removes
+
     An audit that was stopped goes on where it was when the same command is given again.
     """
     from heed.audit import audit as run
 
     claims = _claims(claim, set_, train)
+    for name in fail_on or ():
+        if name not in (names := [c.claim.id for c in claims]):
+            raise UnknownName("claim of this audit", name, names)
     if base is not None:
         from heed.models.folders import transformer_at
 
@@ -260,11 +273,16 @@ def audit(
             folder=folder,
             say=_say,
             base=base,
+            budget=budget,
         )
         if found.facts["accuracy"] is None and dataset.labels:
             theirs, ours = ", ".join(dataset.labels), ", ".join(loaded.labels)
             _say(f"The labels of the data ({theirs}) are not those of the model ({ours}): no accuracy is given.")
         _emit_audit(found, format, output or [])
+    failed = [v.claim.id for v in found.verdicts if v.outcome == "refuted" and v.claim.id in (fail_on or ())]
+    if failed:
+        _say(f"refuted: {', '.join(failed)} (asked for by --fail-on)")
+        raise typer.Exit(1)
 
 
 class _WithExperiments(TyperCommand):

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from heed.errors import HeedError, InputError
+from heed.errors import InputError, NotApplicable
 
 if TYPE_CHECKING:  # the module is imported where methods are listed
     from torch import Tensor
@@ -38,7 +38,7 @@ _FEW_DIMENSIONS, _FEW_ROWS = 64, 8  # below which the exact method, row by row, 
 _TABLE = 1 << 25  # numbers that the products of columns may take
 
 
-class NotReached(HeedError):
+class NotReached(NotApplicable):
     """The numbers of a problem do not allow an answer that keeps what must be kept."""
 
 
@@ -112,11 +112,6 @@ class Space:
         U, S, _ = np.linalg.svd(self.T, full_matrices=False)
         return U[:, self.tolerance * S[:1].max(initial=0.0) < S]
 
-    @property
-    def values_nullity(self) -> int:
-        """The dimension of the null space of T alone."""
-        return len(self.T) - self._values.shape[1]
-
     # Projections
 
     def effective(self, rows: Float[np.ndarray, "row key"]) -> Float[np.ndarray, "row key"]:
@@ -147,6 +142,9 @@ class Space:
             open_ = open_[~self._fits(rows[open_], found[open_])]
         for i in open_:
             found[i] = self._least_distance(coordinates[i])
+        if not many:  # the exact method gives up on some rows with equal keys
+            left = open_[~self._fits(rows[open_], np.maximum(found[open_], 0))]
+            found[left] = least_norm_batch(self.Q, coordinates[left])
         return Efficient(np.maximum(found, 0), len(open_) if many else 0)
 
     def _least_distance(self, coordinates: Float[np.ndarray, "rank"]) -> Float[np.ndarray, "key"]:
@@ -157,9 +155,12 @@ class Space:
         system = np.vstack([self.N.T, -x])
         target = np.zeros(len(system))
         target[-1] = 1
-        weights, _ = nnls(system, target, maxiter=30 * len(x))
+        try:
+            weights, _ = nnls(system, target, maxiter=30 * len(x))
+        except RuntimeError:  # too many steps
+            return np.full_like(x, np.nan)
         rest = system @ weights - target
-        return x - self.N @ (rest[:-1] / rest[-1])
+        return x - self.N @ (rest[:-1] / rest[-1]) if rest[-1] else np.full_like(x, np.nan)
 
     def _most_entropy(self, rows: Float[np.ndarray, "row key"]) -> Efficient:
         U = self.Q[:, self.sums :]
@@ -175,18 +176,18 @@ class Space:
 
         A step is x (Qλ - log x) for the λ that fits log x best where x has its weight: it leaves the output as it is.
         """
-        x = row if row.min() > 0 else (row + self._widest(row)) / 2
+        x = row.copy() if row.min() > 0 else (row + self._widest(row)) / 2
         for _ in range(steps):
-            seen = x > 0
-            Q, log = self.Q[seen], np.log(x[seen])
-            root = np.sqrt(x[seen])
-            fit = np.linalg.lstsq(root[:, None] * Q, root * log, rcond=None)[0]
-            growth = Q @ fit - log
-            size = min(1.0, 0.99 / max(float(-growth.min()), 1e-300))
-            x = x.copy()
-            x[seen] += size * x[seen] * growth
-            if np.abs(x[seen] * growth).max() < 1e-13:
+            seen = np.flatnonzero(x > 0)
+            Q, log, root = self.Q[seen], np.log(x[seen]), np.sqrt(x[seen])
+            growth = Q @ np.linalg.lstsq(root[:, None] * Q, root * log, rcond=None)[0] - log
+            vanishing = (growth < 0) & (x[seen] < 1e-14)  # would hold up all others
+            x[seen[vanishing]] = 0
+            seen, growth = seen[~vanishing], growth[~vanishing]
+            change = x[seen] * growth
+            if np.abs(change).max() < 1e-13:
                 return x
+            x[seen] += min(1.0, 0.99 / max(float(-growth.min()), 1e-300)) * change
         raise NotReached("The attention of most entropy was not found: the row is too peaked, choose the least norm.")
 
     def _widest(self, row: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
@@ -201,6 +202,10 @@ class Space:
 
     # Intervals and adversaries
 
+    def program(self, row: Float[np.ndarray, "key"]) -> Program:
+        """Linear programs over the class of a row."""
+        return Program(self.Q, self.Q.T @ row)
+
     def intervals(
         self, row: Float[np.ndarray, "key"], directions: Float[np.ndarray, "unit key"] | None = None
     ) -> Float[np.ndarray, "unit 2"]:
@@ -213,10 +218,11 @@ class Space:
         now = directions @ row
         if not self.nullity:
             return np.stack([now, now], 1)
-        if self.sums == 1 and self.Q.shape[1] <= 2 and not (directions @ directions.T - np.diag(now * 0 + 1)).any():
+        units = (directions.max(1) == 1) & (np.abs(directions).sum(1) == 1)
+        if self.sums == 1 and self.Q.shape[1] <= 2 and units.all():
             found = _two_constraints(self.Q[:, 1:], row)[directions.argmax(1)]
         else:
-            program = Program(self.Q, self.Q.T @ row)
+            program = self.program(row)
             high = [(x, d @ x) for d in directions for x in [program.smallest(-d)]]
             least = directions @ np.stack([row, *(x for x, _ in high)]).T
             low = [0.0 if least[i].min() <= 1e-12 else d @ program.smallest(d) for i, d in enumerate(directions)]
@@ -224,18 +230,24 @@ class Space:
         low, high = np.clip(found.T, 0, None)
         return np.stack([np.minimum(low, now), np.maximum(high, now)], 1)
 
-    def farthest(
-        self, row: Float[np.ndarray, "key"], of: Float[np.ndarray, "key"] | None = None
-    ) -> Float[np.ndarray, "key"]:
-        """The member of the class that overlaps least with the row (or with another one, `of`)."""
+    def farthest(self, row: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
+        """A member of the class that is as far from the row as can be found, by total variation distance.
+
+        From the member that overlaps least with the row, on to better ones as long as there are any.
+        """
         row = self._attention(row[None])[0]
         if not self.nullity:
             return row
-        kept = self.Q.T @ row
-        found = np.maximum(Program(self.Q, kept).smallest(row if of is None else of), 0)
+        program = self.program(row)
+        found = ascend(program.smallest, row, lambda x: x - row)
+        return self._kept(row[None], self.polished(row, found)[None])[0]
+
+    def polished(self, row: Float[np.ndarray, "key"], corner: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
+        """A corner of the row's class without the little that a linear program leaves of errors."""
+        found = np.maximum(corner, 0)
         seen = found > 0
-        found[seen] += np.linalg.lstsq(self.Q[seen].T, kept - self.Q.T @ found, rcond=None)[0]  # what rounding left
-        return self._kept(row[None], np.maximum(found, 0)[None])[0]
+        found[seen] += np.linalg.lstsq(self.Q[seen].T, self.Q.T @ (row - found), rcond=None)[0]
+        return np.maximum(found, 0)
 
     # Checks
 
@@ -268,23 +280,38 @@ class Space:
         output, sums = self._errors(rows, found)
         worst = float(output.max(initial=0.0))
         if not worst < _CLOSE:
-            raise NotReached(
-                f"The output would change by {worst:.1g} of the largest value: the tolerance {self.tolerance:.1g} "
-                "drops directions that matter, choose a smaller one."
+            dropped = float(self._errors(rows, (rows @ self.Q) @ self.Q.T)[0].max(initial=0.0))
+            why = (
+                f"the tolerance {self.tolerance:.1g} drops directions that matter, choose a smaller one"
+                if dropped > _CLOSE / 10
+                else "the numbers of this row are beyond what double precision allows"
             )
+            raise NotReached(f"The output would change by {worst:.1g} of the largest value: {why}.")
         if attention and not (sums.max(initial=0.0) < _SUMS and found.min(initial=0.0) >= _BELOW):
             raise NotReached(
                 f"The result is not attention (sums are off by {sums.max():.1g}, the smallest weight is "
-                f"{found.min():.1g}): choose another tolerance."
+                f"{found.min():.1g}): the numbers of this row are beyond what double precision allows."
             )
         return found
 
 
-def overlap_distance(
-    a: Float[np.ndarray, "*batch key"], b: Float[np.ndarray, "*batch key"]
-) -> Float[np.ndarray, "*batch"]:
-    """½ Σ |a - b|, as a number between 0 and 1 for rows that sum to one."""
-    return np.abs(a - b).sum(-1) / 2
+def ascend(
+    smallest: Callable[[Float[np.ndarray, "cost"]], Float[np.ndarray, "key"]],
+    cost: Float[np.ndarray, "cost"],
+    away: Callable[[Float[np.ndarray, "key"]], Float[np.ndarray, "cost"]],
+    rounds: int = 30,
+) -> Float[np.ndarray, "key"]:
+    """The farthest point that a climb by linear programs finds, from where the cost is least.
+
+    `away` says where a point lies, seen from where distances (sums of absolute values) are counted from.
+    """
+    found = smallest(cost)
+    for _ in range(rounds):
+        other = smallest(-np.sign(away(found)))
+        if np.abs(away(other)).sum() <= np.abs(away(found)).sum() + 1e-9:
+            break
+        found = other
+    return found
 
 
 def _two_constraints(w: Float[np.ndarray, "key one"], row: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key 2"]:
@@ -297,14 +324,19 @@ def _two_constraints(w: Float[np.ndarray, "key one"], row: Float[np.ndarray, "ke
     if not w.shape[1] or total == 0:
         return np.stack([np.zeros_like(row), np.full_like(row, total)], 1)
     w = w[:, 0]
+    near = 1e-12 * float(np.ptp(w))  # values that differ by less are equal
     v, order = w @ row / total, np.argsort(w, kind="stable")
     m, M = np.full(len(w), w[order[0]]), np.full(len(w), w[order[-1]])
     m[order[0]], M[order[-1]] = w[order[1]], w[order[-2]]
-    away = np.where(w > v, w - m, M - w)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        high = np.where(w > v, v - m, M - v) / away
-        low = np.where(v > M, (v - M) / (w - M), np.where(v < m, (m - v) / (m - w), 0.0))
-    high = np.where((w == v) | (away <= 0), 1.0, high)
+    high = np.ones_like(w)
+    above, below = w - v > near, v - w > near
+    high[above] = (v - m[above]) / (w - m)[above]
+    high[below] = (M[below] - v) / (M - w)[below]
+    low = np.zeros_like(w)
+    only = v - M > near  # no other key reaches so far
+    low[only] = (v - M[only]) / (w - M)[only]
+    only = m - v > near
+    low[only] = (m[only] - v) / (m - w)[only]
     return total * np.stack([np.clip(low, 0, 1), np.clip(high, 0, 1)], 1)
 
 
@@ -397,7 +429,7 @@ def least_norm_batch(
     found = torch.full((len(c), n), float("nan"), dtype=c.dtype)
     rows = torch.arange(len(c))
     x = torch.clamp(c @ basis.T, min=1 / n)
-    s, lam = x.clone(), torch.zeros_like(c)
+    s, lam = torch.ones_like(x), torch.zeros_like(c)
     for _ in range(steps):
         mu = (x * s).mean(1)
         off = c - x @ basis

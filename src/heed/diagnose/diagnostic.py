@@ -8,7 +8,7 @@ measures one row per document. `judge` turns rows into a `Verdict`, needs no mod
     across it, or fewer than 30 documents                                                 undecided
     the model or the data lack what is needed, or the gate is closed                      not applicable
 
-Intervals are widened for the number of claims judged together (Bonferroni).
+Intervals are widened for the number of claims that are judged together (Bonferroni).
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def _is_number(value: Any) -> bool:
 
 def judge(evidence: Sequence[Evidence], explainer: str = "attention-mean") -> list[Verdict]:
     """Verdicts on claims that are judged together; the gate is for explanations that are attention."""
-    level = 1 - 0.05 / max(1, len(evidence))
+    level = 1 - 0.05 / max(1, sum(not e.reason for e in evidence))
     found = [_judge(e, level) for e in evidence]
     by_id = {v.claim.id: v for v in found}
     could_run = [v for name in ("needed", "used") if (v := by_id.get(name)) and v.outcome != "not applicable"]

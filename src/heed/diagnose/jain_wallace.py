@@ -56,7 +56,7 @@ class Used(Diagnostic):
         import torch
 
         with torch.no_grad():
-            plain, logits, _ = study.model.attending(tokens)
+            plain, logits, *_ = study.model.attending(tokens)
             weights = plain.classifying_rows()
             shuffled = weights.expand(self.permutations, *weights.shape).clone()
             for b, t in enumerate(tokens):
@@ -163,7 +163,7 @@ class Exclusive(Diagnostic):
         import torch
 
         if self.layers == "last":
-            plain, logits, _ = model.attending(tokens)
+            plain, logits, *_ = model.attending(tokens)
             return plain, [plain.classifying_rows()], lambda rows: logits(rows[0])
         with torch.no_grad():
             plain = model.trace(tokens)

@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Float
 
 from heed.diagnose.diagnostic import Claim, Diagnostic, Row, Study
-from heed.efficient import VARIANTS, Variant
-from heed.errors import NotApplicable, UnknownName
+from heed.efficient import VARIANTS, Variant, ascend
+from heed.errors import InputError, NotApplicable, UnknownName
 from heed.explain.efficient import LEVELS, Level, Problem, opened
 from heed.metrics import tvd
 from heed.models.classifier import PROJECTED, REPLACEABLE, Attending, Classifier
@@ -26,7 +26,7 @@ from heed.text import Tokens
 if TYPE_CHECKING:
     from torch import Tensor
 
-_LEAST = 1e-12  # a movement that others may be divided by
+_LEAST = 1e-7  # what single precision makes of no movement: nothing is divided by less
 Opened = tuple[Attending, list[list[Problem]]]
 
 
@@ -80,6 +80,8 @@ def movement(
 
 def described(parts: Sequence[Problem]) -> Row:
     """How much is open in a document."""
+    if not parts:  # no word has any weight
+        return {"keys": 0, "null_space": 0.0, "rows_open": 0.0}
     counts, nullities = [len(p.rows) for p in parts], np.array([p.space.nullity for p in parts])
     return {
         "keys": max(len(p.keys) for p in parts),
@@ -123,10 +125,11 @@ class OfRows(Diagnostic):
             found = [self._opened(study, [t])[1][0] for t in longest]
         except NotApplicable as error:
             return str(error)[0].lower() + str(error)[1:].rstrip(".")
-        if self.open_only and not any(part.space.nullity for parts in found for part in parts):
-            size = found[-1][0].space.T.shape[1]
+        some = [part for parts in found for part in parts]
+        if self.open_only and not any(part.space.nullity for part in some):
+            size = some[0].space.T.shape[1] if some else 0
             return (
-                f"the output determines attention in all of these documents (at most {len(longest[-1])} tokens, "
+                f"the output determines attention even in the longest of these documents ({len(longest[-1])} tokens, "
                 f"{size} numbers of output): there is no other attention to compare with"
             )
         return ""
@@ -144,8 +147,9 @@ class OfRows(Diagnostic):
 class Identified(OfRows):
     """How far attention can go while its output stays what it is.
 
-    For every document the farthest attention with the same output is looked for by a linear program: the one that
-    overlaps least with the mean over heads that is judged. Where all rows classify, some of them, evenly spread.
+    For every document the farthest attention with the same output is looked for by linear programs: first the one that
+    overlaps least with the mean over heads that is judged, then on to farther ones as long as there are any. What they
+    find is a lower bound of the largest distance. Where all rows classify, some of them, evenly spread, are looked at.
     """
 
     claim: ClassVar[Claim] = Claim(
@@ -170,6 +174,8 @@ class Identified(OfRows):
 
     def _distance(self, parts: Sequence[Problem]) -> float:
         every = sorted({int(q) for p in parts for q in p.queries})
+        if not every:
+            return float("nan")
         chosen = [every[i] for i in np.unique(np.linspace(0, len(every) - 1, self.queries).astype(int))]
         distances = []
         for q in chosen:
@@ -178,13 +184,26 @@ class Identified(OfRows):
             total = np.sum([p.masses[i].sum() for p, i in some])
             if total == 0:
                 continue
-            away = np.zeros_like(judged)
-            for p, i in some:
-                cost = np.concatenate([judged * m for m in p.masses[i]]) if len(p.heads) > 1 else judged
-                far = p.space.farthest(p.rows[i], cost)
-                away += p.by_head(far[None])[:, 0].T @ p.masses[i]
-            distances.append(float(tvd(judged / total, away / total)))
+            distances.append(_farthest(some, judged) / float(total))
         return float(np.mean(distances)) if distances else float("nan")
+
+
+def _farthest(rows: Sequence[tuple[Problem, int]], judged: Float[np.ndarray, "key"]) -> float:
+    """The largest TVD that is found between the sum of some heads' rows and that of other rows with their outputs."""
+    programs = [p.space.program(p.rows[i]) if p.space.nullity else None for p, i in rows]
+
+    def smallest(cost: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
+        """Where all heads together cost least."""
+        total = np.zeros_like(judged)
+        for (p, i), program in zip(rows, programs, strict=True):
+            row = p.rows[i]
+            if program is not None:
+                row = p.space.polished(row, program.smallest(np.concatenate([cost * m for m in p.masses[i]])))
+            total += p.by_head(row[None])[:, 0].T @ p.masses[i]
+        return total
+
+    far = ascend(smallest, judged, lambda x: x - judged)
+    return float(np.abs(far - judged).sum() / 2)
 
 
 @dataclass(frozen=True)
@@ -218,7 +237,7 @@ class EfficientSufficient(OfRows):
                 "value": float(moved[b]),
                 "label_changed": float(changed[b]),
                 "tvd_from_attention": float(
-                    np.mean([np.mean(tvd(p.by_head(p.rows), p.by_head(efficient[p]))) for p in some])
+                    np.mean([np.mean(tvd(p.by_head(p.rows), p.by_head(efficient[p]))) for p in some] or [0.0])
                 ),
             }
             | described(some)
@@ -252,6 +271,8 @@ class EfficientNecessary(OfRows):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(draws=1)
+        if not self.step > 0:
+            raise InputError(f"The setting step of the claim {self.claim.id} must be above 0, got {self.step}.")
 
     def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
         import torch

@@ -19,7 +19,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from heed.explain.explanation import Explanation
 
-FOR, AGAINST, UNSIGNED = (0, 114, 178), (213, 94, 0), (130, 90, 170)
+FOR, AGAINST, UNSIGNED, BELOW = (0, 114, 178), (213, 94, 0), (130, 90, 170), (120, 120, 120)
 _JOINERS = "\u200c\u200d"
 
 
@@ -60,7 +60,7 @@ def pieces(explanation: Explanation) -> list[list[tuple[str, float | None]]]:
 
 def shade(share: float, signed: bool) -> tuple[str, str]:
     """Background and ink of a word: the colour mixed with white by its share, and the ink that stands out on it."""
-    colour = (FOR if share > 0 else AGAINST) if signed else UNSIGNED
+    colour = (FOR if share > 0 else AGAINST) if signed else UNSIGNED if share > 0 else BELOW
     mixed = [round(255 - (255 - c) * min(1.0, 0.12 + 0.88 * abs(share))) for c in colour]
     linear = [c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in mixed]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
@@ -82,7 +82,7 @@ def word(text: str, share: float, signed: bool, colour: bool) -> Text:
     text = printable(text)
     if not colour:
         tenths = round(abs(share) * 10)
-        sign = ("+" if share > 0 else "-") if signed else ""
+        sign = "-" if share < 0 else "+" if signed else ""
         return Text(f"{text}[{sign}{tenths}]" if tenths >= 3 else text)
     if abs(share) < 0.05:
         return Text(text)
@@ -138,14 +138,14 @@ def banded(explanation: Explanation, width: int, colour: bool) -> Iterator[Text]
     A word's left edge is 0, its right edge the largest upper end of all.
     """
     assert explanation.intervals is not None
-    top = float(explanation.intervals.max(initial=0.0)) or 1.0
-    share = shares(explanation)
+    top, share = _top(explanation), shares(explanation)
     line_, chunk = (Text(), Text()), (Text(), Text())
     for number, segment in enumerate(cut(explanation)):
-        for text, i in [*([(" ‖ ", None)] if number else []), *segment, (" ", None)]:
+        last = number == len(explanation.document.segments) - 1
+        for text, i in [*([(" ‖ ", None)] if number else []), *segment, *([(" ", None)] if last else [])]:
             if i is not None:
                 drawn = word(text, share[i], explanation.signed, colour)
-                low, high = explanation.intervals[i] / top
+                low, high = np.nan_to_num(explanation.intervals[i] / top, nan=max(0.0, explanation.scores[i] / top))
                 under = Text(_band(low, high, explanation.scores[i] / top, drawn.cell_len), style="dim")
             else:
                 drawn = Text(printable(text))
@@ -176,9 +176,16 @@ def _band(low: float, high: float, score: float, cells: int) -> str:
     return "".join("•" if i == at else "─" if start <= i <= end else " " for i in range(cells))
 
 
+def _top(explanation: Explanation) -> float:
+    """The largest upper end of all intervals."""
+    assert explanation.intervals is not None
+    ends = explanation.intervals[~np.isnan(explanation.intervals)]
+    return float(ends.max(initial=0.0)) or 1.0
+
+
 def band_legend(explanation: Explanation) -> str:
     assert explanation.intervals is not None
-    top = float(explanation.intervals.max(initial=0.0))
+    top = _top(explanation)
     return (
         f"Under each word, from 0 on its left to {top:.2g} on its right: • its weight, and between which weights "
         "all attention with the same output lies."
@@ -215,7 +222,7 @@ def strongest(explanation: Explanation, n: int = 8) -> Iterator[str]:
     for i in np.argsort(-np.abs(explanation.scores), kind="stable")[: min(n, scored)]:
         errors = explanation.standard_errors
         error = f"±{errors[i]:.1g}" if errors is not None and errors.any() else ""
-        if explanation.intervals is not None:
+        if explanation.intervals is not None and not np.isnan(explanation.intervals[i, 0]):
             error = " [{:.2g}, {:.2g}]".format(*explanation.intervals[i])
         sign = "+" if explanation.signed else ""
         yield f"{printable(explanation.units[i].text)} {explanation.scores[i]:{sign}.3g}{error}"
@@ -252,7 +259,7 @@ def html(explanation: Explanation) -> str:
 def html_text(explanation: Explanation) -> str:
     """The shaded document alone; a word's exact score shows when the pointer rests on it."""
     share, rows = shares(explanation), []
-    top = 1.0 if explanation.intervals is None else float(explanation.intervals.max(initial=0.0)) or 1.0
+    top = 1.0 if explanation.intervals is None else _top(explanation)
     for segment in cut(explanation):
         drawn = []
         for text, i in segment:
@@ -263,7 +270,7 @@ def html_text(explanation: Explanation) -> str:
             if abs(share[i]) >= 0.05:
                 ground, ink = shade(share[i], explanation.signed)
                 style += f";background-color:{ground};color:{ink}"
-            if explanation.intervals is not None:
+            if explanation.intervals is not None and not np.isnan(explanation.intervals[i, 0]):
                 low, high = explanation.intervals[i]
                 title += f" (between {low:.3g} and {high:.3g})"
                 style += f";padding-bottom:5px;{_stripe(low / top, high / top)}"
@@ -286,8 +293,8 @@ def html_intervals(explanation: Explanation, n: int = 12) -> str:
     intervals, raw = explanation.intervals, explanation.raw
     if intervals is None or raw is None or not len(raw):
         return ""
-    top, rows = float(intervals.max()) or 1.0, []
-    for i in np.argsort(-intervals[:, 1], kind="stable")[:n]:
+    top, rows, ends = _top(explanation), [], np.nan_to_num(intervals[:, 1], nan=-1.0)
+    for i in np.argsort(-ends, kind="stable")[: min(n, int((ends >= 0).sum()))]:
         low, high = intervals[i]
         left, width = 100 * low / top, max(0.5, 100 * (high - low) / top)
         marks = "".join(

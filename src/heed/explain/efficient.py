@@ -13,7 +13,7 @@ What counts as the output is the level:
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int
 
 from heed.efficient import VARIANTS, Efficient, Space, Variant
 from heed.errors import InputError, NotApplicable, UnknownName
-from heed.explain.explanation import Job, Measured, TokenMethod
+from heed.explain.explanation import Job, Measured, TokenMethod, check_at_least, split_rows
 from heed.metrics import tvd
 from heed.models.classifier import ATTENTION, PROJECTED, REPLACEABLE, Attending, Classifier
 from heed.text import Tokens
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Level = Literal["head", "projected", "layer", "prediction"]
-_VACUOUS = "The prediction alone determines next to nothing of attention: many weights lead to the same few numbers."
+_INTERVALS = 60  # words whose intervals are looked for
 LEVELS: tuple[Level, ...] = ("head", "projected", "layer", "prediction")
 
 
@@ -79,7 +79,8 @@ def problems(
     """For each document the rows that classify it (or other `rows` of the layer) with the space of what they multiply.
 
     With `words`, only the weights of words are free. Keys to which no head of the layer gives any weight in a row are
-    taken for masked. `slopes` are the values at the level of the prediction.
+    taken for masked, unless they are words between keys that have some. `slopes` are the values at the level of the
+    prediction. A document whose free keys have no weight at all has no problem.
     """
     weights = _numbers(trace.classifying_rows(layer) if rows is None else rows)
     count = weights.shape[1]
@@ -96,7 +97,7 @@ def problems(
     for b, t in enumerate(tokens):
         queries = np.arange(len(t) if weights.shape[2] > 1 else 1)
         own = weights[b][:, queries]
-        seen = (own > 0).any(0)
+        seen = _visible((own > 0).any(0), t)
         if words:
             seen[:, : len(t)] &= ~t.special
             seen[:, len(t) :] = False
@@ -108,6 +109,15 @@ def problems(
             ]
         )
     return found
+
+
+def _visible(seen: Bool[np.ndarray, "row key"], tokens: Tokens) -> Bool[np.ndarray, "row key"]:
+    """Keys that a row may look at: those with weight, and words between them whose weight is too small for a number."""
+    first, last = seen.argmax(1), seen.shape[1] - 1 - seen[:, ::-1].argmax(1)
+    places = np.arange(seen.shape[1])
+    word = np.zeros(seen.shape[1], dtype=bool)
+    word[: len(tokens)] = ~tokens.special
+    return seen | (word & (places > first[:, None]) & (places < last[:, None]))
 
 
 def _numbers(tensor: Tensor) -> np.ndarray:
@@ -153,10 +163,10 @@ def opened(
     """A pass through the model that can be asked for its output with other attention, and the problems of its rows."""
     import torch
 
-    if level == "prediction" and layer != -1:
-        raise InputError("The level 'prediction' looks at the last layer: leave layer at -1.")
     if layer == -1:
         attending = model.attending(tokens)
+        if attending.linear:  # what is kept is to be seen in a pass, and not in a sum
+            attending = Classifier.attending(model, tokens)
     else:
         with torch.no_grad():
             trace = model.trace(tokens)
@@ -167,24 +177,29 @@ def opened(
     layers = len(attending.trace.attention)
     if not -layers <= layer < layers:
         raise InputError(f"There is no layer {layer}: the model has layers 0 to {layers - 1}.")
+    if level == "prediction" and layer % layers != layers - 1:
+        raise InputError("The level 'prediction' looks at the last layer: leave layer at -1.")
     rows = attending.trace.classifying_rows(layer)
     if rows.shape[2] > 1 and level in ("layer", "prediction"):
         raise NotApplicable(f"All rows of {model.name} classify, not one: choose the level 'head' or 'projected'.")
-    slopes = _slopes(attending, rows) if level == "prediction" else None
+    slopes = _slopes(attending, rows, model.exclusive) if level == "prediction" else None
     return attending, problems(attending.trace, tokens, layer, level, head, words, tolerance, slopes=slopes)
 
 
 def _slopes(
-    attending: Attending, rows: Float[Tensor, "batch head query key"]
+    attending: Attending, rows: Float[Tensor, "batch head query key"], exclusive: bool
 ) -> Float[Tensor, "batch head query key label"]:
-    """The derivative of differences of logits (from their mean; all but the last) by the weights of some rows."""
+    """The derivative of what decides the probabilities by the weights of some rows.
+
+    Differences of logits (from their mean; all but the last), or each logit where labels do not exclude each other.
+    """
     import torch
 
     with torch.enable_grad():
         free = rows.clone().requires_grad_()
         logits = attending.logits(free)
-        apart = (logits - logits.mean(-1, keepdim=True)).sum(0)
-        found = [torch.autograd.grad(z, free, retain_graph=True)[0] for z in apart[:-1]]
+        apart = (logits - logits.mean(-1, keepdim=True))[:, :-1] if exclusive else logits
+        found = [torch.autograd.grad(z, free, retain_graph=True)[0] for z in apart.sum(0)]
     return torch.stack(found, -1)
 
 
@@ -228,40 +243,75 @@ class Determined(TokenMethod):
     def solve(self, problem: Problem) -> Efficient:
         """What is shown in the place of rows."""
 
-    def bounds(self, job: Job, parts: Sequence[Problem]) -> Float[np.ndarray, "unit 2"] | None:
-        """The interval of every unit's score over all attention with the same output, where it is asked for."""
+    def bounds(
+        self, job: Job, parts: Sequence[Problem], scores: Float[np.ndarray, "unit"]
+    ) -> Float[np.ndarray, "unit 2"] | None:
+        """The interval of units' scores over all attention with the same output, where it is asked for."""
         return None
 
+    def remarks(self, scores: Float[np.ndarray, "unit"]) -> tuple[str, ...]:
+        return ()
+
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
+        import torch
+
         found: list[Measured] = [Measured()] * len(jobs)
         for batch in model.batches([job.tokens for job in jobs]):
             tokens = [jobs[i].tokens for i in batch]
             attending, parts = opened(model, tokens, self.level, self.layer, self.head, tolerance=self.tolerance)
-            raw = _numbers(attending.trace.classifying_rows(self.layer))
+            own = attending.trace.classifying_rows(self.layer)
+            raw, new = _numbers(own), _numbers(own).copy()
+            solved = [{p: self.solve(p) for p in some} for some in parts]
+            for b, some in enumerate(solved):
+                for part, rows in some.items():
+                    part.put(rows.rows, new[b])
+            moved = self._moved(model, attending, torch.from_numpy(new).to(own.dtype))
             for b, i in enumerate(batch):
-                found[i] = self._measured(jobs[i], parts[b], raw[b])
+                found[i] = self._measured(jobs[i], solved[b], raw[b], new[b], moved[b])
         return found
 
-    def _measured(self, job: Job, parts: Sequence[Problem], raw: Float[np.ndarray, "head query key"]) -> Measured:
-        new, slow, moved, negative = raw.copy(), 0, [], []
-        for part in parts:
-            rows, fallbacks = self.solve(part)
-            part.put(rows, new)
-            slow += fallbacks
-            moved.append(np.ravel(tvd(part.by_head(part.rows), part.by_head(rows))))
-            negative.append(part.by_head(np.maximum(-part.space.effective(part.rows), 0)).sum(-1).ravel())
+    def _moved(self, model: Classifier, attending: Attending, rows: Tensor) -> Float[np.ndarray, "batch"]:
+        """How far the prediction of the running model moves when it attends like this."""
+        import torch
+
+        with torch.no_grad():
+            both = [_numbers(attending.logits(r)) for r in (attending.trace.classifying_rows(self.layer), rows)]
+        before, after = (model.probabilities(z) for z in both)
+        return np.abs(after - before).sum(-1) / 2 if model.exclusive else np.abs(after - before).max(-1)
+
+    def _measured(
+        self,
+        job: Job,
+        solved: Mapping[Problem, Efficient],
+        raw: Float[np.ndarray, "head query key"],
+        new: Float[np.ndarray, "head query key"],
+        moved: float,
+    ) -> Measured:
+        parts = list(solved)
+        if not parts:
+            raise NotApplicable("No token of the text has any attention in this layer.")
+        apart = [np.ravel(tvd(p.by_head(p.rows), p.by_head(x.rows))) for p, x in solved.items()]
+        negative = [p.by_head(np.maximum(-p.space.effective(p.rows), 0)).sum(-1).ravel() for p in parts]
         counts, nullities = [len(p.rows) for p in parts], np.array([p.space.nullity for p in parts])
         facts = {
             "null_space": float(np.average(nullities, weights=counts)),
             "rows_open": float(np.average(nullities > 0, weights=counts)),
-            "tvd_from_attention": float(np.concatenate(moved).mean()),
+            "tvd_from_attention": float(np.concatenate(apart).mean()),
             "effective_negative_mass": float(np.concatenate(negative).mean()),
-            "fallbacks": float(slow),
+            "prediction_moved": float(moved),
+            "fallbacks": float(sum(x.fallbacks for x in solved.values())),
         }
         shown, before = self._aggregated(new, job), self._aggregated(raw, job)
-        note = (_VACUOUS,) if self.level == "prediction" else ()
-        note = note if facts["rows_open"] else (self._trivial(parts),)
-        return Measured(rows=shown, raw=before, intervals=self.bounds(job, parts), facts=facts, notes=note)
+        scores = np.maximum(*(split_rows(job, x, self.merge)[0] for x in (shown, before)))
+        intervals = self.bounds(job, parts, scores)
+        notes = self.remarks(split_rows(job, shown, self.merge)[0])
+        if not facts["rows_open"]:
+            notes += (_trivial(parts),)
+        elif self.level == "prediction":
+            notes += tuple(_of_prediction(intervals, moved))
+        if intervals is not None and (left := int(np.isnan(intervals[:, 0]).sum())):
+            notes += (f"Intervals were looked for where weights are largest; those of {left:,} words were not.",)
+        return Measured(rows=shown, raw=before, intervals=intervals, facts=facts, notes=notes)
 
     def _aggregated(self, rows: Float[np.ndarray, "head query key"], job: Job) -> Float[np.ndarray, "key"]:
         """One weight for each key; those of padding, where it is attended to, behind those of the tokens."""
@@ -270,12 +320,26 @@ class Determined(TokenMethod):
         found = each.mean(0) if self.aggregate == "mean" else each.max(0)
         return found if found[len(job.tokens) :].any() else found[: len(job.tokens)]
 
-    def _trivial(self, parts: Sequence[Problem]) -> str:
-        longest = max(parts, key=lambda p: len(p.keys))
-        size = longest.space.T.shape[1]
-        return (
-            "Attention is already identified: no other attention has this output "
-            f"({len(longest.keys)} keys, {size} numbers of output)."
+
+def _trivial(parts: Sequence[Problem]) -> str:
+    T = max((p.space.T for p in parts), key=len)
+    return (
+        "Attention is already identified: no other attention has this output "
+        f"({len(T)} weights, {T.shape[1]} numbers of output)."
+    )
+
+
+def _of_prediction(intervals: Float[np.ndarray, "unit 2"] | None, moved: float) -> Iterator[str]:
+    """What should be known of the level of the prediction."""
+    if intervals is not None and (width := float(np.nanmean(intervals[:, 1] - intervals[:, 0]))) > 0.1:
+        yield (
+            "The prediction alone determines little of attention: the weight of a word can lie anywhere in an interval "
+            f"of {width:.2f} on average."
+        )
+    if moved > 1e-3:
+        yield (
+            "Behind this layer the model is not linear, so its prediction is kept to first order only: with these "
+            f"weights in place it moves by {moved:.3f}."
         )
 
 
@@ -284,8 +348,8 @@ class EfficientAttention(Determined):
     """The one attention that stands for all that have the same output: the flattest of them.
 
     variant     the least "norm", or the most "entropy"
-    intervals   whether to look for the smallest and largest weight of each word over all of them, too: linear programs,
-                for the mean of heads (or one of them) where one row classifies
+    intervals   for how many words, those with the largest weights, to look for the smallest and largest weight over all
+                of them: linear programs, for the mean of heads (or one of them) where one row classifies
     """
 
     name: ClassVar[str] = "efficient"
@@ -293,33 +357,38 @@ class EfficientAttention(Determined):
     paper: ClassVar[str] = "naim2024"
 
     variant: Variant = "norm"
-    intervals: bool = True
+    intervals: int = _INTERVALS
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_at_least(self, intervals=0)
         if self.variant not in VARIANTS:
             raise UnknownName("variant", str(self.variant), VARIANTS)
 
     def solve(self, problem: Problem) -> Efficient:
         return problem.space.efficient(problem.rows, self.variant)
 
-    def bounds(self, job: Job, parts: Sequence[Problem]) -> Float[np.ndarray, "unit 2"] | None:
-        single = all(len(p.rows) == 1 for p in parts) and len({h for p in parts for h in p.heads}) == sum(
-            len(p.heads) for p in parts
-        )
+    def bounds(
+        self, job: Job, parts: Sequence[Problem], scores: Float[np.ndarray, "unit"]
+    ) -> Float[np.ndarray, "unit 2"] | None:
+        heads = [h for p in parts for h in p.heads]
+        single = all(len(p.rows) == 1 for p in parts) and len(set(heads)) == len(heads)
         if not self.intervals or not single or self.aggregate != "mean" or self.merge != "sum":
             return None
-        heads = sum(len(p.heads) for p in parts)
-        found = np.zeros((len(job.units), 2))
+        chosen = np.sort(np.argsort(-scores, kind="stable")[: self.intervals])
+        bounds = np.zeros((len(chosen), 2))
         for part in parts:
             inside = part.keys < len(job.tokens)
-            member = np.zeros((len(job.units), len(part.keys)))
-            unit = job.groups[part.keys[inside]]
-            member[unit[unit >= 0], np.flatnonzero(inside)[unit >= 0]] = 1
+            unit = np.full(len(part.keys), -1)
+            unit[inside] = job.groups[part.keys[inside]]
+            member = (unit == chosen[:, None]) / 1.0
             if len(part.heads) == 1:
-                found += part.space.intervals(part.rows[0], member) * part.masses[0] / heads
+                bounds += part.space.intervals(part.rows[0], member) * part.masses[0] / len(heads)
             else:
-                found += part.space.intervals(part.rows[0], np.hstack([member * m for m in part.masses[0]])) / heads
+                stacked = np.hstack([member * mass for mass in part.masses[0]])
+                bounds += part.space.intervals(part.rows[0], stacked) / len(heads)
+        found = np.full((len(job.units), 2), np.nan)
+        found[chosen] = bounds
         return found
 
 
@@ -333,3 +402,10 @@ class EffectiveAttention(Determined):
 
     def solve(self, problem: Problem) -> Efficient:
         return Efficient(problem.space.effective(problem.rows), 0)
+
+    def remarks(self, scores: Float[np.ndarray, "unit"]) -> tuple[str, ...]:
+        if not (scores < -1e-9).any():
+            return ()
+        return (
+            "Some of these weights are negative (marked with a minus, or grey): effective attention is no attention.",
+        )

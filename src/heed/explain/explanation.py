@@ -29,7 +29,6 @@ from heed.text import Document, Span, Tokens
 UnitKind = Literal["word", "token"]
 Merge = Literal["sum", "max"]
 _CHUNK = 64  # documents measured together
-_BESIDE = ("standard_errors", "raw", "intervals")  # numbers of units that some methods have beside the scores
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Explanation:
     forward_passes   how often the model's output was asked for, however it was computed
     facts            numbers that belong to the method, such as an intercept or a completeness gap
     raw              the scores before the method changed them, for methods that make something of attention
-    intervals        how small and how large each score could be, the output being what it is
+    intervals        how small and how large each score could be, the output being what it is; NaN where nobody looked
     """
 
     document: Document
@@ -100,7 +99,10 @@ class Explanation:
             "units": [{"text": u.text, "spans": [list(s) for s in u.spans], "segment": u.segment} for u in self.units],
             "scores": self.scores.tolist(),
             "specials": [{"text": s.text, "score": s.score} for s in self.specials],
-            **{name: None if (x := getattr(self, name)) is None else x.tolist() for name in _BESIDE},
+            **{name: None if (x := getattr(self, name)) is None else x.tolist() for name in ("standard_errors", "raw")},
+            "intervals": None
+            if self.intervals is None
+            else [None if math.isnan(low) else [low, high] for low, high in self.intervals.tolist()],
             "settings": {k: str(v) if v in (math.inf, -math.inf) else v for k, v in self.settings.items()},
             "notes": list(self.notes),
         }
@@ -118,14 +120,21 @@ class Explanation:
                 ),
                 "scores": np.array(values["scores"], dtype=float),
                 "specials": tuple(Special(**s) for s in values["specials"]),
-                **{name: None if (x := values.get(name)) is None else np.array(x, dtype=float) for name in _BESIDE},
+                **{
+                    name: None if (x := values.get(name)) is None else np.array(x, dtype=float)
+                    for name in ("standard_errors", "raw")
+                },
+                "intervals": None
+                if (x := values.get("intervals")) is None
+                else np.array([(np.nan, np.nan) if pair is None else pair for pair in x], dtype=float).reshape(-1, 2),
                 "settings": {k: float(v) if v in ("inf", "-inf") else v for k, v in values["settings"].items()},
                 "probabilities": {str(k): float(v) for k, v in values["probabilities"].items()},
                 "notes": tuple(str(note) for note in values["notes"]),
             }
             found = cls(**(values | read))
             found.probabilities[found.label]
-            beside = [x for name in ("scores", *_BESIDE) if (x := getattr(found, name)) is not None]
+            every = (found.scores, found.standard_errors, found.raw, found.intervals)
+            beside = [x for x in every if x is not None]
             if any(len(x) != len(found.units) for x in beside):
                 raise ValueError("units and scores differ in number")
             return found
@@ -296,7 +305,7 @@ class Explainer(ABC):
         specials: tuple[Special, ...] = ()
         if scores is None:
             assert measured.rows is not None
-            scores, specials = _split(job, measured.rows, settings["merge"])
+            scores, specials = split_rows(job, measured.rows, settings["merge"])
         return Explanation(
             document=job.tokens.document,
             method=self.name,
@@ -317,7 +326,7 @@ class Explainer(ABC):
             seconds=seconds,
             facts=measured.facts,
             notes=(*model.notes, *_reading_notes(job.tokens, model.pairs), *measured.notes),
-            raw=None if measured.raw is None else _split(job, measured.raw, settings["merge"])[0],
+            raw=None if measured.raw is None else split_rows(job, measured.raw, settings["merge"])[0],
             intervals=measured.intervals,
         )
 
@@ -374,7 +383,7 @@ def units_of(
     return units, np.where(piece_of < 0, -1, group[piece_of])
 
 
-def _split(
+def split_rows(
     job: Job, rows: Float[np.ndarray, "row"], merge: Merge
 ) -> tuple[Float[np.ndarray, "unit"], tuple[Special, ...]]:
     """Scores of tokens merged into units, with special tokens and padding apart."""

@@ -54,11 +54,13 @@ class Attending(NamedTuple):
     trace     the pass as it is
     logits    the output for other rows of attention in the place of those that classify, differentiable in them
     cheap     whether that takes less than a whole pass
+    linear    whether it is a sum over keys that was worked out beforehand, and not a pass
     """
 
     trace: Trace
     logits: Callable[[Float[Tensor, "*variant batch head query key"]], Float[Tensor, "*variant batch label"]]
     cheap: bool = True
+    linear: bool = False
 
 
 class Classifier(ABC):
@@ -252,7 +254,7 @@ def linear_attending(trace: Trace) -> Attending:
     (values,), (projection,) = trace.values, trace.projections
     worth = torch.einsum("bkto,koc->bktc", values, projection).detach()  # of each key, if it had all the attention
     constant = trace.logits.detach() - torch.einsum("bkqt,bktc->bc", trace.attention[0].detach(), worth)
-    return Attending(trace, lambda rows: torch.einsum("...bkqt,bktc->...bc", rows, worth) + constant)
+    return Attending(trace, lambda rows: torch.einsum("...bkqt,bktc->...bc", rows, worth) + constant, linear=True)
 
 
 def softmax(logits: Float[np.ndarray, "*batch label"]) -> Float[np.ndarray, "*batch label"]:

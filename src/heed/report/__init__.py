@@ -40,6 +40,22 @@ _COLUMNS = {
     "spearman_gradient_unsigned": "the same for gradient × input",
     "again": "yardstick: τ between two draws of LIME with words replaced",
     "again_deleted": "yardstick: τ between two draws of LIME with words deleted",
+    "sufficiency": "fall of the probability, only words that are pointed to",
+    "random_sufficiency": "fall of the probability, only random words",
+    "largest": "largest correlation over draws",
+    "average_precision": "average precision",
+    "marked": "share of words that people marked",
+    "hit": "share of edited words that are pointed to",
+    "edited": "share of words that were edited",
+    "keys": "keys that a row looks at",
+    "null_space": "dimension of the null space, mean over rows",
+    "rows_open": "share of rows with a null space",
+    "label_changed": "share of labels that changed",
+    "tvd_from_attention": "TVD between attention and efficient attention",
+    "determined": "change of the prediction, determined steps",
+    "null": "change of the prediction, steps in the null space",
+    "distance": "TVD between attention and the farthest one",
+    "efficient_distance": "TVD between their efficient attentions",
     "negative_contribution": "share of LIME's weight that speaks against the label",
 }
 _KEYS = (
@@ -55,9 +71,11 @@ _KEYS = (
 
 
 def number(value: float | None) -> str:
-    """Three decimals, a fourth where these would all be zero."""
+    """Three decimals, a fourth where these would all be zero, none for large numbers."""
     if value is None or math.isnan(value):
         return "–"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
     digits = 3 if abs(value) >= 0.0005 or abs(value) < 0.00005 else 4
     return f"{round(value, digits) + 0.0:.{digits}f}"  # + 0.0: no minus before zero
 

@@ -64,9 +64,11 @@ def sufficient(lab: EfficientLab) -> Outcome:
         "sufficient", "How far the output moves when efficient attention is put in", "boxes",
         [
             {"model": f"{r['model']}, {r['dataset']}", "log10 of the distance": float(np.log10(max(r["moved"], 1e-12)))}
+            | {"swapped": r["swapped"]}
             for r in rows if r["variant"] == "norm"
         ],
-        x="model", y="log10 of the distance", caption="The paper asks for less than −2. What is left is rounding.",
+        x="model", y="log10 of the distance", panel="swapped",
+        caption="The paper asks for less than −2. What is left is rounding.",
     )  # fmt: skip
     return Outcome(results, [figure], {"documents": rows})
 
@@ -141,13 +143,15 @@ def near(lab: EfficientLab) -> Outcome:
         rows += _whole(lab, s) if s.stacked else lab.rows("near", s, partial(_near, lab, s))
     results = []
     for s, own in by_model(lab, rows):
+        moved = float(np.mean([r["moved"] for r in lab.rows("swap", s, partial(_swap, lab, s))]))
         for metric in ("TVD", "Wasserstein"):
             found = mean_of([r[metric] for r in own])
             small = found["ours"] is not None and found["ours"] < _NEAR
-            reading = "output" if not small else "output, and here also of attention itself"
+            note = f"The output moves by {moved:.1g}; attention itself by this."
+            note += "" if small or moved >= _NEAR else " “Below 0.01” is true of the output alone."
             results.append(
                 Result("near", s.data, s.model, f"{metric} between attention and efficient attention",
-                       note=f"“Below 0.01” is true of the distance of the {reading}.", **found)
+                       note=note, **found)
             )  # fmt: skip
     figures = [
         Figure(
@@ -258,10 +262,10 @@ def _searched(lab: EfficientLab, subject: Subject) -> list[Row]:
             partial(_first, attending), target, True, noise, steps=lab.pick(60, 500), penalty=5000.0
         )
         for b, (i, some) in enumerate(zip(batch, parts, strict=True)):
-            (p,) = some
             close = np.flatnonzero(found.moves[:, b] <= 0.01)
-            if not len(close) or not p.space.nullity:
+            if not len(close) or not some or not some[0].space.nullity:
                 continue
+            p = some[0]
             best = close[found.distances[close, b].argmax()]
             other = found.rows[0][best, b, 0, 0].double().numpy()[p.keys]
             both = np.stack([p.rows[0], other / other.sum()])
@@ -335,7 +339,11 @@ def _shifts(lab: EfficientLab, subject: Subject) -> list[Row]:
         for size in SIZES:
             means = {}
             for kind in ("determined", "null"):
-                rng = {p: generator(lab.seed, kind, i) for i, some in zip(batch, parts, strict=True) for p in some}
+                rng = {
+                    p: generator(lab.seed, kind, i, p.heads[0])
+                    for i, some in zip(batch, parts, strict=True)
+                    for p in some
+                }
                 steps = [
                     {p: x + size * direction(p, kind == "null", rng[p]) for p, x in efficient.items()} for _ in range(4)
                 ]
@@ -397,15 +405,16 @@ def _moves(lab: EfficientLab, subject: Subject) -> list[Row]:
     rows = []
     for batch, tokens in subject.batches(lab.pick(12, 200)):
         attending, parts = opened(subject.classifier, tokens)
-        put = swapped(attending, parts, {p: p.rows + 0.1 * _inside(p, lab.seed) for some in parts for p in some})
+        steps = {p: _inside(p, lab.seed, i) for i, some in zip(batch, parts, strict=True) for p in some}
+        put = swapped(attending, parts, {p: p.rows + 0.1 * step for p, step in steps.items()})
         moved, _ = movement(subject.classifier, attending, put)
         rows += [{"document": i, "moved": float(m)} for i, m in zip(batch, moved, strict=True)]
     return rows
 
 
-def _inside(problem: Problem, seed: int) -> Float[np.ndarray, "row weight"]:
+def _inside(problem: Problem, seed: int, document: int) -> Float[np.ndarray, "row weight"]:
     basis = problem.space.Q[:, problem.space.sums :]
-    drawn = generator(seed, "inside", len(problem.keys)).standard_normal((1, basis.shape[1])) @ basis.T
+    drawn = generator(seed, "inside", document, problem.heads[0]).standard_normal((1, basis.shape[1])) @ basis.T
     return drawn / max(float(np.linalg.norm(drawn)), 1e-300)
 
 
@@ -435,7 +444,8 @@ def heads(lab: EfficientLab) -> Outcome:
         for key, what in (("peaked", "attention"), ("peaked efficient", "efficient attention")):
             results.append(
                 Result("heads", s.data, s.model, f"ρ of a head's importance with how far its {what} is from uniform",
-                       spearman(np.array(each["ablated"]), np.array(each[key])), n=len(each["ablated"]))
+                       spearman(np.array(each["ablated"]), np.array(each[key])), n=len(each["ablated"]),
+                       note="" if len(each["ablated"]) > 8 else f"Of {len(each['ablated'])} heads: that says little.")
             )  # fmt: skip
     figure = Figure(
         "heads", "How far the output moves when one head attends to everything alike", "bars", shown,
@@ -485,27 +495,24 @@ def beyond(lab: EfficientLab) -> Outcome:
         own = [r for r in rows if (r["dataset"], r["model"]) == (s.data, s.model)]
         for put in ("efficient", "uniform"):
             some = [r for r in own if r["put in"] == put]
-            note = (
-                "Algebra: a layer's output is kept, so is all that follows from it."
-                if put == "efficient"
-                else "Control."
-            )
+            note = "Algebra: a layer's output is kept, so is all that follows." if put == "efficient" else "Control."
             results.append(
-                Result("beyond", s.data, s.model, f"relative change of the next layer's values, first layer {put}",
+                Result("beyond", s.data, s.model, f"relative change of later layers' values, first layer {put}",
                        note=note, **mean_of([r["values"] for r in some]))
             )  # fmt: skip
             results.append(
-                Result("beyond", s.data, s.model, f"… of the next layer's attention (TVD), first layer {put}",
+                Result("beyond", s.data, s.model, f"… of later layers' attention (TVD), first layer {put}",
                        **mean_of([r["attention"] for r in some]))
             )  # fmt: skip
     figure = Figure(
-        "beyond", "Change of the values of the next layer when the first layer attends otherwise", "boxes",
+        "beyond", "Change of later layers' values when the first layer attends otherwise", "boxes",
         [
-            {"put in": r["put in"], "model": f"{r['model']}, {r['dataset']}"}
+            {"put in": f"{r['put in']}, layer {r['layer']}", "model": f"{r['model']}, {r['dataset']}"}
             | {"log10 of the change": float(np.log10(max(r["values"], 1e-12)))}
             for r in rows
         ],
         x="put in", y="log10 of the change", panel="model",
+        caption="Values are what a layer's hidden states become by a linear map.",
     )  # fmt: skip
     return Outcome(results, [figure] if rows else [], {"documents": rows})
 
@@ -528,10 +535,12 @@ def _beyond(lab: EfficientLab, subject: Subject) -> list[Row]:
                 after = model.trace(tokens, attention={0: torch.from_numpy(put).to(own.dtype)})
             for b, (i, t) in enumerate(zip(batch, tokens, strict=True)):
                 real = slice(len(t))
-                was, now = (x.values[1][b, :, real].double() for x in (trace, after))
-                before, then = (x.attention[1][b, :, real].double().numpy() for x in (trace, after))
-                rows.append(
-                    {"document": i, "put in": kind, "values": float((now - was).norm() / was.norm())}
-                    | {"attention": float(np.mean(tvd(before, then)))}
-                )
+                for layer in range(1, len(trace.values)):
+                    was, now = (x.values[layer][b, :, real].double() for x in (trace, after))
+                    before, then = (x.attention[layer][b, :, real].double().numpy() for x in (trace, after))
+                    rows.append(
+                        {"document": i, "put in": kind, "layer": layer}
+                        | {"values": float((now - was).norm() / was.norm())}
+                        | {"attention": float(np.mean(tvd(before, then)))}
+                    )
     return rows

@@ -57,7 +57,8 @@ class EfficientLab(DebateLab):
 
     @property
     def examined(self) -> str:
-        return "models trained here, on " + ", ".join(self.corpus(name).name for name in self.names)
+        made = "bundled models and small ones trained here" if self.scale == "smoke" else "models trained here"
+        return f"{made}, on " + ", ".join(self.corpus(name).name for name in self.names)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -11,10 +11,11 @@ from jaxtyping import Float
 from heed.efficient import Space
 from heed.explain.efficient import Problem, opened, problems
 from heed.metrics import tvd
-from heed.models.recipes import tuning
+from heed.models.recipes import RecurrentShape, tuning
 from heed.randomness import generator
 from heed.reproduce.naim_asher.lab import EfficientLab, Subject
 from heed.reproduce.results import Figure, Outcome, Result, Row, mean_of
+from heed.text import Tokenizer
 
 TOLERANCES = (1e-15, 1e-12, 1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
 LENGTHS = (16, 32, 64, 128, 256, 400)
@@ -54,27 +55,44 @@ def characterised(lab: EfficientLab) -> Outcome:
             )
         )  # fmt: skip
     kinds = lab.piece({"what": "architectures", "lengths": LENGTHS, "seed": lab.seed}, partial(_architectures, lab))
+    shared = max(r["apart"] for r in kinds if r["architecture"] == "grouped keys")
     sweep = [r for s in lab.subjects for r in lab.rows("tolerances", s, partial(_tolerances, lab, s))]
     results.append(
         Result(
             "characterised", "random weights", "grouped keys", "null space of a row of 128 keys",
             next(r["null space"] for r in kinds if (r["architecture"], r["keys"]) == ("grouped keys", 128)),
-            note="Two heads that share their values have the same null space.",
+            note="Heads that share their values share their null space: the projections on the null spaces of two such "
+            f"heads differ by {shared:.1g} at most.",
         )
     )  # fmt: skip
     figures = [
         Figure(
             "null-space", "Dimension of the null space against the length of the row", "points",
-            [{"keys": r["keys"], "null space": r["null space"], "model": _whose_row(r)} for r in rows],
+            [
+                {"keys": r["keys"], "null space": r["null space"], "model": _whose_row(r)}
+                for _, own in by_model(lab, rows)
+                for r in own
+                if r["layer"] == max(x["layer"] for x in own)
+            ],
             x="keys", y="null space", colour="model",
             caption="One point for each document and head, last layer. Below the width of the values there is none.",
+        ),
+        Figure(
+            "layers-and-heads", "Mean dimension of the null space, layer by layer and head by head", "heat",
+            [
+                {"layer and head": f"{layer}.{head}", "model": f"{s.model}, {s.data}"}
+                | {"null space": _mean_of_head(own, layer, head)}
+                for s, own in by_model(lab, rows)
+                for layer, head in sorted({(r["layer"], r["head"]) for r in own})
+            ],
+            x="layer and head", y="model", value="null space",
         ),
         Figure(
             "architectures", "Null space of the last row by kind of attention", "lines",
             [{"keys": r["keys"], "null space": r["null space"], "architecture": r["architecture"]} for r in kinds],
             x="keys", y="null space", colour="architecture",
-            caption="Random weights, 32 dimensions per head. A sliding window keeps rows short; a causal mask leaves "
-            "the null space of the last row as it is.",
+            caption="Random weights, values of 32 dimensions. A sliding window keeps rows short; a causal mask leaves "
+            "the null space of the last row as it is; how weights are made (additive, dot) does not matter.",
         ),
         Figure(
             "tolerance", "Dimension of the null space against the tolerance", "lines",
@@ -88,6 +106,10 @@ def characterised(lab: EfficientLab) -> Outcome:
         ),
     ]  # fmt: skip
     return Outcome(results, figures, {"rows": rows, "architectures": kinds, "tolerances": sweep})
+
+
+def _mean_of_head(rows: Sequence[Row], layer: int, head: int) -> float:
+    return float(np.mean([r["null space"] for r in rows if (r["layer"], r["head"]) == (layer, head)]))
 
 
 def _null_spaces(lab: EfficientLab, subject: Subject) -> list[Row]:
@@ -124,6 +146,7 @@ def _architectures(lab: EfficientLab) -> list[Row]:
     """Small models with random weights, which attend in different ways."""
     import torch
 
+    from heed.models.recurrent import Recurrent, RecurrentNetwork
     from heed.models.transformer import Transformer
     from heed.models.tuning import scratch
 
@@ -131,7 +154,7 @@ def _architectures(lab: EfficientLab) -> list[Row]:
     corpus = lab.corpus(lab.names[0], lab.limit(lab.names[0]))
     words = sorted({w for d in corpus.test.documents[:200] for w in d.text.lower().split() if w.isalpha()})
     kinds = {"bert": "two-way", "gpt2": "causal", "llama": "grouped keys", "mistral": "sliding window"}
-    rows = []
+    rows: list[Row] = []
     for family, shown in kinds.items():
         for keys in LENGTHS:
             recipe = tuning(True, {"family": family, "max_tokens": keys, "vocabulary": 2000, "heads": 4})
@@ -142,20 +165,37 @@ def _architectures(lab: EfficientLab) -> list[Row]:
             tokens = model.tokens([" ".join(rng.choice(words, 2 * keys)) for _ in range(4)])  # cut to so many keys
             with torch.no_grad():
                 trace = model.trace(tokens)
-            for parts in problems(trace, tokens):
-                rows.append(
-                    {"architecture": shown, "keys": keys, "seen": len(parts[0].keys)}
-                    | {"null space": float(np.mean([p.space.nullity for p in parts]))}
-                )
+            rows += [{"architecture": shown, "keys": keys} | _space_of(parts) for parts in problems(trace, tokens)]
+    for attention in ("additive", "dot"):
+        for keys in LENGTHS:
+            tokens_of = Tokenizer.words(words, keys + 1)
+            shape = RecurrentShape(len(tokens_of), 2, "lstm", attention, 32, 32, keys)
+            encoder = Recurrent(
+                RecurrentNetwork(shape, torch.Generator().manual_seed(lab.seed)), tokens_of, corpus.classes
+            )
+            tokens = encoder.tokens([" ".join(rng.choice(words, keys)) for _ in range(4)])
+            with torch.no_grad():
+                trace = encoder.trace(tokens)
+            rows += [{"architecture": attention, "keys": keys} | _space_of(parts) for parts in problems(trace, tokens)]
     means = []
-    for shown in kinds.values():
+    for shown in (*kinds.values(), "additive", "dot"):
         for keys in LENGTHS:
             own = [r for r in rows if (r["architecture"], r["keys"]) == (shown, keys)]
             means.append(
-                {"architecture": shown, "keys": keys, "seen": own[0]["seen"]}
+                {"architecture": shown, "keys": keys, "seen": own[0]["seen"], "apart": max(r["apart"] for r in own)}
                 | {"null space": float(np.mean([r["null space"] for r in own]))}
             )
     return means
+
+
+def _space_of(parts: Sequence[Problem]) -> Row:
+    """Size of the null space of a document's rows, and how far those of its first two heads are apart."""
+    projections = [p.space.Q @ p.space.Q.T for p in parts[:2]]
+    return {
+        "null space": float(np.mean([p.space.nullity for p in parts])),
+        "seen": len(parts[0].keys),
+        "apart": float(np.abs(projections[0] - projections[-1]).max()),
+    }
 
 
 # The older argument: how much of A + LN(T) is attention at all?
@@ -178,7 +218,9 @@ def family_of_rows(lab: EfficientLab) -> Outcome:
                    **mean_of([r["leaves"] for r in own])),
             Result("older-argument", s.data, s.model, "largest step inside, as TVD",
                    **mean_of([r["inside"] for r in own]),
-                   note="A random direction leaves the simplex at once: random steps are no adversary."),
+                   note=_steps_note(own)),
+            Result("older-argument", s.data, s.model, "largest TVD found between two attentions with the same output",
+                   **mean_of([r["diameter"] for r in own])),
             Result("older-argument", s.data, s.model, "TVD to the farthest attention with the same output",
                    **mean_of([r["farthest"] for r in own])),
         ]  # fmt: skip
@@ -214,6 +256,14 @@ def family_of_rows(lab: EfficientLab) -> Outcome:
     return Outcome(results, figures, {"rows": rows, "drawn": drawn})
 
 
+def _steps_note(rows: Sequence[Row]) -> str:
+    inside, far = (float(np.mean([r[key] for r in rows])) for key in ("inside", "farthest"))
+    return (
+        f"A random direction ends at the simplex after {inside:.3f}, where the farthest attention is {far:.3f} away: "
+        + ("random steps are no adversary." if inside < far / 3 else "here random steps come far, too.")
+    )
+
+
 def _steps(lab: EfficientLab, subject: Subject) -> list[Row]:
     rows = []
     for batch, tokens in subject.batches(lab.pick(6, 60)):
@@ -232,10 +282,11 @@ def _open(row: Float[np.ndarray, "key"], space: Space, rng: np.random.Generator)
     steps /= np.abs(steps).sum(1, keepdims=True).clip(1e-300) / 2  # a step of one is a TVD of one
     inside = np.where(steps < 0, -row / np.where(steps < 0, steps, -1), np.inf).min(1)
     inside = np.where(np.isfinite(inside), inside, 0.0)  # where there is no null space, there is no step
+    far = space.farthest(row)
     return {
         "keys": len(row), "peak": float(row.max()), "values": space.T.shape[1], "null space": space.nullity,
         "leaves": float((inside < 0.1).mean()), "inside": float(inside.mean()),
-        "farthest": float(tvd(row, space.farthest(row))),
+        "farthest": float(tvd(row, far)), "diameter": max(float(tvd(row, far)), float(tvd(far, space.farthest(far)))),
     }  # fmt: skip
 
 
@@ -348,7 +399,9 @@ def _smallest(problem: Problem, names: Sequence[str], special: np.ndarray, seed:
     row, space = problem.rows[0], problem.space
     x = space.efficient(problem.rows).rows[0]
     rng = generator(seed, "members", document, problem.heads[0])
-    corners = np.stack([row, *(space.farthest(row, rng.random(len(row))) for _ in range(4))])
+    program = space.program(row)
+    drawn = [space.polished(row, program.smallest(rng.random(len(row)))) for _ in range(4)]
+    corners = np.stack([row, *drawn])
     members = np.vstack([corners, rng.dirichlet(np.ones(len(corners)), 20) @ corners])
     norms, own = np.linalg.norm(members, axis=1), float(np.linalg.norm(x))
     lost = np.maximum(row - x, 0)
@@ -384,7 +437,7 @@ def failing(lab: EfficientLab) -> Outcome:
             if some:
                 results.append(
                     Result("failing", s.data, s.model, f"output error, {way}", **mean_of([r["error"] for r in some]),
-                           note="" if way != "the right one" else "Of the norm of the output; the others lose it.")
+                           note=_lost(way, some))
                 )  # fmt: skip
     shown = [
         {"way": r.metric.removeprefix("output error, "), "model": f"{r.model}, {r.dataset}"}
@@ -396,6 +449,13 @@ def failing(lab: EfficientLab) -> Outcome:
         caption="Mean over rows with a null space: log10 of ‖xT − aT‖ ÷ ‖aT‖. Rounding is about −16.",
     )  # fmt: skip
     return Outcome(results, [figure] if shown else [], {"rows": rows})
+
+
+def _lost(way: str, rows: Sequence[Row]) -> str:
+    worst = max(r["error"] for r in rows)
+    if way == "the right one":
+        return "Of the norm of the output."
+    return f"The output is lost: up to {worst:.2g} of its norm." if worst > 1e-6 else "Nothing is lost on these rows."
 
 
 def _failing(lab: EfficientLab, subject: Subject) -> list[Row]:
@@ -416,9 +476,10 @@ def _failing(lab: EfficientLab, subject: Subject) -> list[Row]:
             clipped = np.maximum(kept, 0)
             found = {
                 "the right one": p.space.efficient(p.rows).rows[0],
-                "decomposed with padding": Space.of(beside).sum_preserving(padded[None])[0][p.keys],
                 "clipped and renormalised": clipped / clipped.sum(),
             }
+            if len(beside) > len(p.keys):
+                found["decomposed with padding"] = Space.of(beside).sum_preserving(padded[None])[0][p.keys]
             for tolerance in (0.01, 0.1):
                 Q = Space.of(T, tolerance=tolerance).Q
                 found[f"tolerance {tolerance:g}"] = Q @ (Q.T @ a)
