@@ -55,6 +55,8 @@ def all_rows(model: Classifier, name: str) -> None:
     print("|---" * 8 + "|")
     for length in LENGTHS:
         parts = rows_of(model, length)
+        if len(parts[0].keys) < length:  # more than the model reads
+            continue
         began = time.perf_counter()
         found = [p.space.efficient(p.rows) for p in parts]
         batched = time.perf_counter() - began
