@@ -24,7 +24,7 @@ def histogram(lab: Lab) -> Outcome:
     rows: list[Row] = []
     maps: list[Row] = []
     runs = [(start, seed) for start in ("semantic", "positional", "random") for seed in range(seeds)]
-    for start, seed in tqdm(runs, "histogram", disable=not lab.progress, leave=False):
+    for start, seed in tqdm(runs, "histogram", disable=not lab.bars, leave=False):
         found = _trained(start, seed, steps)
         rows.append({"start": start, "seed": seed} | {k: found[k] for k in ("accuracy", "informative", "chance")})
         if seed == 0:

@@ -53,7 +53,7 @@ def gradient_theorem(lab: Lab) -> Outcome:
     model = _double(lab.main)
     data = lab.documents(lab.pick(60, 25_000))
     rows: list[Row] = []
-    for start in tqdm(range(0, len(data), 64), "gradients", disable=not lab.progress, leave=False):
+    for start in tqdm(range(0, len(data), 64), "gradients", disable=not lab.bars, leave=False):
         tokens, labels = predicted(model, data.documents[start : start + 64])
         ours = model.gradient(tokens, labels.tolist())
         theirs = Classifier.gradient(model, tokens, labels.tolist())
@@ -437,7 +437,7 @@ def replacement(lab: Lab) -> Outcome:
     tokens, labels = predicted(lab.main, data.documents)
     rows: list[Row] = []
     pairs = list(zip(tokens, labels.tolist(), strict=True))
-    for i, (t, label) in enumerate(tqdm(pairs, "replacements", disable=not lab.progress, leave=False)):
+    for i, (t, label) in enumerate(tqdm(pairs, "replacements", disable=not lab.bars, leave=False)):
         if len(units_of(t, "word", True)[0]) < 10:
             continue
         forms = {name: form(model, t, label) for name, model in fillers.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def _agreements(lab: Lab, model: Classifier, data: Dataset, samples: int) -> lis
     }
     if deep:
         methods["rollout"] = Rollout()
-    found = {k: m.explain(model, documents, seed=lab.seed, progress=lab.progress) for k, m in methods.items()}
+    found = {k: m.explain(model, documents, seed=lab.seed, progress=lab.bars) for k, m in methods.items()}
     rows: list[Row] = []
     for i in range(len(documents)):
         e = {k: v[i] for k, v in found.items()}
@@ -232,7 +233,7 @@ def _dots(rows: Sequence[Row], variant: str) -> list[Row]:
 def depth(lab: Lab) -> Outcome:
     """Layers, skip connections and non-linearities: what they do to the agreement of explanations."""
     test = lab.documents(lab.pick(150, 5000))
-    some = test[: lab.pick(6, 100)]
+    some = test[: lab.pick(6, 25)]
     layers = (1, 2) if lab.scale == "smoke" else (1, 2, 4)
     blocks = ("attention", "gelu") if lab.scale == "smoke" else ("attention", "skip", "relu", "gelu")
     rows: list[Row] = []
@@ -248,7 +249,8 @@ def depth(lab: Lab) -> Outcome:
                 changes = {"epochs": 2, "learning_rate": 1e-3, "embedding_scale": 1.0}
                 model = lab.train(name, changes, seed, stack=stack)
                 accuracies.append(_accuracy(model, test))
-                found = _agreements(lab, model, some, lab.pick(500, 1000))
+                about = {"what": "depth", "model": name, "revision": model.revision, "documents": len(some)}
+                found = lab.piece(about, partial(_agreements, lab, model, some, lab.pick(500, 1000)))
                 own += [{"layers": n, "block": block, "seed": seed} | row for row in found]
             rows += own
             title = f"{n} layer{'s' * (n > 1)}, {block}"
@@ -375,7 +377,7 @@ def tokenizer(lab: Lab) -> Outcome:
     for name, (make, changes) in kinds.items():
         model = lab.train(f"tokens-{name}", changes, lab.seed, tokenizer=make)
         by_word, by_token = (
-            LimeExact(repeats="apart").explain(model, some.documents, unit=unit, progress=lab.progress)
+            LimeExact(repeats="apart").explain(model, some.documents, unit=unit, progress=lab.bars)
             for unit in ("word", "token")
         )
         whole[name] = by_word
