@@ -58,7 +58,7 @@ def test_a_page_is_shown_without_errors(pages: dict[str, Path], name: str, tmp_p
     for word in UNTRAINED if name == "audit" else OFFERED:
         assert word in shown
     if name == "audit":
-        assert dom.count("<svg") + dom.count("<canvas") >= len(UNTRAINED)
+        assert dom.count("<svg") + dom.count("<canvas") >= len(UNTRAINED) - 4  # without marks, pairs and null spaces
         assert any(outcome in shown for outcome in ("supported", "refuted"))
     assert "NaN" not in shown and "undefined" not in shown and "[object" not in shown
 

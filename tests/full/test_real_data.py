@@ -52,14 +52,18 @@ def test_an_audit_has_a_row_for_every_document(name: str, split: str, documents:
     found = heed.audit(heed.load(), data.load(name, split))
     assert (found.facts["documents"], found.facts["left_out"]) == (documents, 0)
     assert found.facts["accuracy"] > 0.7
+    left_out = {"plausible", "edited", "efficient-necessary", "efficient-shared"}  # marks, pairs, long documents
     for evidence in found.evidence:
+        if evidence.reason:
+            assert evidence.claim.id in left_out
+            continue
         assert [row["document"] for row in evidence.rows] == list(range(documents))
-        if evidence.claim.id != "robust":  # which leaves out documents whose LIME is mostly noise
+        if evidence.claim.id not in left_out | {"robust"}:  # which leaves out documents whose LIME is mostly noise
             assert len(evidence.values) > 0.95 * documents
         most = 2 if evidence.claim.id == "tracks" else 1  # a difference of two correlations
         assert all(math.isnan(row["value"]) or abs(row["value"]) <= most for row in evidence.rows)
     assert [v.claim.id for v in found.verdicts] == list(UNTRAINED)
-    assert all(v.low <= v.mean <= v.high for v in found.verdicts)
+    assert all(v.low <= v.mean <= v.high for v in found.verdicts if v.mean is not None)
     found.save(tmp_path / "rows.parquet")
     assert Audit.load(tmp_path / "rows.parquet").to_dict() == found.to_dict()
 
