@@ -441,12 +441,12 @@ def failing(lab: EfficientLab) -> Outcome:
                 )  # fmt: skip
     shown = [
         {"way": r.metric.removeprefix("output error, "), "model": f"{r.model}, {r.dataset}"}
-        | {"log10 of the error": float(np.log10(max(r.ours or 0.0, 1e-17)))}
+        | {"digits kept": float(-np.log10(max(r.ours or 0.0, 1e-17)))}
         for r in results
     ]
     figure = Figure(
-        "failing", "What is lost of a head's output", "heat", shown, x="way", y="model", value="log10 of the error",
-        caption="Mean over rows with a null space: log10 of ‖xT − aT‖ ÷ ‖aT‖. Rounding is about −16.",
+        "failing", "What is lost of a head's output", "heat", shown, x="way", y="model", value="digits kept",
+        caption="−log10 of ‖xT − aT‖ ÷ ‖aT‖, the mean over rows with a null space. Rounding leaves about 16.",
     )  # fmt: skip
     return Outcome(results, [figure] if shown else [], {"rows": rows})
 
