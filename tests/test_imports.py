@@ -75,6 +75,7 @@ def test_report_draws_without_models() -> None:
 def test_public_names() -> None:
     assert sorted(heed.__all__) == [
         "Audit",
+        "Brought",
         "Classifier",
         "Comparison",
         "Document",
@@ -89,6 +90,8 @@ def test_public_names() -> None:
         "data",
         "explain",
         "load",
+        "load_explanations",
+        "save_explanations",
         "tasks",
     ]
     assert all(hasattr(heed, name) for name in heed.__all__)
@@ -100,7 +103,7 @@ def test_listing_and_refusing_do_not_load_torch() -> None:
         "import sys, heed.cli\n"
         "from heed.errors import HeedError\n"
         "for words in (['list'], ['--help'], ['cite'], ['explain', 'x', '--method', 'nope'], ['explain', ' '],\n"
-        "              ['audit', '--claim', 'nope'], ['explain', 'x', '--model', 'no-such-folder']):\n"
+        "              ['audit', '--diagnostic', 'nope'], ['explain', 'x', '--model', 'no-such-folder']):\n"
         "    try:\n"
         "        heed.cli.app(words)\n"
         "    except (HeedError, SystemExit):\n"

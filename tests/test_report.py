@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import subprocess
 import sys
+from base64 import b64encode
 from dataclasses import replace
+from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,7 +18,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
-from heed.audit import Audit
+from heed.audit import Audit, Example
 from heed.diagnose import DIAGNOSTICS, Claim, Evidence
 from heed.errors import InputError
 from heed.explain.explanation import Explanation, Special, Unit
@@ -26,6 +29,7 @@ HOSTILE = (
     "</style></title><script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
     '<a href="javascript:alert(3)">x</a>&amp;\x1b[31m\x00'
 )
+CONDITIONS = [{"one-signed": 0.1 + i / 1000, "peaked": 0.4, "context": 0.05} for i in range(40)]
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
 
@@ -79,10 +83,12 @@ def made(
 ) -> Audit:
     about = {
         "model": "a-model", "revision": "abc123", "data": "sst (test)", "documents": 40, "left_out": 0,
-        "accuracy": 0.875, "explainer": "attention-mean", "seed": 0, "settings": {"used": {"permutations": 100}},
+        "accuracy": 0.875, "explainers": {"attention-mean": {"merge": "sum"}}, "seed": 0,
+        "settings": {"used": {"permutations": 100}},
         "seconds": 12.34, "heed": "0.1",
     }  # fmt: skip
-    return Audit(about | facts, evidence() if found is None else found, examples)
+    shown = tuple(Example(group, np.full((2, len(group[0].units)), 0.1)) for group in examples)
+    return Audit(about | facts, evidence() if found is None else found, CONDITIONS, shown)
 
 
 def mixed() -> Audit:
@@ -118,6 +124,7 @@ class Page(HTMLParser):
         self.tags: set[str] = set()
         self.attributes: list[tuple[str, str, str]] = []
         self.text = ""
+        self.scripts: list[str] = []
         self.feed(source)
         self.close()
 
@@ -135,19 +142,21 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if not self.open or self.open[-1] != "style":
+        if not self.open or self.open[-1] not in ("style", "script"):
             self.text += data
+        elif self.open[-1] == "script":
+            self.scripts.append(data)
 
     def values(self, name: str) -> list[str]:
         return [value for _, key, value in self.attributes if key == name]
 
 
-def check_safe(source: str) -> Page:
-    """A page that runs nothing and loads nothing."""
+def check_safe(source: str, scripts: int = 0) -> Page:
+    """A page that loads nothing, and runs nothing but its own scripts, which read two pieces of data."""
     page = Page(source)
     assert not page.open
+    assert len(page.scripts) == (scripts and scripts + 2)
     assert not page.tags & {
-        "script",
         "img",
         "link",
         "iframe",
@@ -162,10 +171,13 @@ def check_safe(source: str) -> Page:
         key for _, key, _ in page.attributes if key.startswith("on") or key in ("src", "srcset", "action", "background")
     ]
     assert all(value.startswith("#") for tag, key, value in page.attributes if key.endswith("href"))
-    assert not re.search(r"https?://|@import|url\((?!#)", source)
-    assert source.count("</style>") == 1
+    assert not re.search(r"https?://|@import|url\((?!#)", re.sub(r"(?s)<script.*?</script>", "", source))
+    assert re.sub(r"(?s)<script.*?</script>", "", source).count("</style>") == 1
     (policy,) = (v for tag, key, v in page.attributes if (tag, key) == ("meta", "content") and "default-src" in v)
-    assert policy.startswith("default-src 'none'") and "script-src" not in policy
+    assert policy.startswith("default-src 'none'") and "connect-src" not in policy
+    allowed = re.findall(r"'sha256-([^']+)'", policy)
+    assert allowed == [b64encode(sha256(code.encode()).digest()).decode() for code in page.scripts[2:]]
+    assert ("script-src" in policy) == bool(scripts) and "'unsafe-inline'" not in policy.partition("script-src")[2]
     ids = page.values("id")
     assert len(ids) == len(set(ids))
     assert {link[1:] for link in page.values("href")} <= set(ids)
@@ -178,14 +190,14 @@ def check_safe(source: str) -> Page:
 
 def test_an_audit_page_holds_everything() -> None:
     audit = mixed()
-    page = check_safe(html.audit(audit))
+    page = check_safe(html.audit(audit), 2)
     text = " ".join(page.text.split())
     for verdict in audit.verdicts:
         assert verdict.claim.id in text
-        assert audit.sentence(verdict) in text
+        assert verdict.sentence in text
         assert verdict.claim.source in text
         assert verdict.reason in text
-        assert f"claim-{verdict.claim.id}" in page.values("id")
+        assert f"claim-{charts.key_of(verdict)}" in page.values("id")
     assert {v.outcome for v in audit.verdicts} == {"supported", "refuted", "undecided", "not applicable"}
     for badge in ("✓ supported", "✗ refuted", "~ undecided", "– not applicable"):
         assert badge in text
@@ -199,10 +211,12 @@ def test_an_audit_page_holds_everything() -> None:
         "12.3 s",
         "permutations = 100",
         f"{1 - 0.05 / len(audit.verdicts):.1%}",
-        "another",
-        "review-7",
+        "merge = sum",
     ):
         assert fact in text
+    shown = json.loads(page.scripts[0])["documents"]
+    assert [d["segments"][0] for d in shown] == ["a fine film , a fine cast", "another text"]
+    assert {d["id"] for d in shown} == {"review-7"}
 
 
 def test_an_explanations_page_shows_every_method_and_how_they_agree() -> None:
@@ -257,8 +271,10 @@ def test_texts_notes_settings_and_ids_are_escaped() -> None:
         HOSTILE, notes=(HOSTILE,), facts={HOSTILE: 1.0}, settings={HOSTILE: HOSTILE}, specials=(Special(HOSTILE, 1.0),)
     )
     hostile = replace(hostile, document=replace(hostile.document, id=HOSTILE))
-    for source in (html.explanations([hostile]), html.audit(made(examples=((hostile, hostile),)))):
-        assert HOSTILE.replace("\x1b", "")[:40] in check_safe(source).text
+    assert HOSTILE.replace("\x1b", "")[:40] in check_safe(html.explanations([hostile])).text
+    page = check_safe(html.audit(made(examples=((hostile, hostile),))), 2)
+    (document,) = json.loads(page.scripts[0])["documents"]
+    assert document["segments"] == [HOSTILE]  # which the script shows as text
 
 
 def test_facts_reasons_claims_and_columns_are_escaped() -> None:
@@ -272,11 +288,11 @@ def test_facts_reasons_claims_and_columns_are_escaped() -> None:
         model=HOSTILE,
         revision=HOSTILE,
         data=HOSTILE,
-        explainer=HOSTILE,
+        explainers={HOSTILE: {HOSTILE: HOSTILE}},
         heed=HOSTILE,
         settings={HOSTILE: {HOSTILE: HOSTILE}},
     )
-    assert "alert(1)" in check_safe(html.audit(audit)).text
+    assert "alert(1)" in check_safe(html.audit(audit), 2).text
 
 
 def test_pages_are_deterministic() -> None:
@@ -287,7 +303,7 @@ def test_pages_are_deterministic() -> None:
 
 def test_nothing_measured_and_nothing_to_show() -> None:
     for audit in (made(()), made(tuple(Evidence(e.claim, []) for e in evidence()))):
-        check_safe(html.audit(audit))
+        check_safe(html.audit(audit), 2)
         assert max(map(cell_len, printed(terminal.audit(audit)).splitlines())) <= 80
     assert "no document has this statistic" in html.audit(made(tuple(Evidence(e.claim, []) for e in evidence())))
     check_safe(html.explanations([]))
@@ -322,7 +338,7 @@ def test_infinite_values_are_left_out_of_the_chart() -> None:
     some = Evidence(DIAGNOSTICS["used"].claim, rows(np.array([0.1, 0.2, np.inf] * 20)))
     none = Evidence(DIAGNOSTICS["signed"].claim, rows(np.full(40, np.inf)))
     assert "inf" not in charts.svg(charts.claim(some, made((some,)).verdicts[0]))
-    assert html.audit(made((some, none))).count("<figure") == 1
+    assert html.audit(made((some, none))).count('<figure class="chart"') == 1
 
 
 def test_ids_of_charts_do_not_collide() -> None:
@@ -342,7 +358,9 @@ def test_charts_are_saved(tmp_path: Path) -> None:
     charts.save(chart, tmp_path / "used.png")
     assert (tmp_path / "used.svg").read_text(encoding="utf-8").startswith("<svg xmlns=")
     assert (tmp_path / "used.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(InputError, match=r"\.png or \.svg"):
+    charts.save(chart, tmp_path / "used.pdf")
+    assert (tmp_path / "used.pdf").read_bytes().startswith(b"%PDF")
+    with pytest.raises(InputError, match=r"\.png or \.pdf"):
         charts.save(chart, tmp_path / "used.gif")
 
 
@@ -369,7 +387,7 @@ def test_an_audit_says_everything_in_words() -> None:
     audit = mixed()
     out = flat(printed(terminal.audit(audit)))
     for verdict in audit.verdicts:
-        assert verdict.claim.id in out and audit.sentence(verdict) in out and verdict.reason in out
+        assert verdict.claim.id in out and verdict.sentence in out and verdict.reason in out
     for badge in ("✓ supported", "✗ refuted", "~ undecided", "– not applicable"):
         assert badge in out
     for line in audit.closing():
@@ -393,7 +411,7 @@ def test_nothing_can_steer_the_terminal() -> None:
     bad = "\x1b]0;title\x07[red]x[/red]\u202e"
     hostile = explanation(f"{bad} text", label=bad, probabilities={bad: 1.0}, model=bad, revision=bad, notes=(bad,))
     hostile = replace(hostile, document=replace(hostile.document, id=bad))
-    audit = made((Evidence(DIAGNOSTICS["used"].claim, [], bad),), model=bad, data=bad, explainer=bad)
+    audit = made((Evidence(DIAGNOSTICS["used"].claim, [], bad),), model=bad, data=bad, explainers={bad: {}})
     for drawing in (terminal.explanations([hostile, hostile]), terminal.audit(audit)):
         out = printed(drawing)
         assert not set("\x1b\x07\u202e") & set(out)

@@ -3,7 +3,8 @@
 from heed import data, tasks
 from heed.audit import Audit, audit
 from heed.errors import HeedError
-from heed.explain import Comparison, Explainer, Explanation, compare, explain
+from heed.explain import Brought, Comparison, Explainer, Explanation, compare, explain
+from heed.explain.brought import load_explanations, save_explanations
 from heed.models import load
 from heed.models.classifier import Classifier
 from heed.models.function import Function
@@ -12,6 +13,7 @@ from heed.trace import Trace
 
 __all__ = [
     "Audit",
+    "Brought",
     "Classifier",
     "Comparison",
     "Document",
@@ -26,5 +28,7 @@ __all__ = [
     "data",
     "explain",
     "load",
+    "load_explanations",
+    "save_explanations",
     "tasks",
 ]

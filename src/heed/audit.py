@@ -5,73 +5,124 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from jaxtyping import Float
+from tqdm.auto import tqdm
 
 from heed.data import Dataset
+from heed.data.dataset import draw
 from heed.diagnose import DIAGNOSTICS, Diagnostic, Evidence, Study, Verdict, judge
+from heed.diagnose.conditions import Finding, findings
+from heed.diagnose.conditions import measure as measure_conditions
 from heed.diagnose.diagnostic import FAMILIES, Row
+from heed.diagnose.lopardo import AgreesLime, best_lime
 from heed.diagnose.notebook import Notebook
 from heed.errors import DataError, HeedError, InputError, NotApplicable, OutputError, UnknownName
-from heed.explain import Explainer, Explanation, method, reads_attention
+from heed.explain import (
+    AttentionMean,
+    EfficientAttention,
+    Explainer,
+    Explanation,
+    GradientInput,
+    Occlusion,
+    agreement,
+    method,
+    reads_attention,
+)
+from heed.explain.attention import heads
 from heed.explain.drawing import printable
 from heed.models import Model
 from heed.models import of as classifier_of
-from heed.models.classifier import Classifier
+from heed.models.classifier import ATTENTION, Classifier
+from heed.settings import plain
 from heed.text import Document
 
-SHOWN = ("attention-mean", "gradient-input", "lime")  # methods that illustrate an audit
+SHOWN = (AttentionMean(), GradientInput(), Occlusion(output="probability"), EfficientAttention(intervals=0))
+FEW = 5  # documents that are explained for the reader by what takes long and no claim asked for
+OPENED = 20  # documents for which the intervals of attention weights are worked out for the reader
+
+
+class Example(NamedTuple):
+    """A document for the reader: its explanations, and its attention head by head, where the model shows it."""
+
+    explanations: tuple[Explanation, ...]
+    heads: Float[np.ndarray, "head unit"] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Audit:
     """What was measured, of which model, on which documents.
 
-    facts      model, revision, data, number of documents, seed, explainer, settings, seconds, version of heed
-    evidence   rows per claim, or why there are none
-    examples   a few documents with their explanations, for the reader
+    facts        model, revision, data, number of documents, seed, explainers, settings, seconds, version of heed
+    evidence     rows per claim and explanation, or why there are none
+    conditions   rows per document of what must be so for attention to explain
+    examples     documents with their explanations, for the reader
     """
 
     facts: dict[str, Any]
     evidence: tuple[Evidence, ...]
-    examples: tuple[tuple[Explanation, ...], ...] = ()
+    conditions: list[Row] = field(default_factory=list)
+    examples: tuple[Example, ...] = ()
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        return judge(self.evidence, self.facts["explainer"])
+        return judge(self.evidence)
 
-    def sentence(self, verdict: Verdict) -> str:
-        """The claim in plain words, for the explainer that was judged."""
-        return verdict.claim.of(self.facts["explainer"])
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """Which conditions for attention to explain hold here."""
+        return findings(self.conditions)
 
     def closing(self) -> list[str]:
-        """One sentence per family of claims; never one yes or no for all of them."""
+        """The conditions, then one paragraph per family of claims; never one yes or no for all of them."""
         families = [[v for v in self.verdicts if v.claim.family == family] for family in FAMILIES]
-        return [_closing(members, self.facts["explainer"]) for members in families if members]
+        about = [_conditions(self.findings)] if self.findings else []
+        return about + [_closing(members) for members in families if members]
+
+    def agreement(self) -> tuple[list[str], Float[np.ndarray, "method method"]]:
+        """Kendall's τ between the explanations that are shown, the mean over documents; NaN where there is none."""
+        names = list(dict.fromkeys(e.method for example in self.examples for e in example.explanations))
+        total, count = (np.zeros((len(names), len(names))) for _ in range(2))
+        for example in self.examples:
+            at = [names.index(e.method) for e in example.explanations]
+            found = agreement(example.explanations)
+            known = np.isfinite(found)
+            total[np.ix_(at, at)] += np.where(known, found, 0.0)
+            count[np.ix_(at, at)] += known
+        return names, np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Facts, verdicts and closing words, for other programs."""
-        verdicts = [v.to_dict() | {"sentence": self.sentence(v)} for v in self.verdicts]
-        return {"facts": self.facts, "verdicts": verdicts, "closing": self.closing()}
+        """Facts, verdicts, conditions and closing words, for other programs."""
+        found = [
+            {"condition": f.condition.id, "mean": f.mean, "low": f.low, "high": f.high, "holds": f.holds}
+            for f in self.findings
+        ]
+        verdicts = [v.to_dict() for v in self.verdicts]
+        return {"facts": self.facts, "verdicts": verdicts, "conditions": found, "closing": self.closing()}
 
     def save(self, path: Path) -> None:
-        """Write the rows as Parquet, with facts and examples beside them in the file; `Audit.load` reads it."""
-        rows = [{"claim": e.claim.id} | row for e in self.evidence for row in e.rows]
+        """Write the rows as Parquet, with the facts beside them in the file; `Audit.load` reads it."""
+        rows: list[Row] = [
+            {"claim": e.claim.id, "explainer": e.explainer} | row for e in self.evidence for row in e.rows
+        ]
+        rows += [{_CONDITIONS: json.dumps(row)} for row in self.conditions]
+        rows += [{_EXAMPLE: json.dumps(_example_to_dict(e))} for e in self.examples]
         columns = list(dict.fromkeys(key for row in rows for key in row)) or ["claim"]
         table = pa.table({c: pa.array([row.get(c) for row in rows]) for c in columns})
         about = {
             "facts": self.facts,
-            "claims": {e.claim.id: e.reason for e in self.evidence},
-            "examples": [[x.to_dict() for x in group] for group in self.examples],
+            "claims": [{"claim": e.claim.id, "explainer": e.explainer, "reason": e.reason} for e in self.evidence],
         }
         try:
-            pq.write_table(table.replace_schema_metadata({"heed": json.dumps(about)}), path)
+            pq.write_table(table.replace_schema_metadata({"heed": json.dumps(about)}), path, compression="zstd")
         except OSError as error:
             raise OutputError(f"{path} cannot be written ({error}).") from None
 
@@ -83,37 +134,55 @@ class Audit:
         try:
             table = pq.read_table(path)
             about = json.loads(table.schema.metadata[b"heed"])
-            rows = table.to_pylist()
+            rows = [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
             evidence = [
                 Evidence(
-                    DIAGNOSTICS[name].claim,
+                    DIAGNOSTICS[e["claim"]].claim,
                     [
-                        {k: v for k, v in row.items() if k != "claim" and v is not None}
+                        {k: v for k, v in row.items() if k not in ("claim", "explainer")}
                         for row in rows
-                        if row["claim"] == name
+                        if (row.get("claim"), row.get("explainer")) == (e["claim"], e["explainer"])
                     ],
-                    reason,
+                    e["reason"],
+                    e["explainer"],
                 )
-                for name, reason in about["claims"].items()
+                for e in about["claims"]
             ]
-            examples = tuple(tuple(Explanation.from_dict(x) for x in group) for group in about["examples"])
+            conditions = [json.loads(row[_CONDITIONS]) for row in rows if _CONDITIONS in row]
+            examples = tuple(_example_from_dict(json.loads(row[_EXAMPLE])) for row in rows if _EXAMPLE in row)
             _check_facts(about["facts"])
             if not all("value" in row for e in evidence for row in e.rows):
                 raise ValueError("a row has no value")
             for e in evidence:
                 e.combined()
+            findings(conditions)
         except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError, AttributeError, HeedError) as error:
             raise DataError(f"{path} does not hold the rows of an audit ({type(error).__name__}).") from None
-        return cls(about["facts"], tuple(evidence), examples)
+        return cls(about["facts"], tuple(evidence), conditions, examples)
+
+
+_CONDITIONS, _EXAMPLE = "conditions", "example"  # columns of the rows that belong to no claim
+
+
+def _example_to_dict(example: Example) -> dict[str, Any]:
+    heads = None if example.heads is None else example.heads.round(6).tolist()
+    return {"explanations": [e.to_dict() for e in example.explanations], "heads": heads}
+
+
+def _example_from_dict(values: dict[str, Any]) -> Example:
+    heads = values["heads"]
+    explanations = tuple(Explanation.from_dict(e) for e in values["explanations"])
+    return Example(explanations, None if heads is None else np.array(heads, dtype=float))
 
 
 def audit(
     model: Model,
-    documents: Dataset | Sequence[Any],
-    claims: Sequence[str | Diagnostic] | str | None = None,
-    explainer: str | Explainer = "attention-mean",
+    dataset: Dataset | Sequence[Any],
+    diagnostics: Sequence[str | Diagnostic] | str | None = None,
+    explainers: Sequence[str | Explainer] | str | Explainer = "attention-mean",
+    limit: int | None = None,
     seed: int = 0,
-    examples: int = 5,
+    examples: int = 200,
     progress: bool = False,
     training: Dataset | Sequence[Document] | None = None,
     validation: Sequence[Document] = (),
@@ -124,6 +193,10 @@ def audit(
 ) -> Audit:
     """Test what an explanation (attention, by default) is worth on these documents.
 
+    diagnostics  claims by name or diagnostics with settings; by default all, but those that train without `training`
+    explainers   the explanations that are judged, side by side: names, explainers with settings, or `heed.Brought`
+    limit        at most so many documents, drawn at random
+    examples     documents that a report can show
     training     documents for the claims that train the model again, which are left out without them; a part of these
                  is held out where there are no `validation` documents
     folder       rows and trained models are kept there as they come in: an audit that was stopped goes on from them
@@ -132,26 +205,29 @@ def audit(
     budget       minutes after which no further claim is begun
     """
     began, model = time.perf_counter(), classifier_of(model)
-    if isinstance(documents, str | Document):
+    if isinstance(dataset, str | Document):
         raise InputError("An audit takes a list of documents or a data set, got one text.")
-    data = documents if isinstance(documents, Dataset) else None
-    texts = [Document.of(d) for d in documents]
+    if limit is not None and limit < 1:
+        raise InputError(f"limit must be at least 1, got {limit}.")
+    data = dataset if isinstance(dataset, Dataset) else None
+    texts = [Document.of(d) for d in dataset]
+    texts = texts if limit is None else [texts[i] for i in draw(texts, limit, seed)]
     if not texts:
         raise InputError("An audit needs documents, got none.")
     read = [t for t in model.tokens(texts) if t.words]
     given, texts = len(texts), [t.document for t in read]
     if not texts:
         raise InputError("An audit needs documents, and none of these has a word that the model can read.")
-    judged = method(explainer)
+    judged = _explainers(explainers)
     if folder is not None and model.revision == "unknown":
         raise InputError(
             f"heed cannot tell {model.name} from another function: give it a revision, or leave out the folder."
         )
     about = {"model": model.revision, "name": model.name, "seed": seed, "heed": metadata.version("heed")}
-    study = Study(
+    first = Study(
         model,
         texts,
-        judged,
+        judged[0],
         seed,
         progress,
         gold=_gold(model, texts, data.labels if data else ()),
@@ -159,19 +235,20 @@ def audit(
         say=say or (lambda line: None),
         notebook=Notebook(None if folder is None else folder / "rows.jsonl", about),
     )
-    diagnostics = _diagnostics(claims, study)
+    studies = [replace(first, explainer=e) for e in judged]  # which share what they have explained
+    chosen = _diagnostics(diagnostics, studies)
     evidence = []
-    for diagnostic in diagnostics:
-        spent = budget is not None and time.perf_counter() - began > 60 * budget
-        rows, reason = ([], f"the budget of {budget:g} minutes was spent") if spent else _measure(diagnostic, study)
-        keyed = [
-            {"document": i, "id": printable(d.id)} | row
-            for i, (d, row) in enumerate(zip(texts, rows, strict=not reason))
-        ]
-        evidence.append(Evidence(diagnostic.claim, keyed, reason))
-    shown = [study.explainer, *(method(m) for m in SHOWN if m != study.explainer.name)]
-    few = texts[:examples]
-    columns = [m.explain(model, few, seed=seed) for m in shown if not m.obstacle(model, few)] if few else []
+    bar = tqdm(chosen, desc="claims", leave=False, delay=1, disable=not progress, position=1)
+    for diagnostic in bar:
+        bar.set_postfix_str(diagnostic.claim.id)
+        for study in studies if diagnostic.claim.of_explanation else studies[:1]:
+            spent = budget is not None and time.perf_counter() - began > 60 * budget
+            rows, reason = ([], f"the budget of {budget:g} minutes was spent") if spent else _measure(diagnostic, study)
+            keyed = [
+                {"document": i, "id": printable(d.id)} | row
+                for i, (d, row) in enumerate(zip(texts, rows, strict=not reason))
+            ]
+            evidence.append(Evidence(diagnostic.claim, keyed, reason, study.explainer.name))
     facts = {
         "model": model.name,
         "revision": model.revision,
@@ -180,19 +257,60 @@ def audit(
         "left_out": given - len(texts),
         "truncated": sum(t.dropped > 0 for t in read),
         "unknown": float(sum(t.unknown.sum() for t in read) / sum(len(t.words) for t in read)),
-        "accuracy": _accuracy(model, texts, study.gold),
-        "explainer": study.explainer.name,
+        "accuracy": _accuracy(model, texts, first.gold),
+        "explainers": {e.name: plain(e) for e in judged},
         "seed": seed,
-        "settings": {d.claim.id: {f.name: getattr(d, f.name) for f in fields(d)} for d in diagnostics},
-        "seconds": time.perf_counter() - began,
+        "settings": {d.claim.id: plain(d) for d in chosen},
         "heed": metadata.version("heed"),
     }
-    return Audit(facts, tuple(evidence), tuple(zip(*columns, strict=True)))
+    conditions = measure_conditions(first)
+    shown = _examples(studies, examples)
+    facts["seconds"] = time.perf_counter() - began
+    return Audit(facts, tuple(evidence), conditions, shown)
+
+
+def _explainers(given: Sequence[str | Explainer] | str | Explainer) -> list[Explainer]:
+    """The explanations that are judged, each under a name of its own."""
+    found = [method(e) for e in ([given] if isinstance(given, str | Explainer) else given)]
+    if not found:
+        raise InputError("An audit needs an explanation to judge, got none.")
+    names = [e.name for e in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"Two of the explanations to be judged are called {name}: leave one out.")
+    return found
+
+
+def _examples(studies: Sequence[Study], count: int) -> tuple[Example, ...]:
+    """The first documents, explained by what is judged and by some others.
+
+    What takes many evaluations, and no claim has computed, is shown for a few documents alone.
+    """
+    first = studies[0]
+    few = first.documents[:count]
+    if not few:
+        return ()
+    wanted = list(dict.fromkeys([*(s.explainer for s in studies), *SHOWN, best_lime(first, AgreesLime.samples)]))
+    named = {e.name: e for e in reversed(wanted)}  # what is judged comes before another of the same name
+    columns: list[list[Explanation]] = []
+    for explainer in (e for e in wanted if named[e.name] == e):
+        quick = explainer.evaluations(10) <= 1
+        some = few if quick or first.explained(explainer) else few[:FEW]
+        try:
+            column = first.explain_some(explainer, some)
+            if explainer == SHOWN[-1]:
+                opened = first.explain_some(replace(SHOWN[-1], intervals=12), few[:OPENED])
+                column = [*opened, *column[len(opened) :]]
+            columns.append(column)
+        except NotApplicable:  # the model does not offer what it needs, or a text is too long for it
+            continue
+    shown = heads(first.model, few) if ATTENTION in first.model.offers else [None] * len(few)
+    return tuple(Example(tuple(column[i] for column in columns if i < len(column)), shown[i]) for i in range(len(few)))
 
 
 def _check_facts(facts: dict[str, Any]) -> None:
     """Refuse facts that a report could not print."""
-    kinds = {"model": str, "revision": str, "data": str, "documents": int, "explainer": str, "seed": int}
+    kinds = {"model": str, "revision": str, "data": str, "documents": int, "explainers": dict, "seed": int}
     for name, kind in (kinds | {"seconds": float, "heed": str}).items():
         if not isinstance(facts[name], kind):
             raise TypeError(f"{name} is {facts[name]!r}")
@@ -219,11 +337,11 @@ _WORDS = {
 }
 
 
-def _closing(members: Sequence[Verdict], explainer: str) -> str:
+def _closing(members: Sequence[Verdict]) -> str:
     """What is to be said of one family of claims; a reason that several share is given once."""
     parts = []
     for i, v in enumerate(members):
-        text = f"“{v.claim.of(explainer)}” {_WORDS[v.outcome]}"
+        text = f"“{v.sentence}” {_WORDS[v.outcome]}"
         if v.mean is not None:
             mean = f"{v.mean:,.0f}" if abs(v.mean) >= 1000 else f"{v.mean:.3f}"
             text += f" ({v.claim.statistic} {mean}, {v.claim.side()} was asked)"
@@ -233,16 +351,29 @@ def _closing(members: Sequence[Verdict], explainer: str) -> str:
     return f"{members[0].claim.family.capitalize()}: {'; '.join(parts)}."
 
 
-def _diagnostics(claims: Sequence[str | Diagnostic] | str | None, study: Study) -> list[Diagnostic]:
+def _conditions(found: Sequence[Finding]) -> str:
+    """Which conditions for attention to explain hold, with their numbers."""
+    words = {True: "holds", False: "does not hold", None: "is open"}
+    parts = [
+        f"that {f.condition.sentence} {words[f.holds]} ({f.condition.statistic} {f.mean:.3f}"
+        f" [{f.low:.3f}, {f.high:.3f}], {'>' if f.condition.above else '<'} {f.condition.threshold:g} counts)"
+        for f in found
+    ]
+    text = "; ".join(parts)
+    return f"Conditions for attention to explain: {text[0].upper()}{text[1:]}. They are no proof that it does."
+
+
+def _diagnostics(claims: Sequence[str | Diagnostic] | str | None, studies: Sequence[Study]) -> list[Diagnostic]:
     """The diagnostics that were asked for; where they include gated ones, the one that opens the gate joins them.
 
     If none are named, those that train models are left out where nothing can be trained.
     """
+    study = studies[0]
     able = [n for n, cls in DIAGNOSTICS.items() if not (cls.claim.trains and isinstance(study.lessons, str))]
     wanted = [claims] if isinstance(claims, str) else list(able if claims is None else claims)
     found = [_diagnostic(c) for c in wanted]
-    of_attention = reads_attention(study.explainer.name)
-    gated = any(d.claim.gated and (of_attention or "{explainer}" not in d.claim.sentence) for d in found)
+    of_attention = any(reads_attention(s.explainer.name) for s in studies)
+    gated = any(d.claim.gated and (of_attention or not d.claim.of_explanation) for d in found)
     opens = any(d.claim.id == "used" or (d.claim.id == "needed" and not d.refusal(study)) for d in found)
     if gated and not opens:
         found.insert(0, DIAGNOSTICS["used"]())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+from heed.audit import Audit
 from heed.data import KNOWN, sources
 from heed.diagnose import DIAGNOSTICS
 from heed.errors import UnknownName
@@ -45,13 +46,16 @@ def tasks() -> list[tuple[str, str]]:
     return [(f"task:{name}", (make.__doc__ or "").strip().splitlines()[0]) for name, make in TASKS.items()]
 
 
-def claims() -> list[tuple[str, str]]:
+def diagnostics() -> list[tuple[str, str]]:
     rows = []
     for name, cls in DIAGNOSTICS.items():
         claim, settings = cls.claim, ", ".join(_default(f) for f in fields(cls))
-        about = f"{claim.of('attention')}\n{claim.statistic} {claim.side()} ({claim.source})"
-        about += "\ntrains the model again: needs --train" if claim.trains else ""
-        rows.append((name, about + (f"\n{settings}" if settings else "")))
+        needs = [*sorted(claim.needs), *(["labels"] if claim.labelled else []), *([cls.asks] if cls.asks else [])]
+        needs += ["training data (--train)"] if claim.trains else []
+        lines = [claim.of("attention"), f"{claim.statistic} {claim.side()} ({claim.source})"]
+        lines += [f"needs {', '.join(needs)}"] if needs else []
+        lines += [f"cost: {cls.cost}"] + ([settings] if settings else [])
+        rows.append((name, "\n".join(lines)))
     return rows
 
 
@@ -76,21 +80,31 @@ LISTS: dict[str, Callable[[], list[tuple[str, str]]]] = {
     "methods": methods,
     "data": data,
     "tasks": tasks,
-    "claims": claims,
+    "diagnostics": diagnostics,
     "models": models,
     "reproductions": reproductions,
 }
 
 
-def bibtex(names: list[str]) -> str:
-    """The BibTeX entries behind these methods, claims, data sets and reproductions (all, if there are no names)."""
+def bibtex(names: Sequence[str]) -> str:
+    """The BibTeX entries behind methods, claims, data sets, reproductions and saved audits (all, without names)."""
     keys = {name: cls.paper for name, cls in METHODS.items()}
     keys |= {name: cls.claim.source for name, cls in DIAGNOSTICS.items()}
     keys |= {name: known.cite for name, known in KNOWN.items()}
     keys |= {name: paper.source for name, paper in PAPERS.items()}
+    files = {name: cited(Audit.load(Path(name))) for name in names if name.endswith(".parquet")}
+    names = [used for name in names for used in files.get(name, [name])]
     for name in names:
         if name not in keys:
             raise UnknownName("method, claim, data set or paper", name, keys)
     wanted = {key for name in (names or keys) for key in keys[name].split()}
     entries = (Path(__file__).parent / "papers.bib").read_text(encoding="utf8").split("\n\n")
     return "\n\n".join(e.strip() for e in entries if any(f"{{{key}," in e for key in wanted))
+
+
+def cited(audit: Audit) -> list[str]:
+    """What an audit rests on, by name: claims that were measured, its data, and methods that it judges and shows."""
+    shown = [e.method for example in audit.examples[:1] for e in example.explanations]
+    claims = [e.claim.id for e in audit.evidence if not e.reason]
+    named = [*claims, str(audit.facts["data"]).split(" ")[0], *audit.facts["explainers"], *shown]
+    return [name for name in dict.fromkeys(named) if name in METHODS or name in DIAGNOSTICS or name in KNOWN]

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
@@ -91,6 +91,9 @@ ModelOption = Annotated[
     typer.Option(
         "--model", "-m", help="A bundled model, a folder, or ORG/NAME on the Hugging Face hub.", show_default="bundled"
     ),
+]
+FiguresOption = Annotated[
+    Path | None, typer.Option(help="Write every chart into this folder, as SVG, PNG and PDF.", show_default="none")
 ]
 SeedOption = Annotated[int, typer.Option(help="The same seed gives the same result.", min=0)]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="A setting, as key=value; may be repeated.")]
@@ -198,10 +201,18 @@ def audit(
         str | None, typer.Option(help="Only documents with these labels, as a,b.", show_default="all")
     ] = None,
     limit: Annotated[int, typer.Option(help="How many documents, drawn at random.", min=1)] = 200,
-    claim: Annotated[
-        list[str] | None, typer.Option(help="A claim of `heed list claims`; may be repeated.", show_default="all")
+    diagnostic: Annotated[
+        list[str] | None,
+        typer.Option(help="A claim of `heed list diagnostics`; may be repeated.", show_default="all"),
     ] = None,
-    explainer: Annotated[str, typer.Option(help="The explanation that is judged.")] = "attention-mean",
+    explainer: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The explanation that is judged: a method, or a .json, .jsonl or .parquet file of explanations;"
+            " may be repeated.",
+            show_default="attention-mean",
+        ),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="A setting of EXPLAINER as key=value, or of a claim as CLAIM.key=value; repeat it."),
@@ -231,12 +242,15 @@ def audit(
             "--output", "-o", help="Write .html (a page), .parquet (the rows) or .json (the verdicts); may be repeated."
         ),
     ] = None,
+    figures: FiguresOption = None,
 ) -> None:
     """Judge what attention is worth on a model and data: claims, evidence, verdicts.
 
     heed audit --model my-model --data reviews.csv -o audit.html
 
-    heed audit --claim used --claim exclusive --set exclusive.steps=200
+    heed audit --diagnostic used --diagnostic exclusive --set exclusive.steps=200
+
+    heed audit --explainer attention-mean --explainer lime --explainer mine.json
 
     heed audit --budget 10 --fail-on removes
 
@@ -244,7 +258,7 @@ def audit(
     """
     from heed.audit import audit as run
 
-    claims = _claims(claim, set_, train)
+    claims = _claims(diagnostic, set_, train)
     for name in fail_on or ():
         if name not in (names := [c.claim.id for c in claims]):
             raise UnknownName("claim of this audit", name, names)
@@ -254,10 +268,11 @@ def audit(
         if not train:
             raise InputError("--base says what a transformer was fine-tuned from, for --train: leave it out.")
         transformer_at(base)
-    judged = _methods([explainer], [pair for pair in set_ or () if not _of_claim(pair)])[0]
+    judged = _judged(explainer or ["attention-mean"], [pair for pair in set_ or () if not _of_claim(pair)])
     for path in output or ():
         _check_writable(path, (".html", ".parquet", ".json"))
-    dataset = _dataset(data, split, limit, seed, labels, classes)
+    _check_figures(figures)
+    dataset = _audited(judged, data, split, limit, seed, labels, classes)
     loaded = _load(model)
     lessons = _lessons(loaded, dataset) if train else (None, ())
     with _kept(keep, loaded, dataset, seed, claims) as folder:
@@ -266,7 +281,7 @@ def audit(
             dataset,
             claims,
             judged,
-            seed,
+            seed=seed,
             progress=sys.stderr.isatty(),
             training=lessons[0],
             validation=lessons[1],
@@ -278,7 +293,8 @@ def audit(
         if found.facts["accuracy"] is None and dataset.labels:
             theirs, ours = ", ".join(dataset.labels), ", ".join(loaded.labels)
             _say(f"The labels of the data ({theirs}) are not those of the model ({ours}): no accuracy is given.")
-        _emit_audit(found, format, output or [])
+        found.facts["command"] = shlex.join(["heed", *sys.argv[1:]])
+        _emit_audit(found, format, output or [], figures)
     failed = [v.claim.id for v in found.verdicts if v.outcome == "refuted" and v.claim.id in (fail_on or ())]
     if failed:
         _say(f"refuted: {', '.join(failed)} (asked for by --fail-on)")
@@ -386,6 +402,7 @@ def report(
     output: Annotated[
         list[Path] | None, typer.Option("--output", "-o", help="Write .html, .parquet or .json; may be repeated.")
     ] = None,
+    figures: FiguresOption = None,
 ) -> None:
     """Draw an audit or a reproduction again from what it measured, without model or data.
 
@@ -397,10 +414,13 @@ def report(
 
     for path in output or ():
         _check_writable(path, (".html", ".parquet", ".json"))
+    _check_figures(figures)
     if (rows / "experiments").is_dir():
+        if figures is not None:
+            raise InputError("Leave out --figures: those of a reproduction are written into its folder.")
         _redraw(rows, format, output or [])
     else:
-        _emit_audit(Audit.load(rows), format, output or [])
+        _emit_audit(Audit.load(rows), format, output or [], figures)
 
 
 OutputFolder = Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")]
@@ -576,10 +596,11 @@ def _say_trained(output: Path, facts: dict[str, Any]) -> None:
 @app.command("list")
 def list_(
     what: Annotated[
-        str | None, typer.Argument(help="methods, data, tasks, claims, models or reproductions.", show_default="all")
+        str | None,
+        typer.Argument(help="methods, data, tasks, diagnostics, models or reproductions.", show_default="all"),
     ] = None,
 ) -> None:
-    """List methods, data sets, generated tasks, claims, bundled models and papers to reproduce.
+    """List methods, data sets, generated tasks, diagnostics, bundled models and papers to reproduce.
 
     heed list methods
     """
@@ -603,12 +624,17 @@ def list_(
 @app.command()
 def cite(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Methods, claims, data sets or papers.", show_default="all")
+        list[str] | None,
+        typer.Argument(
+            help="Methods, claims, data sets, papers, or the .parquet file of an audit.", show_default="all"
+        ),
     ] = None,
 ) -> None:
-    """Print the BibTeX entries of the papers behind methods, claims, data sets and reproductions.
+    """Print the BibTeX entries of the papers behind methods, claims, data sets, reproductions and audits.
 
     heed cite lime used
+
+    heed cite audit.parquet
     """
     from heed.catalogue import bibtex
 
@@ -684,6 +710,51 @@ def _methods(names: Sequence[str], pairs: Sequence[str] | None) -> list[Explaine
         if not any(key in own for own in known.values()):
             raise UnknownName("setting", key, sorted(set().union(*known.values())))
     return [method(name, {k: v for k, v in settings.items() if k in known[name]}) for name in names]
+
+
+def _judged(names: Sequence[str], pairs: Sequence[str]) -> list[Explainer]:
+    """The explanations to be judged, in the order in which they were named: methods, and those of files."""
+    from heed.explain import Brought
+
+    files = [name for name in names if Path(name).suffix in (".json", ".jsonl", ".parquet")]
+    named = [name for name in names if name not in files]
+    if pairs and not named:
+        raise InputError(f"There is no method that {pairs[0]} could be a setting of.")
+    methods = {m.name: m for m in _methods(named, pairs)}
+    found: list[Explainer] = []
+    for name in names:
+        found += Brought.read(Path(name)) if name in files else [methods[name]]
+    return found
+
+
+def _audited(
+    judged: Sequence[Explainer],
+    name: str | None,
+    split: str | None,
+    limit: int,
+    seed: int,
+    labels: str | None,
+    classes: str | None,
+) -> Dataset:
+    """The documents to audit; only those that are explained by every explanation that was brought along."""
+    from heed.data import Dataset
+    from heed.data.dataset import some
+    from heed.explain import Brought
+
+    brought = [e for e in judged if isinstance(e, Brought)]
+    if not brought:
+        return _dataset(name, split, limit, seed, labels, classes)
+    if name is None:
+        whole = Dataset(brought[0].name, "all", tuple(brought[0].documents), (), "", "not stated")
+    else:
+        whole = _dataset(name, split, None, seed, labels, classes)
+    known = set.intersection(*({d.segments for d in e.documents} for e in brought))
+    kept = tuple(d for d in whole if d.segments in known)
+    if not kept:
+        raise DataError(f"None of the documents of {whole.name} is explained by {', '.join(e.name for e in brought)}.")
+    if len(kept) < len(whole):
+        _say(f"{len(kept):,} of {len(whole):,} documents are explained by {', '.join(e.name for e in brought)}.")
+    return some(replace(whole, documents=kept), limit, seed)
 
 
 def _of_claim(pair: str) -> bool:
@@ -910,7 +981,14 @@ def _print_explanations(found: list[Explanation], output: Path | None) -> None:
         raise OutputError(f"{output} cannot be written ({error}).") from None
 
 
-def _emit_audit(found: Any, format: Format, outputs: Sequence[Path]) -> None:
+def _check_figures(folder: Path | None) -> None:
+    if folder is not None:
+        from heed.models.folders import check_writable
+
+        check_writable(folder)
+
+
+def _emit_audit(found: Any, format: Format, outputs: Sequence[Path], figures: Path | None) -> None:
     from heed.report import html, terminal
 
     def as_json() -> str:
@@ -926,6 +1004,12 @@ def _emit_audit(found: Any, format: Format, outputs: Sequence[Path]) -> None:
         else:
             _write(as_json() if path.suffix == ".json" else html.audit(found), path)
         _say(f"written to {path}")
+    if figures is not None:
+        from heed.report import charts
+
+        with _status("drawing"):
+            written = charts.save_all(found, figures)
+        _say(f"{written} charts written to {figures}, each as SVG, PNG and PDF")
 
 
 def _emit_reproduction(folder: Path, paper: str, sections: Sequence[Section], names: Sequence[str] | None) -> None:

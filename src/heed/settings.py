@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Mapping
 from dataclasses import fields
@@ -21,6 +22,12 @@ def read(owner: str, cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
             raise UnknownName(f"setting of {owner}", key, known)
     hints = _hints(cls)
     return {key: _converted(owner, key, value, hints[key]) for key, value in given.items()}
+
+
+def plain(owner: Any) -> dict[str, Any]:
+    """The settings of a dataclass as values that json can hold."""
+    found = {f.name: getattr(owner, f.name) for f in fields(owner)}
+    return {key: str(value) if value in (math.inf, -math.inf) else value for key, value in found.items()}
 
 
 @lru_cache

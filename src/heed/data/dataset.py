@@ -63,7 +63,7 @@ class Dataset(Sequence[Document]):
 
     def hold_out(self, fraction: float, seed: int = 0) -> tuple[Dataset, Dataset]:
         """The rest and a random part, both in their old order; documents that share an id stay together."""
-        held = set(_draw(self.documents, round(fraction * len(self)), seed)) if 0 < fraction < 1 else set()
+        held = set(draw(self.documents, round(fraction * len(self)), seed)) if 0 < fraction < 1 else set()
         if not 0 < len(held) < len(self):
             raise InputError(f"Cannot hold out {fraction} of {len(self)} documents; give a share between 0 and 1.")
         rest = tuple(d for i, d in enumerate(self.documents) if i not in held)
@@ -77,7 +77,7 @@ class Dataset(Sequence[Document]):
 
 def some(dataset: Dataset, number: int, seed: int) -> Dataset:
     """At most so many documents, in random order."""
-    return replace(dataset, documents=tuple(dataset.documents[i] for i in _draw(dataset.documents, number, seed)))
+    return replace(dataset, documents=tuple(dataset.documents[i] for i in draw(dataset.documents, number, seed)))
 
 
 def of_classes(dataset: Dataset, wanted: Sequence[str]) -> Dataset:
@@ -103,7 +103,7 @@ def of_lengths(dataset: Dataset, least: int, most: float) -> Dataset:
     return replace(dataset, documents=tuple(dataset.documents[i] for i in kept), notes=(*dataset.notes, note))
 
 
-def _draw(documents: Sequence[Document], size: int, seed: int) -> list[int]:
+def draw(documents: Sequence[Document], size: int, seed: int) -> list[int]:
     """Indices of at most `size` documents in random order, those that share an id together.
 
     As long as no group has to be passed over for its size, a smaller draw is the beginning of a larger one.

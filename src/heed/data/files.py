@@ -16,6 +16,7 @@ import reprlib
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO, cast
 
@@ -40,12 +41,9 @@ class Columns(NamedTuple):
 
 
 def load_file(path: Path, columns: Columns, names: Sequence[str] | None) -> Dataset:
-    kind, packing = _kind(path)
-    unit = "row" if kind == ".parquet" else "line"
     documents: list[Document] = []
     labels: list[tuple[str, int | str]] = []
-    for number, row in _read(path, kind, packing):
-        place = f"{path.name}, {unit} {number}"
+    for number, place, row in rows_of(path):
         document = _document(place, number, row, columns)
         if documents and (document.pair is None) != (documents[0].pair is None):
             raise DataError(f"{place}: either every row has a pair or none has.")
@@ -62,6 +60,14 @@ def load_file(path: Path, columns: Columns, names: Sequence[str] | None) -> Data
 
 
 # From a file to rows
+
+
+def rows_of(path: Path) -> Iterator[tuple[int, str, Row]]:
+    """The rows of a table, each with its number and the words for where it stands."""
+    kind, packing = _kind(path)
+    unit = "row" if kind == ".parquet" else "line"
+    for number, row in _read(path, kind, packing):
+        yield number, f"{path.name}, {unit} {number}", row
 
 
 def _kind(path: Path) -> tuple[str, str]:
@@ -141,7 +147,19 @@ def _header(place: str, cells: list[str], kind: str) -> list[str]:
 
 
 def _json(name: str, file: TextIO) -> Iterator[tuple[int, Row]]:
-    for number, line in enumerate(file, start=1):
+    """One object on each line, or one list of objects."""
+    first = file.readline()
+    if first.lstrip().startswith("["):
+        try:
+            whole = json.loads(first + file.read())
+        except ValueError as error:
+            raise DataError(f"{name}: not JSON ({error}).") from None
+        for number, row in enumerate(whole, start=1):
+            if not isinstance(row, dict):
+                raise DataError(f"{name}: a list must hold JSON objects, got {type(row).__name__} as number {number}.")
+            yield number, row
+        return
+    for number, line in enumerate(chain([first], file), start=1):
         if not line.strip():
             continue
         try:

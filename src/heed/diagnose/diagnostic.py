@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -54,6 +54,7 @@ class Claim:
     trains       models are trained again for it
     labelled     documents must have labels
     combine      the statistic as a function of columns of rows, where it is not the mean of `value`
+    per_document what `value` is then
     source       key of the paper in papers.bib
     """
 
@@ -69,6 +70,12 @@ class Claim:
     trains: bool = False
     labelled: bool = False
     combine: Callable[[Mapping[str, np.ndarray]], float] | None = field(default=None, compare=False, repr=False)
+    per_document: str = ""
+
+    @property
+    def of_explanation(self) -> bool:
+        """Whether an explanation is judged, and not the model."""
+        return "{explainer}" in self.sentence
 
     def of(self, explainer: str) -> str:
         """The sentence, for the explanation that is judged."""
@@ -85,6 +92,7 @@ class Verdict:
 
     claim: Claim
     outcome: Outcome
+    explainer: str = "attention-mean"
     mean: float | None = None
     low: float | None = None
     high: float | None = None
@@ -92,9 +100,15 @@ class Verdict:
     level: float = 0.95
     reason: str = ""
 
+    @property
+    def sentence(self) -> str:
+        """The claim in plain words, for the explanation that is judged."""
+        return self.claim.of(self.explainer)
+
     def to_dict(self) -> dict[str, Any]:
-        own = {"claim": self.claim.id, "outcome": self.outcome, "mean": self.mean, "low": self.low, "high": self.high}
-        return own | {"n": self.n, "level": self.level, "threshold": self.claim.side(), "reason": self.reason}
+        own = {"claim": self.claim.id, "explainer": self.explainer, "sentence": self.sentence, "outcome": self.outcome}
+        numbers = {"mean": self.mean, "low": self.low, "high": self.high, "n": self.n, "level": self.level}
+        return own | numbers | {"threshold": self.claim.side(), "reason": self.reason}
 
 
 @dataclass(eq=False)
@@ -130,6 +144,16 @@ class Study:
         if explainer not in self._explanations:
             self._explanations[explainer] = self._explained(explainer)
         return self._explanations[explainer]
+
+    def explained(self, explainer: Explainer) -> bool:
+        """Whether some claim has asked for these explanations already."""
+        return explainer in self._explanations
+
+    def explain_some(self, explainer: Explainer, documents: Sequence[Document]) -> list[Explanation]:
+        """Explanations of the first documents alone."""
+        if self.explained(explainer) or len(documents) == len(self.documents):
+            return self.explain(explainer)[: len(documents)]
+        return explainer.explain(self.model, documents, seed=self.seed, progress=self.progress)
 
     def _explained(self, explainer: Explainer) -> list[Explanation]:
         """Explanations, some documents at a time where there is a file to keep them in."""
@@ -179,6 +203,8 @@ class Diagnostic(ABC):
     """
 
     claim: ClassVar[Claim]
+    cost: ClassVar[str]  # in passes of the model for each document, in words
+    asks: ClassVar[str] = ""  # what documents must have
     against: ClassVar[tuple[type[Explainer], ...]] = ()  # the explanations that serve as the yardstick
 
     @abstractmethod
@@ -215,6 +241,7 @@ class Evidence:
     claim: Claim
     rows: list[Row]
     reason: str = ""
+    explainer: str = "attention-mean"
 
     @property
     def values(self) -> Float[np.ndarray, "document"]:
@@ -250,7 +277,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def judge(evidence: Sequence[Evidence], explainer: str = "attention-mean") -> list[Verdict]:
+def judge(evidence: Sequence[Evidence]) -> list[Verdict]:
     """Verdicts on claims that are judged together; the gate is for explanations that are attention."""
     level = 1 - 0.05 / max(1, sum(not e.reason for e in evidence))
     found = [_judge(e, level) for e in evidence]
@@ -267,28 +294,24 @@ def judge(evidence: Sequence[Evidence], explainer: str = "attention-mean") -> li
     reason = f"{why} ('{gate.claim.id}' is refuted), so this would be a bad testbed"
 
     def closed(v: Verdict) -> bool:
-        of_attention = reads_attention(explainer) or "{explainer}" not in v.claim.sentence
+        of_attention = reads_attention(v.explainer) or not v.claim.of_explanation
         return v.claim.gated and of_attention and v.outcome != "not applicable"
 
-    return [_closed(v, reason) if closed(v) else v for v in found]
+    return [replace(v, outcome="not applicable", reason=reason) if closed(v) else v for v in found]
 
 
 def _judge(evidence: Evidence, level: float) -> Verdict:
     claim, values = evidence.claim, evidence.values
+    undecided = Verdict(claim, "undecided", evidence.explainer, level=level)
     if evidence.reason:
-        return Verdict(claim, "not applicable", level=level, reason=evidence.reason)
+        return replace(undecided, outcome="not applicable", reason=evidence.reason)
     if not len(values):
-        return Verdict(claim, "undecided", level=level, reason="no document has this statistic")
+        return replace(undecided, reason="no document has this statistic")
     mean, (low, high) = evidence.statistic(level)
-    numbers = {"mean": mean, "low": low, "high": high, "n": len(values), "level": level}
+    undecided = replace(undecided, mean=mean, low=low, high=high, n=len(values))
     if len(values) < FEWEST:
-        return Verdict(claim, "undecided", **numbers, reason=f"fewer than {FEWEST} documents")  # type: ignore[arg-type]
+        return replace(undecided, reason=f"fewer than {FEWEST} documents")
     above, below = low > claim.threshold, high < claim.threshold
     if above or below:
-        return Verdict(claim, "supported" if above == claim.above else "refuted", **numbers)  # type: ignore[arg-type]
-    return Verdict(claim, "undecided", **numbers, reason="the interval spans the threshold")  # type: ignore[arg-type]
-
-
-def _closed(verdict: Verdict, reason: str) -> Verdict:
-    numbers = (verdict.mean, verdict.low, verdict.high, verdict.n, verdict.level)
-    return Verdict(verdict.claim, "not applicable", *numbers, reason=reason)
+        return replace(undecided, outcome="supported" if above == claim.above else "refuted")
+    return replace(undecided, reason="the interval spans the threshold")

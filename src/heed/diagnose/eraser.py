@@ -35,6 +35,7 @@ class Removes(Diagnostic):
         threshold=0.02,
         source="deyoung2020",
     )
+    cost: ClassVar[str] = "10 passes for each of 21 orders of the words, and as many the other way round"
 
     orders: int = 20
     removal: Removal | None = None
@@ -68,7 +69,9 @@ class Competitive(Diagnostic):
         threshold=0.8,
         source="deyoung2020",
         combine=lambda columns: _share_of_best(columns),
+        per_document="comprehensiveness",
     )
+    cost: ClassVar[str] = "those of gradient × input, occlusion and LIME, and 20 passes for each"
 
     samples: int = 1000
     removal: Removal | None = None
@@ -109,6 +112,8 @@ class Plausible(Diagnostic):
         threshold=0.1,
         source="deyoung2020",
     )
+    cost: ClassVar[str] = "that of the explanation alone"
+    asks: ClassVar[str] = "human rationales"
 
     def refusal(self, study: Study) -> str:
         if not any(d.rationale for d in study.documents):

@@ -42,6 +42,7 @@ class Used(Diagnostic):
         source="jain2019",
         needs=frozenset({REPLACEABLE}),
     )
+    cost: ClassVar[str] = "a pass, and the last layer once for each permutation"
 
     permutations: int = 100
     positions: Literal["words", "all"] = "words"
@@ -115,6 +116,7 @@ class Exclusive(Diagnostic):
         needs=frozenset({REPLACEABLE}),
         gated=True,
     )
+    cost: ClassVar[str] = "a pass, and the last layer forth and back at each step, for all candidates at once"
 
     candidates: int = 5
     steps: int = 500
@@ -326,6 +328,7 @@ class AgreesGradient(Diagnostic):
         needs=frozenset({GRADIENT}),
         gated=True,
     )
+    cost: ClassVar[str] = "a gradient, and as many passes as words (for the yardstick)"
     against = (GradientInput,)
 
     def measure(self, study: Study) -> list[Row]:
@@ -350,6 +353,7 @@ class AgreesRemoval(Diagnostic):
         source="jain2019",
         gated=True,
     )
+    cost: ClassVar[str] = "as many passes as words"
     against = (Occlusion,)
 
     def measure(self, study: Study) -> list[Row]:

@@ -32,6 +32,7 @@ class AgreesLime(Diagnostic):
         source="lopardo2024",
         gated=True,
     )
+    cost: ClassVar[str] = "one pass for each sample of LIME; milliseconds where it is exact"
     against = (Lime, LimeExact)
 
     samples: int = 2000
@@ -57,6 +58,7 @@ class Signed(Diagnostic):
         source="lopardo2024",
         gated=True,
     )
+    cost: ClassVar[str] = "nothing more than agrees-lime"
     against = (Lime, LimeExact)
 
     samples: int = 2000
@@ -90,6 +92,7 @@ class Tracks(Diagnostic):
         needs=frozenset({GRADIENT}),
         gated=True,
     )
+    cost: ClassVar[str] = "a gradient, and as many passes as words"
     against = (GradientInput, Occlusion)
 
     def measure(self, study: Study) -> list[Row]:
@@ -120,6 +123,7 @@ class Robust(Diagnostic):
         threshold=0.7,
         source="lopardo2024",
     )
+    cost: ClassVar[str] = "four runs of LIME"
 
     samples: int = 2000
 

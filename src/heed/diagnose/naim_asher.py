@@ -162,6 +162,9 @@ class Identified(OfRows):
         source="brunner2020 naim2024",
         needs=frozenset({REPLACEABLE}),
     )
+    cost: ClassVar[str] = (
+        "a pass, and least squares and linear programs for each head: up to a second for a long document"
+    )
 
     queries: int = 16
 
@@ -220,6 +223,7 @@ class EfficientSufficient(OfRows):
         source="naim2024",
         needs=frozenset({REPLACEABLE}),
     )
+    cost: ClassVar[str] = "a pass, and the last layer once more"
 
     variant: Variant = "norm"
 
@@ -262,7 +266,9 @@ class EfficientNecessary(OfRows):
         source="naim2024",
         needs=frozenset({REPLACEABLE}),
         combine=ratio("determined", "null"),
+        per_document="movement of the output by a determined step",
     )
+    cost: ClassVar[str] = "a pass, and the last layer once for each draw"
     open_only = True
 
     step: float = 0.1
@@ -328,7 +334,9 @@ class EfficientShared(OfRows):
         source="naim2024",
         needs=frozenset({REPLACEABLE}),
         combine=ratio("efficient_distance", "distance"),
+        per_document="distance from attention to the farthest one with the same output",
     )
+    cost: ClassVar[str] = "a pass, and linear programs for each head: up to a second for a long document"
     open_only = True
 
     variant: Variant = "norm"

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from heed.diagnose.diagnostic import Claim, Diagnostic, Row, Study
-from heed.explain import Explanation
+from heed.explain import Brought, Explanation
 from heed.explain.comparison import aligned
 from heed.metrics import spearman
 from heed.text import Document, Tokenizer
@@ -33,11 +33,17 @@ class Sensitive(Diagnostic):
         above=False,
         source="adebayo2018",
     )
+    cost: ClassVar[str] = "that of the explanation for each draw of weights"
 
     draws: int = 3
 
     def __post_init__(self) -> None:
         self.at_least(draws=1)
+
+    def refusal(self, study: Study) -> str:
+        if isinstance(study.explainer, Brought):
+            return f"{study.explainer.name} was computed elsewhere, and not of a model with random weights"
+        return super().refusal(study)
 
     def measure(self, study: Study) -> list[Row]:
         own = study.explain()
@@ -70,6 +76,8 @@ class Edited(Diagnostic):
         threshold=0.1,
         source="kaushik2020",
     )
+    cost: ClassVar[str] = "that of the explanation alone"
+    asks: ClassVar[str] = "pairs of documents that differ in a small edit (imdb_counterfactual has them)"
 
     def refusal(self, study: Study) -> str:
         if not any(partner is not None for partner in partners(study.documents)):

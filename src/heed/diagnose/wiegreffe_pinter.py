@@ -38,6 +38,7 @@ class Needed(Diagnostic):
         trains=True,
         labelled=True,
     )
+    cost: ClassVar[str] = "trains the model again for each seed, with its own attention and with uniform attention"
 
     seeds: int = 3
 
@@ -72,6 +73,7 @@ class Stable(Diagnostic):
         needs=frozenset({ATTENTION}),
         trains=True,
     )
+    cost: ClassVar[str] = "trains the model again for each seed"
 
     seeds: int = 8
 
@@ -109,7 +111,9 @@ class Informative(Diagnostic):
         trains=True,
         labelled=True,
         combine=lambda rows: _f1(rows, "guided") - _f1(rows, "uniform"),
+        per_document="share of right predictions with attention as weights minus with uniform ones",
     )
+    cost: ClassVar[str] = "trains a small model for each seed and choice of weights"
 
     seeds: int = 3
 
@@ -159,6 +163,7 @@ class ExclusiveModel(Diagnostic):
         gated=True,
         combine=lambda rows: read_off(*_curve(rows)) / (float(rows["seeds"].mean()) or float("nan")),
     )
+    cost: ClassVar[str] = "trains the model again for each seed, and adversaries of six strengths"
 
     seeds: int = 8
     epochs: int = 20

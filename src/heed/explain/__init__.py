@@ -9,6 +9,7 @@ from heed.errors import InputError, UnknownName
 from heed.explain.anchors import Anchors
 from heed.explain.attention import AttentionHead, AttentionMax, AttentionMean, ValueNorm
 from heed.explain.baseline import Random
+from heed.explain.brought import Brought
 from heed.explain.comparison import Comparison, agreement
 from heed.explain.efficient import EffectiveAttention, EfficientAttention
 from heed.explain.exact import LimeExact, LimeTheorem, ShapleyExact
@@ -29,6 +30,7 @@ __all__ = [
     "AttentionHead",
     "AttentionMax",
     "AttentionMean",
+    "Brought",
     "Comparison",
     "EffectiveAttention",
     "EfficientAttention",

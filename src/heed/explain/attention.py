@@ -6,13 +6,13 @@ import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
 from heed.errors import InputError
-from heed.explain.explanation import Job, Measured, TokenMethod
+from heed.explain.explanation import Job, Measured, TokenMethod, units_of
 from heed.explain.signatures import signature
 from heed.models.classifier import ATTENTION, CLOSED, PROJECTED, Classifier
 from heed.text import Tokens
@@ -129,6 +129,22 @@ class AttentionHead(Attention):
         if not 0 <= self.head < heads:
             raise InputError(f"There is no head {self.head}: the layer has heads 0 to {heads - 1}.")
         return np.mean([layer[self.head] for layer in layers], 0)
+
+
+def heads(model: Classifier, documents: Sequence[Any]) -> list[Float[np.ndarray, "head unit"]]:
+    """The attention of the classifying row of the last layer, head by head, on the words of each document."""
+    import torch
+
+    tokens = model.tokens(documents)
+    found: list[Float[np.ndarray, "head unit"]] = [np.zeros((0, 0))] * len(tokens)
+    for batch in model.batches(tokens):
+        with torch.no_grad():
+            weights = model.trace([tokens[i] for i in batch], layers=[-1]).classifying()
+        for i, rows in zip(batch, weights, strict=True):
+            units, groups = units_of(tokens[i])
+            found[i] = np.zeros((len(rows), len(units)))
+            np.add.at(found[i].T, groups[groups >= 0], rows[:, : len(groups)].T[groups >= 0])
+    return found
 
 
 @dataclass(frozen=True)

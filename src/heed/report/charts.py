@@ -1,4 +1,5 @@
-"""One chart per claim: where the documents lie, their mean with its interval, and what was asked.
+"""The charts of an audit: one per claim (where the documents lie, their mean with its interval, and what was asked),
+and how far the explanations agree.
 
 Nothing depends on colour alone: the mean is a diamond, the threshold a dashed line, and both are
 labelled. Grounds are transparent and inks of middle tone, so that a page may show a chart on white and on black.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -21,12 +23,14 @@ from heed.report import interval
 if TYPE_CHECKING:
     import altair as alt
 
+    from heed.audit import Audit
     from heed.diagnose import Evidence, Verdict
 
 COLOURS = {"supported": "#0072b2", "refuted": "#d55e00", "undecided": "#6b7280", "not applicable": "#6b7280"}
 Align = Literal["left", "center", "right"]
 Chart = TypeVar("Chart", "alt.LayerChart", "alt.ConcatChart")
 WIDTH, HEIGHT = 680, 180
+ENDINGS = (".svg", ".png", ".pdf")
 _IDS = re.compile(r'(\bid="|\burl\(#|href="#)([^")]*)')  # where an SVG names its parts, or calls them
 _ASKED, _LABEL, _MEAN, _BARS = 9, 30, 46, 62  # heights, from the top, of labels, mean and bars
 INK, FILL = "#6b7280", "#9aa5b1"
@@ -43,12 +47,68 @@ def claim(evidence: Evidence, verdict: Verdict) -> alt.LayerChart:
     if not len(values):
         reason = verdict.reason or "no document has this statistic"
         raise InputError(f"There is nothing to draw for '{evidence.claim.id}': {reason}.")
-    edges = _edges(values, evidence.claim.threshold)
+    about = evidence.claim
+    edges = _edges(values, float(values.mean()) if about.per_document else about.threshold)
     domain = float(edges[0]), float(edges[-1])
     x = alt.Scale(domain=list(domain), nice=False, zero=False)
-    bars = _histogram(values, edges, evidence.claim.statistic, x)
+    bars = _histogram(values, edges, about.per_document or about.statistic, x)
     layers = [_side(verdict, domain, x), bars, *_threshold(verdict, domain, x), *_mean(verdict, domain, x)]
+    if about.per_document:  # the statistic is not on the axis of the documents
+        layers = [bars, *_words(verdict)]
     return styled(alt.LayerChart(layer=layers).properties(width=WIDTH, height=HEIGHT))
+
+
+def agreement(names: Sequence[str], matrix: Float[np.ndarray, "method method"]) -> alt.LayerChart:
+    """Kendall's τ between explanations, each pair once: blue for the same order of words, orange for the reverse."""
+    import altair as alt
+
+    shown = [printable(name) for name in names]
+    rows = [
+        {"one": shown[i], "other": shown[j], "τ": float(matrix[i, j]), "text": f"{matrix[i, j]:.2f}"}
+        for i in range(len(shown))
+        for j in range(i)
+        if np.isfinite(matrix[i, j])
+    ]
+    if not rows:
+        raise InputError("There is nothing to draw: no two explanations can be compared.")
+    axis: dict[str, Any] = {"title": None, "labelLimit": 0, "ticks": False, "domain": False, "labelPadding": 6}
+    base = alt.Chart(_data(rows)).encode(
+        x=alt.X("other:N", sort=shown[:-1], axis=alt.Axis(orient="bottom", labelAngle=-35, **axis)),
+        y=alt.Y("one:N", sort=shown[1:], axis=alt.Axis(**axis)),
+        tooltip=["one:N", "other:N", "text:N"],
+    )
+    scale = alt.Scale(domain=[-1, 0, 1], range=["#e69f00", "#ffffff", "#56b4e9"])
+    cells = base.mark_rect(stroke=FILL, strokeWidth=0.5).encode(color=alt.Color("τ:Q", scale=scale, legend=None))
+    numbers = base.mark_text(fontSize=12, color="#1c2128").encode(text="text:N")
+    size = 56 * (len(shown) - 1)
+    return styled(alt.LayerChart(layer=[cells, numbers]).properties(width=max(120, size), height=max(40, size // 2)))
+
+
+def every(audit: Audit) -> dict[str, alt.LayerChart]:
+    """All charts of an audit by name: those of its claims that have numbers, and `agreement`."""
+    found = {key_of(v): claim(e, v) for e, v in zip(audit.evidence, audit.verdicts, strict=True) if len(e.values)}
+    names, matrix = audit.agreement()
+    if np.isfinite(matrix[np.tril_indices(len(names), -1)]).any():
+        found["agreement"] = agreement(names, matrix)
+    return found
+
+
+def key_of(verdict: Verdict) -> str:
+    """A name for a verdict that no other of its audit has."""
+    return f"{verdict.claim.id}-{verdict.explainer}" if verdict.claim.of_explanation else verdict.claim.id
+
+
+def save_all(audit: Audit, folder: Path) -> int:
+    """Write every chart of an audit as SVG, PNG and PDF; the number of charts."""
+    charts = every(audit)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be written ({error.strerror}).") from None
+    for name, chart in charts.items():
+        for ending in ENDINGS:
+            save(chart, folder / f"{re.sub(r'[^A-Za-z0-9._-]', '_', name)}{ending}")
+    return len(charts)
 
 
 def styled(chart: Chart, **config: Any) -> Chart:
@@ -75,19 +135,21 @@ def svg(chart: alt.TopLevelMixin, key: str = "") -> str:
 
 
 def save(chart: alt.TopLevelMixin, path: Path) -> None:
-    """Write the chart on white ground; the ending says what it becomes: png or svg."""
+    """Write the chart on white ground; the ending says what it becomes: svg, png or pdf."""
     import vl_convert
 
     spec = chart.to_dict()
     spec["config"] = spec.get("config", {}) | {"background": "white"}
     path = Path(path)
-    if path.suffix not in (".png", ".svg"):
-        raise InputError(f"A chart must be saved as .png or .svg, got '{path.name}'.")
+    if path.suffix not in ENDINGS:
+        raise InputError(f"A chart must be saved as {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}, got '{path.name}'.")
     try:
         if path.suffix == ".svg":
             path.write_text(vl_convert.vegalite_to_svg(spec), encoding="utf-8")
-        else:
+        elif path.suffix == ".png":
             path.write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
+        else:
+            path.write_bytes(vl_convert.vegalite_to_pdf(spec))
     except OSError as error:
         raise OutputError(f"{path} cannot be written ({error.strerror}).") from None
 
@@ -139,7 +201,8 @@ def _histogram(
     marks = alt.Chart(_data(rows)).mark_bar(color=FILL, binSpacing=1)
     # vl_convert aborts the whole process on a control character, hence `printable`
     axis = alt.Axis(title=f"{printable(statistic)}, per document", tickCount=8)
-    return marks.encode(x=alt.X("from:Q", scale=x, bin="binned", axis=axis), x2="to:Q", y=y)
+    tips = [alt.Tooltip("documents:Q"), alt.Tooltip("from:Q", format=".3~g"), alt.Tooltip("to:Q", format=".3~g")]
+    return marks.encode(x=alt.X("from:Q", scale=x, bin="binned", axis=axis), x2="to:Q", y=y, tooltip=tips)
 
 
 def _threshold(verdict: Verdict, domain: tuple[float, float], x: alt.Scale) -> list[alt.Chart]:
@@ -155,6 +218,22 @@ def _threshold(verdict: Verdict, domain: tuple[float, float], x: alt.Scale) -> l
     return [
         base.mark_rule(color=INK, strokeDash=[5, 4], strokeWidth=1.5),
         base.mark_text(**label).encode(y=alt.value(_ASKED), text="text:N"),
+    ]
+
+
+def _words(verdict: Verdict) -> list[alt.Chart]:
+    """The statistic and what was asked of it, in words alone."""
+    import altair as alt
+
+    lines: list[tuple[int, str, dict[str, Any]]] = [(_ASKED, f"asked: {verdict.claim.side()}", {"color": INK})]
+    if verdict.mean is not None:
+        look = {"color": COLOURS[verdict.outcome], "fontWeight": "bold"}
+        lines.append((_LABEL, f"{printable(verdict.claim.statistic)}: {interval(verdict)}", look))
+    return [
+        alt.Chart(_data([{"text": text}]))
+        .mark_text(align="left", fontSize=12, **look)
+        .encode(x=alt.value(4), y=alt.value(y), text="text:N")
+        for y, text, look in lines
     ]
 
 

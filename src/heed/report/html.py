@@ -1,26 +1,33 @@
-"""Explanations and audits as pages: one file each, without scripts and without the network.
+"""Explanations and audits as pages: one file each, without the network.
 
 Jinja escapes every text; only what this module marks with `Markup` is taken as it is: shaded documents, which
-`drawing` has escaped already, and charts, which vega has.
+`drawing` has escaped already, charts, which vega has, and the scripts of an audit with what they read (`_inert`).
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from functools import cache
+from hashlib import sha256
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
+from heed.catalogue import bibtex, cited
 from heed.explain import agreement as agreement_of
 from heed.explain import drawing
-from heed.report import SYMBOLS, by_document, comparable, extras, interval
+from heed.report import SYMBOLS, by_document, comparable, extras, interval, lasted
 
 if TYPE_CHECKING:
+    import altair as alt
     from jinja2 import Environment
+    from markupsafe import Markup
 
     from heed.audit import Audit
     from heed.diagnose import Evidence, Verdict
@@ -41,21 +48,67 @@ def explanations(
     groups = by_document(explanations)
     given = agreement if len(groups) == 1 else None
     documents = [document(i, group, given) for i, group in enumerate(groups, 1)]
-    return render("page.html.j2", title=title, documents=documents, legend=legend(), unfolded=True, audit=None)
+    return render("page.html.j2", title=title, documents=documents, legend=legend(), unfolded=True)
 
 
 def audit(audit: Audit) -> str:
-    """A page of verdicts with the evidence for each, and some documents with their explanations."""
-    claims = [_claim(audit, e, v) for e, v in zip(audit.evidence, audit.verdicts, strict=True)]
-    content = {
-        "facts": list(_facts(audit)),
-        "claims": claims,
-        "closing": [line.partition(": ")[::2] for line in audit.closing()],
-        "level": f"{audit.verdicts[0].level:.1%}" if audit.verdicts else "95.0%",
-    }
-    documents = [document(i, list(group), None) for i, group in enumerate(audit.examples, 1)]
-    title = f"Audit of {audit.facts['model']} on {audit.facts['data']}"
-    return render("page.html.j2", title=title, documents=documents, legend=legend(), unfolded=False, audit=content)
+    """A page of verdicts with the evidence for each, and the documents with their explanations, to be leafed through.
+
+    Its scripts are in the file, and by their digests the only ones that a browser will run.
+    """
+    from markupsafe import Markup
+
+    from heed.report import browser, charts
+
+    content = browser.content(audit)
+    drawn = charts.every(audit)
+    level = audit.verdicts[0].level if audit.verdicts else 0.95
+    own = resources.files("heed.report").joinpath("audit.js").read_text(encoding="utf8")
+    scripts = [_library(), own]
+    facts = audit.facts
+    return render(
+        "audit.html.j2",
+        title=f"Audit of {facts['model']} on {facts['data']}",
+        facts=list(_facts(audit)),
+        claims=[
+            _claim(audit, e, v, content, drawn.get(charts.key_of(v)))
+            for e, v in zip(audit.evidence, audit.verdicts, strict=True)
+        ],
+        closing=[line.partition(": ")[::2] for line in audit.closing()],
+        documents=len(audit.examples),
+        shown=len(content["documents"]),
+        legend=legend(),
+        agreement=_agreement(audit, drawn.get("agreement")),
+        level=f"{level:.1%}",
+        judged=sum(not e.reason for e in audit.evidence),
+        command=facts.get("command"),
+        provenance=list(_provenance(audit)),
+        bibtex=Markup("{}").format(bibtex(cited(audit)) if cited(audit) else ""),  # with its line ends
+        scripts={
+            "digests": [Markup(b64encode(sha256(text.encode()).digest()).decode()) for text in scripts],
+            "content": _inert(content),
+            "charts": _inert({name: chart.to_dict() for name, chart in drawn.items()}),
+            "library": Markup(scripts[0]),
+            "own": Markup(scripts[1]),
+        },
+    )
+
+
+@cache
+def _library() -> str:
+    """The programs that draw charts, for a script in a page."""
+    import vl_convert
+
+    found = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+    return re.sub(r"</(?=script)|<(?=!--)", lambda m: m[0].replace("<", "\\x3c"), found, flags=re.IGNORECASE)
+
+
+def _inert(value: Any) -> Markup:
+    """JSON that cannot end the element which holds it."""
+    from markupsafe import Markup
+
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 
 @cache
@@ -93,19 +146,51 @@ def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
         yield "unknown words", f"{facts['unknown']:.1%}"
     if facts.get("accuracy") is not None:
         yield "accuracy", f"{facts['accuracy']:.3f}"
-    yield "explanation judged", facts["explainer"]
+    yield "judged" if len(facts["explainers"]) > 1 else "explanation judged", ", ".join(facts["explainers"])
     yield "seed", str(facts["seed"])
-    yield "measured in", f"{facts['seconds']:.1f} s"
+    yield "measured in", lasted(facts["seconds"])
     yield "heed version", str(facts["heed"])
 
 
-def _claim(audit: Audit, evidence: Evidence, verdict: Verdict) -> dict[str, Any]:
-    claim = verdict.claim
+def _provenance(audit: Audit) -> Iterator[tuple[str, str]]:
+    facts = audit.facts
+    yield "model", f"{facts['model']} (revision {facts['revision']})"
+    yield "data", f"{facts['data']}, {facts['documents']:,} documents"
+    for name, settings in facts["explainers"].items():
+        shown = [f"{key} = {value}" for key, value in _pairs(settings)]
+        yield f"explanation {name}", ", ".join(shown) or "no settings"
+    yield "seed", str(facts["seed"])
+    yield "heed version", str(facts["heed"])
+
+
+def _agreement(audit: Audit, chart: alt.LayerChart | None) -> dict[str, Any] | None:
+    from markupsafe import Markup
+
+    from heed.report import charts
+
+    if chart is None:
+        return None
+    names, matrix = audit.agreement()
+    pairs = [f"{names[i]} and {names[j]} {matrix[i, j]:.2f}" for i in range(len(names)) for j in range(i)]
+    return {"chart": Markup(charts.svg(chart, "agreement")), "words": f"Kendall's τ: {', '.join(pairs)}"}
+
+
+def _claim(
+    audit: Audit, evidence: Evidence, verdict: Verdict, content: dict[str, Any], chart: alt.LayerChart | None
+) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    from heed.report import charts
+
+    claim, key = verdict.claim, charts.key_of(verdict)
     settings = audit.facts.get("settings", {}).get(claim.id, {})
+    several = claim.of_explanation and len(audit.facts["explainers"]) > 1
     return {
         "id": claim.id,
-        "anchor": _anchor(claim.id),
-        "sentence": audit.sentence(verdict),
+        "key": key,
+        "explainer": verdict.explainer if several else "",
+        "anchor": _anchor(key),
+        "sentence": verdict.sentence,
         "statistic": claim.statistic,
         "mean": interval(verdict),
         "asked": claim.side(),
@@ -118,8 +203,19 @@ def _claim(audit: Audit, evidence: Evidence, verdict: Verdict) -> dict[str, Any]
         "about": _about(claim.id),
         "extras": extras(evidence),
         "settings": _pairs(settings),
-        "chart": _chart(evidence, verdict),
+        "chart": "" if chart is None else Markup(charts.svg(chart, _anchor(key))),
+        "extremes": _extremes(key, content),
     }
+
+
+def _extremes(key: str, content: dict[str, Any]) -> list[tuple[str, int]]:
+    """Documents that the page can show, with the smallest, the middle and the largest statistic."""
+    shown = {d["index"] for d in content["documents"]}
+    values = [v for c in content["claims"] if c["key"] == key for v in c["values"]]
+    ranked = sorted((v, i) for i, v in enumerate(values) if v is not None and i in shown)
+    if len({v for v, _ in ranked}) < 3:
+        return []
+    return [(name, ranked[at][1]) for name, at in (("smallest", 0), ("middle", len(ranked) // 2), ("largest", -1))]
 
 
 def _anchor(name: str) -> str:
@@ -132,16 +228,6 @@ def _about(name: str) -> str:
     from heed.diagnose import DIAGNOSTICS
 
     return " ".join((inspect.getdoc(DIAGNOSTICS[name]) or "").split()) if name in DIAGNOSTICS else ""
-
-
-def _chart(evidence: Evidence, verdict: Verdict) -> str:
-    from markupsafe import Markup
-
-    from heed.report import charts
-
-    if not len(evidence.values):
-        return ""
-    return Markup(charts.svg(charts.claim(evidence, verdict), _anchor(evidence.claim.id)))
 
 
 # Documents
@@ -226,8 +312,9 @@ def _cell(tau: float) -> tuple[str, str]:
 
 def legend() -> list[tuple[str, list[str]]]:
     """What the colours mean, with a few steps of each."""
-    words = ((drawing.FOR, "for the label"), (drawing.AGAINST, "against it"), (drawing.UNSIGNED, "important (no sign)"))
-    return [(text, [_rgba(colour, share) for share in (0.15, 0.4, 0.7, 1.0)]) for colour, text in words]
+    kinds = (("for the label", 1, True), ("against it", -1, True), ("important (no sign)", 1, False))
+    steps = (0.15, 0.4, 0.7, 1.0)
+    return [(text, [drawing.shade(sign * share, signed)[0] for share in steps]) for text, sign, signed in kinds]
 
 
 def _rgba(colour: tuple[int, int, int], alpha: float) -> str:

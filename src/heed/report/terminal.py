@@ -42,8 +42,8 @@ def audit(audit: Audit) -> RenderableType:
         _row(_TITLES, widths, ("dim", "dim", "dim")),
         Rule(style="dim"),
     ]
-    for evidence, verdict in zip(audit.evidence, audit.verdicts, strict=True):
-        parts += _claim(audit, evidence, verdict, widths)
+    for evidence, verdict, further in zip(audit.evidence, audit.verdicts, _further(audit.verdicts), strict=True):
+        parts += _claim(evidence, verdict, widths, further)
     parts += [Rule(style="dim"), Text(""), *_closing(audit), Text(""), _reading(audit)]
     return Group(*parts)
 
@@ -89,21 +89,29 @@ def _head(audit: Audit) -> Iterator[RenderableType]:
         about.append(f"{facts['truncated']:,} longer than the model reads")
     if facts.get("unknown"):
         about.append(f"{facts['unknown']:.1%} unknown words")
-    about += [f"explanation judged: {printable(facts['explainer'])}", f"seed {facts['seed']}"]
+    about += [f"judged: {', '.join(map(printable, facts['explainers']))}", f"seed {facts['seed']}"]
     yield Text(" · ".join(about))
 
 
-def _cells(verdict: Verdict) -> tuple[str, ...]:
+def _cells(verdict: Verdict, further: bool = False) -> tuple[str, ...]:
+    """What stands in one line; of a further explanation, its name instead of that of the claim above."""
     claim = verdict.claim
-    return printable(claim.id), interval(verdict), claim.side(), f"{verdict.n:,}", _verdict(verdict)
+    name = f"  {printable(verdict.explainer)}"[:20] if further else printable(claim.id)
+    return name, interval(verdict), claim.side(), f"{verdict.n:,}", _verdict(verdict)
 
 
 def _verdict(verdict: Verdict) -> str:
     return f"{SYMBOLS[verdict.outcome]} {verdict.outcome}"
 
 
+def _further(verdicts: Sequence[Verdict]) -> list[bool]:
+    """Whether the claim of a verdict is that of the one before, of another explanation."""
+    return [i > 0 and verdicts[i - 1].claim == v.claim for i, v in enumerate(verdicts)]
+
+
 def _widths(verdicts: Sequence[Verdict]) -> list[int]:
-    return [max(map(len, column)) for column in zip(_TITLES, *map(_cells, verdicts), strict=True)]
+    cells = map(_cells, verdicts, _further(verdicts))
+    return [max(map(len, column)) for column in zip(_TITLES, *cells, strict=True)]
 
 
 def _row(cells: Sequence[str], widths: Sequence[int], styles: tuple[str, str, str]) -> Text:
@@ -115,9 +123,10 @@ def _row(cells: Sequence[str], widths: Sequence[int], styles: tuple[str, str, st
     return Text.assemble(*zip((name, numbers, verdict.rstrip()), styles, strict=True))
 
 
-def _claim(audit: Audit, evidence: Evidence, verdict: Verdict, widths: Sequence[int]) -> Iterator[RenderableType]:
-    yield _row(_cells(verdict), widths, ("bold", "", STYLES[verdict.outcome]))
-    yield _Indented(Text(f"{printable(audit.sentence(verdict))}."))
+def _claim(evidence: Evidence, verdict: Verdict, widths: Sequence[int], further: bool) -> Iterator[RenderableType]:
+    yield _row(_cells(verdict, further), widths, ("" if further else "bold", "", STYLES[verdict.outcome]))
+    if not further:
+        yield _Indented(Text(f"{printable(verdict.sentence)}."))
     if verdict.reason:
         yield _Indented(Text(f"{verdict.outcome}: {printable(verdict.reason)}", style="italic"))
     for name, value in extras(evidence):

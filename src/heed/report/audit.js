@@ -1,0 +1,284 @@
+"use strict";
+/* The documents of an audit, one at a time, with every explanation; and the charts, drawn again so that they answer
+   the pointer. Texts come in through textContent alone: nothing of a document is ever read as markup. */
+(() => {
+  const known = JSON.parse(document.getElementById("content").textContent);
+  const specs = JSON.parse(document.getElementById("charts").textContent);
+  const $ = (id) => document.getElementById(id);
+  const make = (tag, attributes = {}, ...children) => {
+    const found = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) found.setAttribute(name, value);
+    found.append(...children);
+    return found;
+  };
+  const drawn = (tag, attributes) => {
+    const found = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) found.setAttribute(name, value);
+    return found;
+  };
+  const number = (x) => {
+    if (x === 0) return "0";
+    const size = Math.abs(x);
+    return size >= 0.0005 && size < 1000 ? x.toFixed(3) : x.toExponential(1);
+  };
+  const unpacked = (packed) => {
+    const text = atob(packed.shares);
+    return Float64Array.from(text, (c) => ((c.charCodeAt(0) << 24) >> 24) / 127);
+  };
+
+  /* Colours as everywhere in heed: blue for the label, orange against it, purple where there is no sign. */
+  const COLOURS = { for: [0, 114, 178], against: [213, 94, 0], unsigned: [130, 90, 170], below: [120, 120, 120] };
+  const shade = (share, signed) => {
+    const colour = COLOURS[signed ? (share > 0 ? "for" : "against") : share > 0 ? "unsigned" : "below"];
+    const mixed = colour.map((c) => Math.round(255 - (255 - c) * Math.min(1, 0.12 + 0.88 * Math.abs(share))));
+    const light = mixed.map((c) => (c <= 10 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+    const luminance = 0.2126 * light[0] + 0.7152 * light[1] + 0.0722 * light[2];
+    return [`rgb(${mixed.join(",")})`, (luminance + 0.05) ** 2 > 0.0525 ? "#000" : "#fff"];
+  };
+
+  let order = known.documents.map((_, i) => i);
+  let at = 0; // place in the order
+  let word = null; // the word that was chosen
+  let words = []; // texts of the words of the document
+  let scores = new Map(); // of each method, the shares of the largest
+  let heads = null;
+
+  const current = () => known.documents[order[at]];
+  const title = (d) => {
+    const start = d.segments[0].trim().replace(/\s+/g, " ");
+    const wrong = d.gold !== null && d.gold !== d.label ? " ✗" : "";
+    return `${d.index + 1}${wrong} · ${known.labels[d.label]} · ${start.length > 60 ? start.slice(0, 58) + "…" : start}`;
+  };
+
+  const arrange = () => {
+    const shown = $("filter").value;
+    const by = known.claims.find((c) => c.key === $("sort").value);
+    const keep = (d) =>
+      shown === "all" || (shown === "wrong" ? d.gold !== null && d.gold !== d.label : d.label === Number(shown));
+    order = known.documents.map((_, i) => i).filter((i) => keep(known.documents[i]));
+    if (by) {
+      const value = (i) => by.values[known.documents[i].index];
+      order = order.filter((i) => value(i) !== null).sort((a, b) => value(b) - value(a));
+    }
+    const list = $("document");
+    list.replaceChildren(
+      ...order.map((i, place) => {
+        const d = known.documents[i];
+        const value = by ? `${number(by.values[d.index])} · ` : "";
+        return make("option", { value: place }, value + title(d));
+      }),
+    );
+    $("none").hidden = order.length > 0;
+    $("reader").hidden = order.length === 0;
+    if (order.length) open(0);
+  };
+
+  const open = (place) => {
+    at = place;
+    word = null;
+    $("document").value = String(place);
+    $("previous").disabled = place === 0;
+    $("next").disabled = place === order.length - 1;
+    $("place").textContent = `${place + 1} of ${order.length}`;
+    const d = current();
+    words = [];
+    d.segments.forEach((text, s) => {
+      let from = 0;
+      for (let k = 0; k < d.units[s].length; k += 2) {
+        from += d.units[s][k];
+        words.push(text.slice(from, from + d.units[s][k + 1]));
+        from += d.units[s][k + 1];
+      }
+    });
+    scores = new Map(Object.entries(d.scores).map(([m, packed]) => [Number(m), unpacked(packed)]));
+    heads = d.heads && unpacked(d.heads);
+    $("texts").replaceChildren(...known.methods.map((m, i) => line(d, m, i)).filter(Boolean));
+    $("outlook").replaceChildren(...outlook(d));
+    $("notes").replaceChildren(...d.notes.map((note) => make("li", {}, note)));
+    smallMultiples(d);
+    bands(d);
+    choose(null);
+  };
+
+  const outlook = (d) => {
+    const ranked = d.probabilities.map((p, i) => [p, i]).sort((a, b) => b[0] - a[0]).slice(0, 6);
+    const bars = make("div", { class: "bars" });
+    for (const [p, i] of ranked) {
+      const fill = make("span", { class: "fill" });
+      fill.style.width = `${100 * p}%`;
+      bars.append(
+        make("span", { class: "name" }, known.labels[i]),
+        make("span", { class: "track" }, fill),
+        make("span", { class: "value" }, p.toFixed(3)),
+      );
+    }
+    const gold = d.gold === null ? "" : ` · gold label ${known.labels[d.gold]}`;
+    const wrong = d.gold !== null && d.gold !== d.label ? ", so the prediction is wrong" : "";
+    const head = make("div", {}, make("h3", {}, d.id ? `Document ${d.index + 1} (${d.id})` : `Document ${d.index + 1}`));
+    const about = make("div", { class: "small faint" }, "explained for ");
+    about.append(make("strong", {}, known.labels[d.label]), gold + wrong);
+    head.append(about);
+    return [head, bars];
+  };
+
+  /* A text with its words shaded by one method. */
+  const line = (d, method, index) => {
+    const shares = scores.get(index);
+    if (!shares) return null;
+    const text = make("div", { class: "text words", tabindex: "0", role: "group", "aria-label": `Text shaded by ${method.name}` });
+    let i = 0;
+    d.segments.forEach((segment, s) => {
+      const row = make("div", { dir: "auto" });
+      let from = 0;
+      for (let k = 0; k < d.units[s].length; k += 2) {
+        const start = from + d.units[s][k];
+        const end = start + d.units[s][k + 1];
+        if (start > from) row.append(segment.slice(from, start));
+        const span = make("span", { "data-word": i }, segment.slice(start, end));
+        if (Math.abs(shares[i]) >= 0.05) [span.style.backgroundColor, span.style.color] = shade(shares[i], method.signed);
+        row.append(span);
+        from = end;
+        i += 1;
+      }
+      row.append(segment.slice(from));
+      text.append(row);
+    });
+    const name = make("h4", {}, method.name);
+    if (method.judged) name.append(make("span", { class: "faint small" }, " judged"));
+    return make("div", { class: "method" }, name, text);
+  };
+
+  /* Attention of each head over the words, as bars on a common scale. */
+  const smallMultiples = (d) => {
+    $("heads-part").hidden = !heads;
+    if (!heads) return $("heads").replaceChildren();
+    const n = words.length;
+    const figures = [];
+    for (let h = 0; h < d.heads.count; h += 1) {
+      const own = heads.subarray(h * n, (h + 1) * n);
+      const wide = 240;
+      const svg = drawn("svg", { viewBox: `0 0 ${wide} 48`, role: "img", preserveAspectRatio: "none" });
+      svg.setAttribute("aria-label", `Head ${h}: most attention on ${words[own.indexOf(Math.max(...own))]}`);
+      svg.append(drawn("line", { x1: 0, x2: wide, y1: 47.5, y2: 47.5, class: "ground" }));
+      own.forEach((share, i) => {
+        const bar = drawn("rect", {
+          x: (i * wide) / n, width: Math.max(0.6, wide / n - (n < 120 ? 1 : 0.2)), y: 47 - 46 * share, height: 46 * share,
+          "data-word": i,
+        });
+        const tip = drawn("title", {});
+        tip.textContent = `${words[i]}: ${number(share * d.heads.largest)}`;
+        bar.append(tip);
+        svg.append(bar);
+      });
+      const top = [...own.keys()].sort((a, b) => own[b] - own[a]).slice(0, 3);
+      const caption = make("figcaption", {}, `head ${h} · ${top.map((i) => words[i]).join(", ")}`);
+      figures.push(make("figure", { class: "head" }, svg, caption));
+    }
+    $("heads").replaceChildren(...figures);
+    $("heads-scale").textContent = number(d.heads.largest);
+  };
+
+  /* Attention, efficient attention, and where attention with the same output can lie. */
+  const bands = (d) => {
+    const rows = d.bands ? d.bands.rows : [];
+    $("bands-part").hidden = rows.length === 0;
+    $("bands-known").hidden = rows.every((r) => r[3] === null);
+    const top = Math.max(1e-12, ...rows.flatMap((r) => r.slice(1)));
+    $("bands").replaceChildren(
+      ...rows.map(([i, raw, made, low, high]) => {
+        const range = low === null ? "" : ` [${number(low)}, ${number(high)}]`;
+        const svg = drawn("svg", { role: "img", "aria-label": `${number(raw)}, then ${number(made)}${range}` });
+        const x = (v) => 2 + (96 * Math.max(0, v)) / top;
+        const wide = Math.max(0.6, x(high) - x(low));
+        if (range) svg.append(drawn("rect", { x: `${x(low)}%`, width: `${wide}%`, y: 5, height: 6, class: "range" }));
+        svg.append(drawn("circle", { cx: `${x(made)}%`, cy: 8, r: 4, class: "made" }));
+        svg.append(drawn("circle", { cx: `${x(raw)}%`, cy: 8, r: 6, class: "raw" }));
+        const cells = [make("th", { scope: "row", "data-word": i }, words[i]), make("td", { class: "plot" }, svg)];
+        return make("tr", {}, ...cells, make("td", { class: "numbers" }, `${number(raw)} → ${number(made)}${range}`));
+      }),
+    );
+    $("bands-name").textContent = d.bands ? d.bands.name : "";
+    $("bands-top").textContent = number(top);
+  };
+
+  /* One word: what every method gives it, and what its removal does. */
+  const choose = (i) => {
+    word = i;
+    for (const part of $("reader").querySelectorAll("[data-word]"))
+      part.classList.toggle("chosen", i !== null && Number(part.dataset.word) === i);
+    $("word-part").hidden = i === null;
+    $("word-hint").hidden = i !== null;
+    if (i === null) return;
+    const d = current();
+    $("word").textContent = words[i];
+    const rows = [];
+    known.methods.forEach((m, k) => {
+      const shares = scores.get(k);
+      if (!shares) return;
+      const rank = 1 + shares.reduce((above, s) => above + (Math.abs(s) > Math.abs(shares[i]) ? 1 : 0), 0);
+      const value = shares[i] * d.scores[k].largest;
+      const sign = m.signed && value > 0 ? "+" : "";
+      rows.push(
+        make("tr", {}, make("th", { scope: "row" }, m.name), make("td", { class: "numbers" }, sign + number(value)),
+          make("td", { class: "numbers" }, `${rank} of ${words.length}`)),
+      );
+    });
+    $("word-scores").replaceChildren(...rows);
+    const removal = known.methods.findIndex((m) => m.name === "occlusion");
+    const effect = removal >= 0 && scores.get(removal) ? scores.get(removal)[i] * d.scores[removal].largest : null;
+    const label = known.labels[d.label];
+    let text = "The effect of its removal was not measured here.";
+    if (effect !== null && known.methods[removal].output === "probability") {
+      const p = d.probabilities[d.label];
+      const after = Math.min(1, Math.max(0, p - effect));
+      text = `Without it, the probability of ${label} goes from ${p.toFixed(3)} to ${after.toFixed(3)}.`;
+    } else if (effect !== null) text = `Without it, the output for ${label} changes by ${number(-effect)}.`;
+    $("word-effect").textContent = text;
+    if (heads) {
+      const own = [...Array(d.heads.count).keys()].map((h) => heads[h * words.length + i] * d.heads.largest);
+      $("word-effect").append(` Attention head by head: ${own.map(number).join(", ")}.`);
+    }
+  };
+  const step = (by) => choose(word === null ? (by > 0 ? 0 : words.length - 1) : (word + by + words.length) % words.length);
+
+  if (known.documents.length) {
+    for (const [i, label] of known.labels.entries()) $("filter").append(make("option", { value: i }, `predicted ${label}`));
+    for (const claim of known.claims) $("sort").append(make("option", { value: claim.key }, `most ${claim.key} first`));
+    $("filter").addEventListener("change", arrange);
+    $("sort").addEventListener("change", arrange);
+    $("document").addEventListener("change", () => open(Number($("document").value)));
+    $("previous").addEventListener("click", () => open(at - 1));
+    $("next").addEventListener("click", () => open(at + 1));
+    $("word-previous").addEventListener("click", () => step(-1));
+    $("word-next").addEventListener("click", () => step(1));
+    $("reader").addEventListener("click", (event) => {
+      const part = event.target.closest("[data-word]");
+      if (part) choose(Number(part.dataset.word) === word ? null : Number(part.dataset.word));
+    });
+    $("texts").addEventListener("keydown", (event) => {
+      const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (by) step(by), event.preventDefault();
+      if (event.key === "Escape") choose(null);
+    });
+    for (const button of document.querySelectorAll("button[data-document]"))
+      button.addEventListener("click", () => {
+        $("filter").value = "all";
+        $("sort").value = "";
+        arrange();
+        const place = order.findIndex((i) => known.documents[i].index === Number(button.dataset.document));
+        if (place >= 0) open(place);
+        $("documents").scrollIntoView();
+      });
+    arrange();
+    $("browser").hidden = false;
+  }
+
+  for (const [key, spec] of Object.entries(specs)) {
+    const place = document.querySelector(`[data-chart="${CSS.escape(key)}"]`);
+    const whole = make("div");
+    vegaEmbed(whole, spec, { actions: false, renderer: "svg" }).then(
+      () => place.replaceChildren(whole),
+      () => {}, // what was drawn beforehand stays
+    );
+  }
+})();

@@ -1,0 +1,128 @@
+"""What the page of an audit knows of its documents: words, and numbers small enough for a file of 3 MB.
+
+Scores are kept as whole numbers from -127 to 127, shares of the largest of the document. Nothing here is markup: the
+page's own script makes text of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from heed.explain.drawing import printable
+from heed.report.charts import key_of
+
+if TYPE_CHECKING:
+    from heed.audit import Audit, Example
+    from heed.explain import Explanation
+    from heed.explain.explanation import Unit
+
+ROOM = 1_700_000  # characters; the library that draws the charts takes 900,000 more
+
+
+def content(audit: Audit) -> dict[str, Any]:
+    """Documents with their explanations, as plain values.
+
+    Where they would be too many for one page, heads are left out first, then documents.
+    """
+    if not audit.examples:
+        return {"methods": [], "labels": [], "documents": [], "claims": []}
+    methods = list(dict.fromkeys(e.method for example in audit.examples for e in example.explanations))
+    first = {e.method: e for example in reversed(audit.examples) for e in example.explanations}
+    documents = [_document(i, example, methods) for i, example in enumerate(audit.examples)]
+    return {
+        "methods": [
+            {
+                "name": printable(name),
+                "signed": first[name].signed,
+                "judged": name in audit.facts["explainers"],
+                "output": str(first[name].settings.get("output", "")),
+            }
+            for name in methods
+        ],
+        "labels": [printable(label) for label in audit.examples[0].explanations[0].probabilities],
+        "documents": _fitting(documents),
+        "claims": [
+            {"key": key_of(v), "values": _values(e.rows, len(audit.examples))}
+            for e, v in zip(audit.evidence, audit.verdicts, strict=True)
+            if len(e.values)
+        ],
+    }
+
+
+def _fitting(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    sizes = np.array([len(json.dumps(d)) for d in documents])
+    heads = np.array([len(json.dumps(d["heads"])) for d in documents])
+    if sizes.sum() > ROOM:
+        with_heads = np.cumsum(sizes) + (sizes - heads).sum() - np.cumsum(sizes - heads) <= ROOM
+        documents = [d if kept else d | {"heads": None} for d, kept in zip(documents, with_heads, strict=True)]
+        sizes = np.where(with_heads, sizes, sizes - heads)
+    return [d for d, end in zip(documents, np.cumsum(sizes), strict=True) if end <= ROOM]
+
+
+def _values(rows: list[dict[str, Any]], count: int) -> list[float | None]:
+    """The statistic of each document that is shown."""
+    found: list[float | None] = [None] * count
+    for row in rows:
+        if row["document"] < count and np.isfinite(row["value"]):
+            found[row["document"]] = float(f"{row['value']:.4g}")
+    return found
+
+
+def _document(index: int, example: Example, methods: list[str]) -> dict[str, Any]:
+    finest = max(example.explanations, key=lambda e: len(e.units))
+    labels = list(finest.probabilities)
+    document, units = finest.document, finest.units
+    return {
+        "index": index,
+        "id": printable(document.id),
+        "segments": list(document.segments),
+        "units": [_places(units, s) for s in range(len(document.segments))],
+        "probabilities": [float(f"{p:.4g}") for p in finest.probabilities.values()],
+        "label": labels.index(finest.label),
+        "gold": document.label if document.label is not None and document.label < len(labels) else None,
+        "scores": {methods.index(e.method): _packed(_on(e, units)) for e in example.explanations},
+        "heads": None if example.heads is None else {"count": len(example.heads)} | _packed(example.heads),
+        "bands": next((_bands(e) for e in example.explanations if e.raw is not None), None),
+        "notes": list(dict.fromkeys(printable(note) for e in example.explanations for note in e.notes)),
+    }
+
+
+def _places(units: tuple[Unit, ...], segment: int) -> list[int]:
+    """The words of a segment: the characters between each and the one before, and its length."""
+    found, at = [], 0
+    for unit in units:
+        for start, end in unit.spans if unit.segment == segment else ():
+            found += [start - at, end - start]
+            at = end
+    return found
+
+
+def _on(explanation: Explanation, units: tuple[Unit, ...]) -> Float[np.ndarray, "unit"]:
+    """Scores on these units; where repeated words share one, each of them shows it."""
+    place = {(u.segment, start): i for i, u in enumerate(explanation.units) for start, _ in u.spans}
+    return np.array([explanation.scores[place[u.segment, u.spans[0][0]]] for u in units], dtype=float)
+
+
+def _packed(numbers: Float[np.ndarray, "*any"]) -> dict[str, Any]:
+    largest = float(np.abs(numbers).max(initial=0.0))
+    shares = np.round(127 * numbers / (largest or 1.0)).astype(np.int8)
+    return {"largest": float(f"{largest:.4g}"), "shares": base64.b64encode(shares.tobytes()).decode()}
+
+
+def _bands(explanation: Explanation) -> dict[str, Any]:
+    """Attention, what was made of it, and between what it may lie, where that is known: of the largest dozen."""
+    raw, scores = explanation.raw, explanation.scores
+    assert raw is not None
+    intervals = np.full((len(raw), 2), np.nan) if explanation.intervals is None else explanation.intervals
+    ends = np.nanmax(np.column_stack([raw, scores, intervals]), axis=1, initial=0.0)
+    ends[np.isnan(intervals[:, 0])] -= 2 * (~np.isnan(intervals)).any()  # those that were looked at come first
+    rows = []
+    for i in np.argsort(-ends, kind="stable")[:12]:
+        numbers = [float(f"{x:.4g}") for x in (raw[i], scores[i])]
+        rows.append([int(i), *numbers, *(None if np.isnan(x) else float(f"{x:.4g}") for x in intervals[i])])
+    return {"name": printable(explanation.method), "rows": rows}
