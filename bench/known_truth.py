@@ -7,7 +7,7 @@ and verdicts from `judge`; `heed.audit` itself trains models by heed's recipes, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from tqdm.auto import tqdm
 
@@ -16,7 +16,7 @@ from heed.models.constructed import CONSTRUCTIONS, TRUTH, Construction
 
 SEEDS = 20
 OUTCOMES = ("supported", "refuted", "not applicable", "undecided")
-Counts = dict[tuple[str, str], Counter[str]]  # (construction, claim): how often each outcome was found
+Found = Mapping[tuple[str, str], list[Verdict]]  # (construction, claim): verdicts over seeds
 
 
 def judged(construction: Construction, seed: int = 0) -> list[Verdict]:
@@ -32,46 +32,51 @@ def judged(construction: Construction, seed: int = 0) -> list[Verdict]:
     return judge(evidence)
 
 
-def count(seeds: Iterable[int], documents: int = 100) -> Counts:
-    """How often every cell of the table came out how, over seeds."""
-    found: Counts = {(name, claim): Counter() for name, cells in TRUTH.items() for claim in cells}
+def over(seeds: Sequence[int], documents: int = 100) -> Found:
+    """Verdicts on every cell of the table, over seeds."""
+    found: dict[tuple[str, str], list[Verdict]] = {
+        (name, claim): [] for name, claims in TRUTH.items() for claim in claims
+    }
     for name, make in CONSTRUCTIONS.items():
-        for seed in tqdm(list(seeds), desc=name, leave=False, delay=1):
+        for seed in tqdm(seeds, desc=name, leave=False, delay=1):
             for verdict in judged(make(seed, documents), seed):
-                found[name, verdict.claim.id][verdict.outcome] += 1
+                found[name, verdict.claim.id].append(verdict)
     return found
 
 
-def right(found: Mapping[tuple[str, str], Counter[str]]) -> tuple[int, int]:
+def right(found: Found) -> tuple[int, int]:
     """How many verdicts were the truth, and how many there were."""
-    good = sum(counter[TRUTH[name][claim]] for (name, claim), counter in found.items())
-    return good, sum(counter.total() for counter in found.values())
+    good = sum(v.outcome == TRUTH[name][claim] for (name, claim), verdicts in found.items() for v in verdicts)
+    return good, sum(len(verdicts) for verdicts in found.values())
 
 
-def confusion(found: Mapping[tuple[str, str], Counter[str]]) -> str:
+def confusion(found: Found) -> str:
     """What was expected (rows) against what was found, in Markdown."""
     lines = [f"| truth | {' | '.join(OUTCOMES)} |", "|---" * (len(OUTCOMES) + 1) + "|"]
     for truth in OUTCOMES[:-1]:
-        here = Counter[str]()
-        for (name, claim), counter in found.items():
-            if TRUTH[name][claim] == truth:
-                here += counter
+        cells = [verdicts for (name, claim), verdicts in found.items() if TRUTH[name][claim] == truth]
+        here = Counter(v.outcome for verdicts in cells for v in verdicts)
         lines.append(f"| {truth} | {' | '.join(str(here[outcome]) for outcome in OUTCOMES)} |")
     return "\n".join(lines)
 
 
-def cells(found: Mapping[tuple[str, str], Counter[str]]) -> str:
-    """Every cell: the truth, and how often it was found, in Markdown; what else was found is named."""
-    lines = ["| construction | claim | truth | found | else |", "|---|---|---|---|---|"]
-    for (name, claim), counter in found.items():
-        truth = TRUTH[name][claim]
-        other = ", ".join(f"{k} {outcome}" for outcome, k in counter.items() if outcome != truth)
-        lines.append(f"| {name} | `{claim}` | {truth} | {counter[truth]} of {counter.total()} | {other} |")
+def by_cell(found: Found) -> str:
+    """Every cell: how often the truth was found, what else was, and the range of the statistic, in Markdown."""
+    lines = ["| construction | claim | truth | found | else | statistic | asked |", "|---|---|---|---|---|---|---|"]
+    for (name, claim), verdicts in found.items():
+        truth, outcomes = TRUTH[name][claim], Counter(v.outcome for v in verdicts)
+        other = ", ".join(f"{k} {outcome}" for outcome, k in outcomes.items() if outcome != truth)
+        means = [v.mean for v in verdicts if v.mean is not None and v.outcome != "not applicable"]
+        span = f"{min(means):.3g} … {max(means):.3g}" if means else ""
+        side = DIAGNOSTICS[claim].claim.side()
+        lines.append(
+            f"| {name} | `{claim}` | {truth} | {outcomes[truth]} of {len(verdicts)} | {other} | {span} | {side} |"
+        )
     return "\n".join(lines)
 
 
 def run() -> None:
-    found = count(range(SEEDS))
+    found = over(range(SEEDS))
     good, total = right(found)
     print(f"\n{good} of {total} verdicts are the truth ({SEEDS} seeds, 100 documents each)\n")
-    print(f"{confusion(found)}\n\n{cells(found)}")
+    print(f"{confusion(found)}\n\n{by_cell(found)}")

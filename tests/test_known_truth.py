@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
 import heed
-from bench.known_truth import cells, confusion, count, judged, right
-from heed.diagnose import DIAGNOSTICS
+from bench.known_truth import by_cell, confusion, judged, over, right
+from heed.diagnose import DIAGNOSTICS, Verdict
 from heed.metrics import jsd
 from heed.models.constructed import CONSTRUCTIONS, SIDES, TRUTH, Construction, honest, two_minds, two_sided
 from heed.text import Document
@@ -30,8 +28,8 @@ def test_the_truth_is_found(name: str) -> None:
 
 @pytest.mark.full
 def test_the_truth_is_found_over_seeds() -> None:
-    found = count(range(20))
-    print(f"\n{confusion(found)}\n\n{cells(found)}")
+    found = over(range(20))
+    print(f"\n{confusion(found)}\n\n{by_cell(found)}")
     good, total = right(found)
     assert total == 20 * sum(len(claims) for claims in TRUTH.values())
     assert good >= 0.95 * total
@@ -44,14 +42,15 @@ def test_an_audit_judges_alike() -> None:
 
 
 def test_the_tables_count_what_was_found() -> None:
-    found = {
-        ("honest", "used"): Counter(supported=3, undecided=1),
-        ("flat", "used"): Counter(refuted=4),
-    }
-    assert right(found) == (7, 8)
-    assert "| supported | 3 | 0 | 0 | 1 |" in confusion(found)
-    assert "| refuted | 0 | 4 | 0 | 0 |" in confusion(found)
-    assert "| honest | `used` | supported | 3 of 4 | 1 undecided |" in cells(found)
+    used, signed = (DIAGNOSTICS[name].claim for name in ("used", "signed"))
+    good, open_ = Verdict(used, "supported", 0.25, 0.2, 0.3, 40), Verdict(used, "undecided", 0.05, 0.0, 0.1, 40)
+    closed = Verdict(signed, "not applicable", reason="closed")
+    found = {("honest", "used"): [good, good, open_], ("flat", "signed"): [closed]}
+    assert right(found) == (3, 4)
+    assert "| supported | 2 | 0 | 0 | 1 |" in confusion(found)
+    assert "| not applicable | 0 | 0 | 1 | 0 |" in confusion(found)
+    assert "| honest | `used` | supported | 2 of 3 | 1 undecided | 0.05 … 0.25 | > 0.05 |" in by_cell(found)
+    assert "| flat | `signed` | not applicable | 1 of 1 |  |  | > 0.8 |" in by_cell(found)
 
 
 # The constructions are what they are said to be
