@@ -119,17 +119,17 @@ def intervals(
 class Found:
     """What became of a case with so many rows, at each level.
 
-    covered   how often the interval holds the truth
-    above     how often it lies wholly above it
-    below     how often it lies wholly below it
-    wrong     how often it lies wholly on the other side of a threshold that is one standard error from the truth
+    covered     how often the interval holds the truth
+    supported   how often the claim is supported, and
+    refuted     how often it is refuted, where the threshold is the truth
+    wrong       how often it is one where the other would be right, with the threshold one standard error from the truth
     """
 
     case: Case
     n: int
     covered: tuple[float, ...]
-    above: tuple[float, ...]
-    below: tuple[float, ...]
+    supported: tuple[float, ...]
+    refuted: tuple[float, ...]
     wrong: tuple[float, ...]
 
 
@@ -145,7 +145,8 @@ def simulate(case: Case, n: int, repetitions: int = REPETITIONS, seed: int = 0) 
     truth, error = case.claim.threshold, float(np.concatenate(points).std())
     above, below = (low > truth).mean(1), (high < truth).mean(1)
     wrong = np.maximum((low > truth + error).mean(1), (high < truth - error).mean(1))
-    return Found(case, n, *(tuple(x.tolist()) for x in (1 - above - below, above, below, wrong)))
+    verdicts = (above, below) if case.claim.above else (below, above)
+    return Found(case, n, *(tuple(x.tolist()) for x in (1 - above - below, *verdicts, wrong)))
 
 
 def simulated(repetitions: int = REPETITIONS, seed: int = 0) -> Iterator[Found]:
@@ -158,15 +159,18 @@ def simulated(repetitions: int = REPETITIONS, seed: int = 0) -> Iterator[Found]:
 def run() -> None:
     found = list(simulated())
     by = {(f.case, f.n): f for f in found}
-    sizes = " | ".join(f"{level:.2%}, n = {n}" for level in LEVELS for n in SIZES)
+    sizes = " | ".join(f"{100 * level:.4g} %, n = {n}" for level in LEVELS for n in SIZES)
     print(f"\nHow often the interval holds the truth ({REPETITIONS:,} repetitions)\n")
     print(f"| claim | rows | {sizes} |\n" + "|---" * (2 + len(LEVELS) * len(SIZES)) + "|")
     for case in CASES:
         shares = " | ".join(f"{by[case, n].covered[i]:.1%}" for i in range(len(LEVELS)) for n in SIZES)
         print(f"| `{case.like}` | {case.about} | {shares} |")
-    print("\nVerdicts among 15: above, below a threshold that is the truth; wrong where it is a standard error away\n")
+    print(
+        "\nVerdicts among 15 claims: supported / refuted where the threshold is the truth, so that neither is right; then"
+    )
+    print("wrong ones where it is one standard error away\n")
     print(f"| claim | rows | {' | '.join(f'n = {n}' for n in SIZES)} |\n" + "|---" * (2 + len(SIZES)) + "|")
     for case in CASES:
         rates = [by[case, n] for n in SIZES]
-        shown = " | ".join(f"{f.above[-1]:.2%}, {f.below[-1]:.2%}; {f.wrong[-1]:.2%}" for f in rates)
+        shown = " | ".join(f"{f.supported[-1]:.1%} / {f.refuted[-1]:.1%}; {f.wrong[-1]:.1%}" for f in rates)
         print(f"| `{case.like}` | {case.about} | {shown} |")
