@@ -165,10 +165,8 @@ def run() -> None:
     for case in CASES:
         shares = " | ".join(f"{by[case, n].covered[i]:.1%}" for i in range(len(LEVELS)) for n in SIZES)
         print(f"| `{case.like}` | {case.about} | {shares} |")
-    print(
-        "\nVerdicts among 15 claims: supported / refuted where the threshold is the truth, so that neither is right; then"
-    )
-    print("wrong ones where it is one standard error away\n")
+    print("\nVerdicts among 15 claims: supported / refuted where the threshold is the truth, so that neither is right;")
+    print("then wrong ones where it is one standard error away\n")
     print(f"| claim | rows | {' | '.join(f'n = {n}' for n in SIZES)} |\n" + "|---" * (2 + len(SIZES)) + "|")
     for case in CASES:
         rates = [by[case, n] for n in SIZES]

@@ -75,16 +75,15 @@ class Construction:
 class Minds:
     """Trainings that are known beforehand, in the place of `heed.models.retraining.Retraining`: a model for each seed.
 
-    own   the seed of the model that is judged
+    The seed of the model that is judged is 0.
     """
 
     train: Callable[[int], SingleLayer]
-    own: int = 0
     _kept: dict[int, SingleLayer] = field(default_factory=dict, repr=False, compare=False)
 
     def seeds(self, count: int) -> list[int]:
         """Seeds other than the model's own."""
-        return [seed for seed in range(count + 1) if seed != self.own][:count]
+        return list(range(1, count + 1))
 
     def again(self, seed: int) -> SingleLayer:
         """What training from that seed gives."""
