@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-from bench import debate, efficient, sampling, single_layer, transformer
+from bench import coverage, debate, efficient, known_truth, sampling, single_layer, transformer
 
 PARTS = {
     "single-layer": single_layer.run,
@@ -12,6 +12,8 @@ PARTS = {
     "sampling": sampling.run,
     "debate": debate.run,
     "efficient": efficient.run,
+    "known-truth": known_truth.run,
+    "coverage": coverage.run,
 }
 
 if __name__ == "__main__":
