@@ -16,6 +16,8 @@
     for (const [name, value] of Object.entries(attributes)) found.setAttribute(name, value);
     return found;
   };
+  /* Places in a text count characters, and a character may be two units of a JavaScript string. */
+  const cut = (text, from, to) => text.slice(from, to).join("");
   const number = (x) => {
     if (x === 0) return "0";
     const size = Math.abs(x);
@@ -45,9 +47,10 @@
 
   const current = () => known.documents[order[at]];
   const title = (d) => {
-    const start = d.segments[0].trim().replace(/\s+/g, " ");
+    const start = [...d.segments[0].trim().replace(/\s+/g, " ")];
     const wrong = d.gold !== null && d.gold !== d.label ? " ✗" : "";
-    return `${d.index + 1}${wrong} · ${known.labels[d.label]} · ${start.length > 60 ? start.slice(0, 58) + "…" : start}`;
+    const shown = start.length > 60 ? `${cut(start, 0, 58)}…` : start.join("");
+    return `${d.index + 1}${wrong} · ${known.labels[d.label]} · ${shown}`;
   };
 
   const arrange = () => {
@@ -82,11 +85,12 @@
     $("place").textContent = `${place + 1} of ${order.length}`;
     const d = current();
     words = [];
-    d.segments.forEach((text, s) => {
+    d.segments.forEach((segment, s) => {
+      const text = [...segment];
       let from = 0;
       for (let k = 0; k < d.units[s].length; k += 2) {
         from += d.units[s][k];
-        words.push(text.slice(from, from + d.units[s][k + 1]));
+        words.push(cut(text, from, from + d.units[s][k + 1]));
         from += d.units[s][k + 1];
       }
     });
@@ -127,20 +131,21 @@
     if (!shares) return null;
     const text = make("div", { class: "text words", tabindex: "0", role: "group", "aria-label": `Text shaded by ${method.name}` });
     let i = 0;
-    d.segments.forEach((segment, s) => {
+    d.segments.forEach((whole, s) => {
+      const segment = [...whole];
       const row = make("div", { dir: "auto" });
       let from = 0;
       for (let k = 0; k < d.units[s].length; k += 2) {
         const start = from + d.units[s][k];
         const end = start + d.units[s][k + 1];
-        if (start > from) row.append(segment.slice(from, start));
-        const span = make("span", { "data-word": i }, segment.slice(start, end));
+        if (start > from) row.append(cut(segment, from, start));
+        const span = make("span", { "data-word": i }, cut(segment, start, end));
         if (Math.abs(shares[i]) >= 0.05) [span.style.backgroundColor, span.style.color] = shade(shares[i], method.signed);
         row.append(span);
         from = end;
         i += 1;
       }
-      row.append(segment.slice(from));
+      row.append(cut(segment, from));
       text.append(row);
     });
     const name = make("h4", {}, method.name);
