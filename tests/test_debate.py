@@ -413,8 +413,10 @@ def test_the_gate_opens_by_what_can_be_measured(trained: Recurrent) -> None:
     found = audit(trained, heed.tasks.generate("reviews", 5, 1), ["needed", Exclusive(steps=1)], examples=0)
     assert [v.claim.id for v in found.verdicts] == ["used", "needed", "exclusive"]
     flat = [{"value": 0.0}] * 40
-    rows = [Evidence(DIAGNOSTICS[name].claim, flat) for name in ("needed", "exclusive", "agrees-removal")]
-    by_id = {v.claim.id: v for v in judge(rows, "lime")}
+    rows = [
+        Evidence(DIAGNOSTICS[name].claim, flat, explainer="lime") for name in ("needed", "exclusive", "agrees-removal")
+    ]
+    by_id = {v.claim.id: v for v in judge(rows)}
     assert by_id["exclusive"].outcome == "not applicable" and "does not need" in by_id["exclusive"].reason
     assert by_id["agrees-removal"].outcome == "refuted"
 

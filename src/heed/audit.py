@@ -165,7 +165,7 @@ _CONDITIONS, _EXAMPLE = "conditions", "example"  # columns of the rows that belo
 
 
 def _example_to_dict(example: Example) -> dict[str, Any]:
-    heads = None if example.heads is None else example.heads.round(6).tolist()
+    heads = None if example.heads is None else example.heads.tolist()
     return {"explanations": [e.to_dict() for e in example.explanations], "heads": heads}
 
 
@@ -179,7 +179,7 @@ def audit(
     model: Model,
     dataset: Dataset | Sequence[Any],
     diagnostics: Sequence[str | Diagnostic] | str | None = None,
-    explainers: Sequence[str | Explainer] | str | Explainer = "attention-mean",
+    explainers: Sequence[str | Explainer] | str | Explainer | None = None,
     limit: int | None = None,
     seed: int = 0,
     examples: int = 200,
@@ -194,7 +194,8 @@ def audit(
     """Test what an explanation (attention, by default) is worth on these documents.
 
     diagnostics  claims by name or diagnostics with settings; by default all, but those that train without `training`
-    explainers   the explanations that are judged, side by side: names, explainers with settings, or `heed.Brought`
+    explainers   the explanations that are judged, side by side: names, explainers with settings, or `heed.Brought`; by
+                 default attention-mean
     limit        at most so many documents, drawn at random
     examples     documents that a report can show
     training     documents for the claims that train the model again, which are left out without them; a part of these
@@ -269,8 +270,9 @@ def audit(
     return Audit(facts, tuple(evidence), conditions, shown)
 
 
-def _explainers(given: Sequence[str | Explainer] | str | Explainer) -> list[Explainer]:
+def _explainers(given: Sequence[str | Explainer] | str | Explainer | None) -> list[Explainer]:
     """The explanations that are judged, each under a name of its own."""
+    given = AttentionMean() if given is None else given
     found = [method(e) for e in ([given] if isinstance(given, str | Explainer) else given)]
     if not found:
         raise InputError("An audit needs an explanation to judge, got none.")
@@ -304,7 +306,9 @@ def _examples(studies: Sequence[Study], count: int) -> tuple[Example, ...]:
             columns.append(column)
         except NotApplicable:  # the model does not offer what it needs, or a text is too long for it
             continue
-    shown = heads(first.model, few) if ATTENTION in first.model.offers else [None] * len(few)
+    shown: list[Float[np.ndarray, "head unit"] | None] = [None] * len(few)
+    if ATTENTION in first.model.offers:
+        shown = [weights.round(6) for weights in heads(first.model, few)]  # which is all that a reader sees
     return tuple(Example(tuple(column[i] for column in columns if i < len(column)), shown[i]) for i in range(len(few)))
 
 

@@ -92,13 +92,13 @@ class Verdict:
 
     claim: Claim
     outcome: Outcome
-    explainer: str = "attention-mean"
     mean: float | None = None
     low: float | None = None
     high: float | None = None
     n: int = 0
     level: float = 0.95
     reason: str = ""
+    explainer: str = "attention-mean"
 
     @property
     def sentence(self) -> str:
@@ -302,7 +302,7 @@ def judge(evidence: Sequence[Evidence]) -> list[Verdict]:
 
 def _judge(evidence: Evidence, level: float) -> Verdict:
     claim, values = evidence.claim, evidence.values
-    undecided = Verdict(claim, "undecided", evidence.explainer, level=level)
+    undecided = Verdict(claim, "undecided", level=level, explainer=evidence.explainer)
     if evidence.reason:
         return replace(undecided, outcome="not applicable", reason=evidence.reason)
     if not len(values):
