@@ -15,15 +15,17 @@ import pytest
 from conftest import UNTRAINED
 
 import heed
-from heed.audit import Audit, audit
+from heed.audit import Audit, Example, audit
 from heed.data import Dataset
 from heed.diagnose import DIAGNOSTICS, Claim, Evidence, Study, judge
 from heed.diagnose.diagnostic import FAMILIES
-from heed.diagnose.eraser import Removes, kept_after_removal
+from heed.diagnose.eraser import Removes, falls_of, kept_after_removal
 from heed.diagnose.jain_wallace import Used
 from heed.diagnose.lopardo import AgreesLime, Signed
 from heed.errors import DataError, InputError, OutputError, UnknownName
 from heed.explain import AttentionMax, Lime, method
+from heed.explain.comparison import rank_agreement
+from heed.explain.explanation import units_of
 from heed.metrics import bootstrap_mean
 from heed.models.classifier import CLOSED, Classifier
 from heed.models.single_layer import SingleLayer
@@ -459,6 +461,48 @@ def test_another_explainer_is_judged(model: SingleLayer, named: list) -> None:
     for claim in ("agrees-lime", "signed"):
         (verdict,) = [v for v in found.verdicts if v.claim.id == claim]
         assert (verdict.outcome, verdict.reason) == ("not applicable", "lime would be compared with itself")
+
+
+def test_a_claim_is_tested_once(model: SingleLayer, named: list) -> None:
+    with pytest.raises(InputError, match="tested twice"):
+        audit(model, named, ["removes", "removes"])
+
+
+def test_agreement_is_the_mean_over_documents_that_both_explain(whole: Audit) -> None:
+    names, matrix, counts = whole.agreement()
+    i, j = names.index("lime-exact"), names.index("attention-mean")
+    taus = []
+    for example in whole.examples:
+        by = {e.method: e for e in example.explanations}
+        taus.append(rank_agreement(by["attention-mean"], by["lime-exact"]))
+    assert matrix[i, j] == pytest.approx(np.mean(taus)) and counts[i, j] == len(taus)
+    some = replace(whole, examples=(whole.examples[0], Example(whole.examples[1].explanations[:2])))
+    assert some.agreement()[2][i, j] == 1 and some.agreement()[1][i, j] == pytest.approx(taus[0])
+
+
+@pytest.mark.parametrize("labels", [("Positive", "negative"), ("sport", "politics")])
+def test_gold_labels_of_examples_are_those_of_the_model(model: SingleLayer, labels: tuple[str, ...]) -> None:
+    documents = tuple(Document(t, label=i % 2) for i, t in enumerate(["good film", "bad plot", "slow music"]))
+    found = audit(model, Dataset("mine", "all", documents, labels, "", ""), ["removes"])
+    known = {"Positive": 1, "negative": 0}
+    assert [e.gold for e in found.examples] == [known.get(labels[d.label or 0]) for d in documents]
+
+
+def test_words_that_stand_in_both_texts_of_a_pair_are_removed_apart(model: SingleLayer) -> None:
+    """Three distinct words over two texts, two of them at the same characters."""
+    pair = Document("good good", "good film")
+    e = heed.explain(model, pair, "lime-exact")
+    study = Study(model, [pair])
+    fall, _ = falls_of(study, e, [np.array([0, 1, 2])], None)
+    (tokens,) = model.tokens([pair])
+    kept = model.score([tokens], [np.array([[True] * 3, [False, True, True]])], [units_of(tokens, "word", True)[1]])[0]
+    p = model.probabilities(kept)[:, model.label(e.label)]
+    assert len(e.units) == 3
+    first = [k for k in range(10) if kept_after_removal(np.array([0, 1, 2]))[k].sum() == 2]
+    more = [k for k in range(10) if k not in first]
+    deeper = model.score([tokens], [np.array([[False, False, True]])], [units_of(tokens, "word", True)[1]])[0]
+    q = model.probabilities(deeper)[0, model.label(e.label)]
+    assert fall[0] == pytest.approx((len(first) * (p[0] - p[1]) + len(more) * (p[0] - q)) / 10)
 
 
 def test_the_gate_joins_claims_that_it_guards(model: SingleLayer, named: list) -> None:

@@ -33,7 +33,7 @@ def test_numbers_for_the_words_between_blanks(model: SingleLayer) -> None:
 
 
 def test_pieces_of_a_word_add_up_and_a_piece_of_two_words_is_shared(model: SingleLayer) -> None:
-    pieces = ["[CLS]", "a", "go", "##od", "film with", "a", "Ġbad", "plot", "[SEP]"]
+    pieces = ["[CLS]", "a", "go", "##od", "film with", "a", "Ġbad", "plot", "[SEP]"]  # [SEP] and [CLS]: nowhere
     brought = Brought.arrays("mine", [TEXTS[0]], [[9, 0, 1, 2, 4, 0, -1, 0.5, 9]], [pieces])
     e = heed.explain(model, TEXTS[0], brought)
     by = [(u.text, s) for u, s in zip(e.units, e.scores.tolist(), strict=True)]
@@ -45,11 +45,49 @@ def test_pieces_of_a_word_add_up_and_a_piece_of_two_words_is_shared(model: Singl
 
 def test_pieces_by_their_characters_and_pairs(model: SingleLayer) -> None:
     pair = Document("a film", "good plot")
-    brought = Brought.arrays("mine", [pair], [[1.0, 2.0]], [[(2, 6), (0, 4, 1)]])
+    brought = Brought.arrays("mine", [pair], [[1.0, 2.0]], [[(2, 6, 0), (0, 4, 1)]])
     e = heed.explain(model, pair, brought)
     assert {(u.segment, u.text): s for u, s in zip(e.units, e.scores.tolist(), strict=True)} == {
         (0, "a"): 0, (0, "film"): 1, (1, "good"): 2, (1, "plot"): 0,
     }  # fmt: skip
+
+
+def test_a_text_is_found_again_by_its_characters_but_for_blanks_at_its_ends(model: SingleLayer) -> None:
+    brought = Brought.arrays("mine", [f"  {TEXTS[0]}\n"], [np.arange(7.0)])
+    assert scored(model, brought)["plot"] == 6
+    assert brought.explains(Document(TEXTS[0] + " ")) and not brought.explains(Document(TEXTS[0].upper()))
+
+
+def test_pieces_follow_each_other(model: SingleLayer) -> None:
+    text = "a café is not a cafe at all"
+    spelt = ["<s>", "a", "caf", "e", "is", "not", "a", "cafe", "at", "all", "</s>"]
+    found = heed.explain(model, text, Brought.arrays("mine", [text], [np.arange(11.0)], [spelt]))
+    assert found.scores.tolist() == [1, 5, 4, 5, 6, 7, 8, 9]
+    with pytest.raises(InputError, match="'cafe' does not follow"):
+        Brought.arrays("mine", [text], [[1.0, 2.0, 3.0]], [["a", "cafe", "cafe"]])
+    unknown = heed.explain(model, text, Brought.arrays("mine", [text], [np.arange(4.0)], [["a", "[UNK]", "is", "not"]]))
+    assert unknown.scores.tolist() == [0, 0, 2, 3, 0, 0, 0, 0]  # [UNK] stands for any word
+
+
+@pytest.mark.parametrize(
+    ("piece", "words"),
+    [((0, 4), "pair"), ((0, 4, 2), "no characters"), ((-3, 2, 0), "no characters"), ((0, 99, 1), "no characters")],
+)
+def test_characters_that_a_text_does_not_have_are_refused(piece: tuple[int, ...], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Brought.arrays("mine", [("a good film", "a bad plot")], [[1.0]], [[piece]])
+
+
+def test_labels_by_name_index_or_capitals_and_both_labels_of_a_text(model: SingleLayer) -> None:
+    label = heed.explain(model, TEXTS[0], "occlusion").label
+    for own in (label, label.upper(), model.label(label)):
+        heed.explain(model, TEXTS[0], Brought.arrays("mine", [TEXTS[0]], [np.arange(7.0)], label=own))
+    rows = [Brought.arrays("x", [TEXTS[0]], [np.full(7, i + 1.0)], label=i) for i in range(len(model.labels))]
+    both = Brought("mine", True, [r for b in rows for some in b._records().values() for r in some])
+    for i, name in enumerate(model.labels):
+        assert heed.explain(model, TEXTS[0], both, name).scores[0] == i + 1
+    with pytest.raises(InputError, match="twice"):
+        Brought.arrays("mine", [TEXTS[0], TEXTS[0]], [np.arange(7.0)] * 2)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +97,8 @@ def test_pieces_by_their_characters_and_pairs(model: SingleLayer) -> None:
         ({"scores": [np.ones((7, 4))]}, "one finite number"),
         ({"scores": [[np.nan] * 7]}, "one finite number"),
         ({"scores": []}, "1 texts"),
-        ({"name": " "}, "need a name"),
+        ({"name": " "}, "name of their own"),
+        ({"name": "occlusion"}, "name of their own"),
         ({"texts": [], "scores": []}, "holds no explanation"),
     ],
 )
@@ -128,6 +167,23 @@ def test_a_file_that_holds_something_else_is_refused(text: str, tmp_path: Path) 
         Brought.read(tmp_path / "mine.json")
 
 
+def test_a_file_called_like_a_method_keeps_its_ending(model: SingleLayer, tmp_path: Path) -> None:
+    heed.save_explanations([heed.explain(model, TEXTS[0], "gradient-l2")], tmp_path / "lime.json")
+    (brought,) = Brought.read(tmp_path / "lime.json")
+    assert brought.name == "lime.json" and not brought.signed
+    heed.save_explanations([heed.explain(model, "good", "occlusion")], tmp_path / "one.json")
+    (brought,) = Brought.read(tmp_path / "one.json")
+    assert brought.signed  # as the file says, whatever its scores
+
+
+def test_scores_that_are_no_numbers_are_refused(model: SingleLayer, tmp_path: Path) -> None:
+    row = heed.explain(model, TEXTS[0], "occlusion").to_dict()
+    row["scores"][0] = None
+    (tmp_path / "mine.json").write_text(json.dumps([row]), encoding="utf8")
+    with pytest.raises(DataError, match="finite"):
+        Brought.read(tmp_path / "mine.json")
+
+
 def test_explanations_go_to_files_that_can_be_written(model: SingleLayer, tmp_path: Path) -> None:
     own = [heed.explain(model, TEXTS[0], "occlusion")]
     for path in (tmp_path / "mine.txt", tmp_path / "no-folder" / "mine.json"):
@@ -154,11 +210,22 @@ def test_lime_from_its_package(model: SingleLayer) -> None:
             assert score == pytest.approx(sign * weight)
 
 
+def test_labels_of_lime_that_do_not_exclude_each_other_have_no_opposite(model: SingleLayer) -> None:
+    lime_text = pytest.importorskip("lime.lime_text")
+    explainer = lime_text.LimeTextExplainer(random_state=0)
+
+    def classify(texts: list[str]) -> np.ndarray:
+        return np.array([[0.9, 0.8] if "good" in t else [0.5, 0.4] for t in texts])
+
+    found = explainer.explain_instance(TEXTS[0], classify, num_samples=100)  # of the second label alone
+    assert [r.label for some in Brought.lime([found])._records().values() for r in some] == [1]
+
+
 def test_shap_from_its_package(model: SingleLayer) -> None:
     shap = pytest.importorskip("shap")
     explainer = shap.Explainer(lambda some: model.predict([str(t) for t in some]), shap.maskers.Text(r"\W+"))
     values = explainer(TEXTS[:2], max_evals=80, silent=True)
-    brought = Brought.shap(values, model.labels)
+    brought = Brought.shap(values)
     for i, text in enumerate(TEXTS[:2]):
         e = heed.explain(model, text, brought)
         label = model.label(e.label)
@@ -200,5 +267,8 @@ def test_what_is_brought_is_judged_beside_our_own(model: SingleLayer, tmp_path: 
     assert {e.method for e in found.examples[0].explanations} >= {"occlusion", "mine"}
     first = {e.method: e for e in found.examples[0].explanations}
     np.testing.assert_allclose(*aligned([first["occlusion"], first["mine"]]), atol=1e-12)
+    partial = Brought.arrays("partial", list(documents)[:39], [e.scores for e in own][:39], pieces[:39])
+    with pytest.raises(InputError, match="1 of 40 documents cannot be judged by it: partial has no explanation"):
+        heed.audit(model, documents, ["removes"], partial)
     with pytest.raises(InputError, match="called occlusion"):
         heed.audit(model, documents, ["removes"], ["occlusion", Occlusion(output="probability")])

@@ -1037,3 +1037,37 @@ def test_a_budget_ends_an_audit_between_claims(run: Run, reviews: Path) -> None:
     found = json.loads(done.out)["verdicts"]
     assert done.code == 0 and {v["outcome"] for v in found} == {"not applicable"}
     assert {v["reason"] for v in found} == {"the budget of 0 minutes was spent"}
+
+
+# What an audit takes and leaves
+
+
+def test_explanations_from_a_file_are_judged_on_their_documents(run: Run, tmp_path: Path) -> None:
+    texts = [d.text for d in heed.tasks.reviews(34)]
+    own = heed.explain(heed.load(), texts, "occlusion")
+    wrong = {label: next(x for x in heed.load().labels if x != label) for label in heed.load().labels}
+    rows = [e.to_dict() for e in own]
+    rows[3] = {"method": "occlusion", "text": own[3].document.text, "scores": [1.0] * len(own[3].document.text.split())}
+    rows[3]["label"] = wrong[own[3].label]
+    (tmp_path / "mine.json").write_text(json.dumps(rows), encoding="utf8")
+    words = ("audit", "--explainer", tmp_path / "mine.json", "--diagnostic", "removes")
+    done = run(*words, "--format", "json", "--figures", tmp_path / "charts", "-o", tmp_path / "a.parquet")
+    assert done.code == 0, done.err
+    assert "1 of 34 documents are left out: mine explains" in done.err
+    found = json.loads(done.out)
+    assert found["facts"]["data"] == "mine (all)" and found["facts"]["documents"] == 33
+    assert [(v["claim"], v["explainer"]) for v in found["verdicts"]] == [("removes", "mine")]
+    names = {p.name for p in (tmp_path / "charts").iterdir()}
+    assert names == {f"{n}{e}" for n in ("removes-mine", "agreement") for e in (".svg", ".png", ".pdf")}
+    cited = run("cite", tmp_path / "a.parquet")
+    assert cited.code == 0 and "deyoung2020" in cited.out and "jain2019" not in cited.out
+    refused(run(*words, "--split", "test"), "Leave out --split")
+    refused(run("audit", "--explainer", tmp_path / "none.json"), "There is no file")
+    refused(run(*words, "--data", "task:planted"), "None of the documents")
+
+
+def test_outputs_are_there_even_if_nobody_reads_what_is_printed(reviews: Path, tmp_path: Path) -> None:
+    page = tmp_path / "a.html"
+    command = f"{HEED} audit -d {reviews} --limit 5 --diagnostic removes -o {page} 2> /dev/null | true"
+    subprocess.run(["bash", "-c", command], env=environment(), check=False)
+    assert page.read_text(encoding="utf8").endswith("</html>\n")

@@ -28,6 +28,7 @@ from heed.diagnose.notebook import Notebook
 from heed.errors import DataError, HeedError, InputError, NotApplicable, OutputError, UnknownName
 from heed.explain import (
     AttentionMean,
+    Brought,
     EfficientAttention,
     Explainer,
     Explanation,
@@ -43,7 +44,7 @@ from heed.models import Model
 from heed.models import of as classifier_of
 from heed.models.classifier import ATTENTION, Classifier
 from heed.settings import plain
-from heed.text import Document
+from heed.text import Document, Tokens
 
 SHOWN = (AttentionMean(), GradientInput(), Occlusion(output="probability"), EfficientAttention(intervals=0))
 FEW = 5  # documents that are explained for the reader by what takes long and no claim asked for
@@ -51,10 +52,15 @@ OPENED = 20  # documents for which the intervals of attention weights are worked
 
 
 class Example(NamedTuple):
-    """A document for the reader: its explanations, and its attention head by head, where the model shows it."""
+    """A document for the reader.
+
+    heads   its attention head by head, where the model shows it
+    gold    its label among those of the model, where it is known
+    """
 
     explanations: tuple[Explanation, ...]
     heads: Float[np.ndarray, "head unit"] | None = None
+    gold: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +93,11 @@ class Audit:
         about = [_conditions(self.findings)] if self.findings else []
         return about + [_closing(members) for members in families if members]
 
-    def agreement(self) -> tuple[list[str], Float[np.ndarray, "method method"]]:
-        """Kendall's τ between the explanations that are shown, the mean over documents; NaN where there is none."""
+    def agreement(self) -> tuple[list[str], Float[np.ndarray, "method method"], Float[np.ndarray, "method method"]]:
+        """Kendall's τ between the explanations that are shown, the mean over the documents that have both; and these.
+
+        NaN where there is no such document.
+        """
         names = list(dict.fromkeys(e.method for example in self.examples for e in example.explanations))
         total, count = (np.zeros((len(names), len(names))) for _ in range(2))
         for example in self.examples:
@@ -97,12 +106,12 @@ class Audit:
             known = np.isfinite(found)
             total[np.ix_(at, at)] += np.where(known, found, 0.0)
             count[np.ix_(at, at)] += known
-        return names, np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+        return names, np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0), count
 
     def to_dict(self) -> dict[str, Any]:
         """Facts, verdicts, conditions and closing words, for other programs."""
         found = [
-            {"condition": f.condition.id, "mean": f.mean, "low": f.low, "high": f.high, "holds": f.holds}
+            {"condition": f.condition.id, "mean": f.mean, "low": f.low, "high": f.high, "n": f.n, "holds": f.holds}
             for f in self.findings
         ]
         verdicts = [v.to_dict() for v in self.verdicts]
@@ -166,13 +175,13 @@ _CONDITIONS, _EXAMPLE = "conditions", "example"  # columns of the rows that belo
 
 def _example_to_dict(example: Example) -> dict[str, Any]:
     heads = None if example.heads is None else example.heads.tolist()
-    return {"explanations": [e.to_dict() for e in example.explanations], "heads": heads}
+    return {"explanations": [e.to_dict() for e in example.explanations], "heads": heads, "gold": example.gold}
 
 
 def _example_from_dict(values: dict[str, Any]) -> Example:
     heads = values["heads"]
     explanations = tuple(Explanation.from_dict(e) for e in values["explanations"])
-    return Example(explanations, None if heads is None else np.array(heads, dtype=float))
+    return Example(explanations, None if heads is None else np.array(heads, dtype=float), values["gold"])
 
 
 def audit(
@@ -220,6 +229,7 @@ def audit(
     if not texts:
         raise InputError("An audit needs documents, and none of these has a word that the model can read.")
     judged = _explainers(explainers)
+    _check_brought(judged, model, read)
     if folder is not None and model.revision == "unknown":
         raise InputError(
             f"heed cannot tell {model.name} from another function: give it a revision, or leave out the folder."
@@ -265,7 +275,8 @@ def audit(
         "heed": metadata.version("heed"),
     }
     conditions = measure_conditions(first)
-    shown = _examples(studies, examples)
+    spent = budget is not None and time.perf_counter() - began > 60 * budget
+    shown = _examples(studies, examples, spent)
     facts["seconds"] = time.perf_counter() - began
     return Audit(facts, tuple(evidence), conditions, shown)
 
@@ -283,10 +294,18 @@ def _explainers(given: Sequence[str | Explainer] | str | Explainer | None) -> li
     return found
 
 
-def _examples(studies: Sequence[Study], count: int) -> tuple[Example, ...]:
+def _check_brought(explainers: Sequence[Explainer], model: Classifier, tokens: Sequence[Tokens]) -> None:
+    """Refuse explanations from elsewhere that do not fit the documents, before anything is measured."""
+    for explainer in explainers:
+        if isinstance(explainer, Brought) and (reasons := [why for why in explainer.unfit(model, tokens) if why]):
+            raise InputError(f"{len(reasons):,} of {len(tokens):,} documents cannot be judged by it: {reasons[0]}")
+
+
+def _examples(studies: Sequence[Study], count: int, spent: bool) -> tuple[Example, ...]:
     """The first documents, explained by what is judged and by some others.
 
-    What takes many evaluations, and no claim has computed, is shown for a few documents alone.
+    LIME, which takes many evaluations, is shown for a few documents alone where no claim has computed it; and so is all
+    that takes more than one, where the budget was spent.
     """
     first = studies[0]
     few = first.documents[:count]
@@ -296,7 +315,7 @@ def _examples(studies: Sequence[Study], count: int) -> tuple[Example, ...]:
     named = {e.name: e for e in reversed(wanted)}  # what is judged comes before another of the same name
     columns: list[list[Explanation]] = []
     for explainer in (e for e in wanted if named[e.name] == e):
-        quick = explainer.evaluations(10) <= 1
+        quick = explainer.evaluations(10) <= 1 or (isinstance(explainer, Occlusion) and not spent)
         some = few if quick or first.explained(explainer) else few[:FEW]
         try:
             column = first.explain_some(explainer, some)
@@ -309,7 +328,10 @@ def _examples(studies: Sequence[Study], count: int) -> tuple[Example, ...]:
     shown: list[Float[np.ndarray, "head unit"] | None] = [None] * len(few)
     if ATTENTION in first.model.offers:
         shown = [weights.round(6) for weights in heads(first.model, few)]  # which is all that a reader sees
-    return tuple(Example(tuple(column[i] for column in columns if i < len(column)), shown[i]) for i in range(len(few)))
+    return tuple(
+        Example(tuple(column[i] for column in columns if i < len(column)), shown[i], first.gold[i])
+        for i in range(len(few))
+    )
 
 
 def _check_facts(facts: dict[str, Any]) -> None:
@@ -360,7 +382,8 @@ def _conditions(found: Sequence[Finding]) -> str:
     words = {True: "holds", False: "does not hold", None: "is open"}
     parts = [
         f"that {f.condition.sentence} {words[f.holds]} ({f.condition.statistic} {f.mean:.3f}"
-        f" [{f.low:.3f}, {f.high:.3f}], {'>' if f.condition.above else '<'} {f.condition.threshold:g} counts)"
+        f" [{f.low:.3f}, {f.high:.3f}] over {f.n:,} documents, {'>' if f.condition.above else '<'}"
+        f" {f.condition.threshold:g} counts)"
         for f in found
     ]
     text = "; ".join(parts)
@@ -376,6 +399,10 @@ def _diagnostics(claims: Sequence[str | Diagnostic] | str | None, studies: Seque
     able = [n for n, cls in DIAGNOSTICS.items() if not (cls.claim.trains and isinstance(study.lessons, str))]
     wanted = [claims] if isinstance(claims, str) else list(able if claims is None else claims)
     found = [_diagnostic(c) for c in wanted]
+    names = [d.claim.id for d in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"The claim {name} is to be tested twice: leave one out.")
     of_attention = any(reads_attention(s.explainer.name) for s in studies)
     gated = any(d.claim.gated and (of_attention or not d.claim.of_explanation) for d in found)
     opens = any(d.claim.id == "used" or (d.claim.id == "needed" and not d.refusal(study)) for d in found)

@@ -93,11 +93,11 @@ def bibtex(names: Sequence[str]) -> str:
     keys |= {name: known.cite for name, known in KNOWN.items()}
     keys |= {name: paper.source for name, paper in PAPERS.items()}
     files = {name: cited(Audit.load(Path(name))) for name in names if name.endswith(".parquet")}
-    names = [used for name in names for used in files.get(name, [name])]
-    for name in names:
+    chosen = [used for name in names for used in files.get(name, [name])] if names else list(keys)
+    for name in chosen:
         if name not in keys:
             raise UnknownName("method, claim, data set or paper", name, keys)
-    wanted = {key for name in (names or keys) for key in keys[name].split()}
+    wanted = {key for name in chosen for key in keys[name].split()}
     entries = (Path(__file__).parent / "papers.bib").read_text(encoding="utf8").split("\n\n")
     return "\n\n".join(e.strip() for e in entries if any(f"{{{key}," in e for key in wanted))
 

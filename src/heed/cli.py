@@ -274,6 +274,7 @@ def audit(
     _check_figures(figures)
     dataset = _audited(judged, data, split, limit, seed, labels, classes)
     loaded = _load(model)
+    dataset = _fitting(judged, loaded, dataset)
     lessons = _lessons(loaded, dataset) if train else (None, ())
     with _kept(keep, loaded, dataset, seed, claims) as folder:
         found = run(
@@ -282,6 +283,7 @@ def audit(
             claims,
             judged,
             seed=seed,
+            examples=200 if format == Format.html or any(path.suffix != ".json" for path in output or ()) else 0,
             progress=sys.stderr.isatty(),
             training=lessons[0],
             validation=lessons[1],
@@ -295,7 +297,11 @@ def audit(
             _say(f"The labels of the data ({theirs}) are not those of the model ({ours}): no accuracy is given.")
         found.facts["command"] = shlex.join(["heed", *sys.argv[1:]])
         _emit_audit(found, format, output or [], figures)
-    failed = [v.claim.id for v in found.verdicts if v.outcome == "refuted" and v.claim.id in (fail_on or ())]
+    failed = [
+        f"{v.claim.id} ({v.explainer})" if v.claim.of_explanation else v.claim.id
+        for v in found.verdicts
+        if v.outcome == "refuted" and v.claim.id in (fail_on or ())
+    ]
     if failed:
         _say(f"refuted: {', '.join(failed)} (asked for by --fail-on)")
         raise typer.Exit(1)
@@ -716,7 +722,7 @@ def _judged(names: Sequence[str], pairs: Sequence[str]) -> list[Explainer]:
     """The explanations to be judged, in the order in which they were named: methods, and those of files."""
     from heed.explain import Brought
 
-    files = [name for name in names if Path(name).suffix in (".json", ".jsonl", ".parquet")]
+    files = [name for name in names if Path(name).suffix]
     named = [name for name in names if name not in files]
     if pairs and not named:
         raise InputError(f"There is no method that {pairs[0]} could be a setting of.")
@@ -745,16 +751,36 @@ def _audited(
     if not brought:
         return _dataset(name, split, limit, seed, labels, classes)
     if name is None:
+        if split or labels or classes:
+            raise InputError("Leave out --split, --labels and --classes, or name the --data that they choose from.")
         whole = Dataset(brought[0].name, "all", tuple(brought[0].documents), (), "", "not stated")
     else:
         whole = _dataset(name, split, None, seed, labels, classes)
-    known = set.intersection(*({d.segments for d in e.documents} for e in brought))
-    kept = tuple(d for d in whole if d.segments in known)
+    kept = tuple(d for d in whole if all(e.explains(d) for e in brought))
     if not kept:
         raise DataError(f"None of the documents of {whole.name} is explained by {', '.join(e.name for e in brought)}.")
     if len(kept) < len(whole):
         _say(f"{len(kept):,} of {len(whole):,} documents are explained by {', '.join(e.name for e in brought)}.")
     return some(replace(whole, documents=kept), limit, seed)
+
+
+def _fitting(judged: Sequence[Explainer], model: Classifier, dataset: Dataset) -> Dataset:
+    """Only the documents whose predicted label every explanation that was brought along explains."""
+    from heed.explain import Brought
+
+    brought = [e for e in judged if isinstance(e, Brought)]
+    if not brought:
+        return dataset
+    tokens = model.tokens(dataset.documents)
+    whys = [next(filter(None, reasons), "") for reasons in zip(*(e.unfit(model, tokens) for e in brought), strict=True)]
+    if not any(whys):
+        return dataset
+    kept = tuple(d for d, why in zip(dataset, whys, strict=True) if not why)
+    first = next(filter(None, whys))
+    if not kept:
+        raise DataError(first)
+    _say(f"{len(dataset) - len(kept):,} of {len(dataset):,} documents are left out: {first}")
+    return replace(dataset, documents=kept)
 
 
 def _of_claim(pair: str) -> bool:
@@ -994,21 +1020,23 @@ def _emit_audit(found: Any, format: Format, outputs: Sequence[Path], figures: Pa
     def as_json() -> str:
         return json.dumps(found.to_dict(), ensure_ascii=False, indent=1)
 
-    if format == Format.text:
-        _console().print(terminal.audit(found))
-    else:
-        typer.echo(as_json() if format == Format.json else html.audit(found))
-    for path in outputs:
+    for path in outputs:  # before anything is printed: the reader may have gone
         if path.suffix == ".parquet":
             found.save(path)
         else:
             _write(as_json() if path.suffix == ".json" else html.audit(found), path)
-        _say(f"written to {path}")
     if figures is not None:
         from heed.report import charts
 
         with _status("drawing"):
             written = charts.save_all(found, figures)
+    if format == Format.text:
+        _console().print(terminal.audit(found))
+    else:
+        typer.echo(as_json() if format == Format.json else html.audit(found))
+    for path in outputs:
+        _say(f"written to {path}")
+    if figures is not None:
         _say(f"{written} charts written to {figures}, each as SVG, PNG and PDF")
 
 

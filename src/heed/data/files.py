@@ -148,7 +148,9 @@ def _header(place: str, cells: list[str], kind: str) -> list[str]:
 
 def _json(name: str, file: TextIO) -> Iterator[tuple[int, Row]]:
     """One object on each line, or one list of objects."""
-    first = file.readline()
+    before, first = 0, file.readline()
+    while first and not first.strip():
+        before, first = before + 1, file.readline()
     if first.lstrip().startswith("["):
         try:
             whole = json.loads(first + file.read())
@@ -159,7 +161,7 @@ def _json(name: str, file: TextIO) -> Iterator[tuple[int, Row]]:
                 raise DataError(f"{name}: a list must hold JSON objects, got {type(row).__name__} as number {number}.")
             yield number, row
         return
-    for number, line in enumerate(chain([first], file), start=1):
+    for number, line in enumerate(chain([first], file), start=before + 1):
         if not line.strip():
             continue
         try:

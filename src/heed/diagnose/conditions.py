@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heed.diagnose.diagnostic import Row, Study
+from heed.diagnose.diagnostic import FEWEST, Row, Study
 from heed.metrics import bootstrap_mean, tvd
 from heed.models.classifier import REPLACEABLE
 from heed.text import Tokens
@@ -49,18 +49,19 @@ CONDITIONS = (
 
 @dataclass(frozen=True)
 class Finding:
-    """A condition, and the mean of its number over documents with a 95% interval; NaN where no document has it."""
+    """A condition, and the mean of its number over n documents, with an interval wide enough for all conditions."""
 
     condition: Condition
     mean: float
     low: float
     high: float
+    n: int
 
     @property
     def holds(self) -> bool | None:
-        """None where the interval does not tell."""
+        """None where the interval does not tell, or there are too few documents."""
         at, above = self.condition.threshold, self.condition.above
-        if not (self.low > at or self.high < at):
+        if self.n < FEWEST or not (self.low > at or self.high < at):
             return None
         return (self.low > at) == above
 
@@ -72,7 +73,8 @@ def findings(rows: Sequence[Mapping[str, float]]) -> list[Finding]:
         values = np.array([row[condition.id] for row in rows], dtype=float)
         values = values[np.isfinite(values)]
         if len(values):
-            found.append(Finding(condition, float(values.mean()), *bootstrap_mean(values, 0.95)))
+            low, high = bootstrap_mean(values, 1 - 0.05 / len(CONDITIONS))
+            found.append(Finding(condition, float(values.mean()), low, high, len(values)))
     return found
 
 

@@ -152,7 +152,7 @@ def falls_of(
 ) -> tuple[Float[np.ndarray, "ranking"], Float[np.ndarray, "ranking"]]:
     """How far the label's probability falls, on average over shares: without the top words, and with them alone."""
     (tokens,) = study.model.tokens([explanation.document])
-    together = len({span for u in explanation.units for span in u.spans}) > len(explanation.units)
+    together = any(len(u.spans) > 1 for u in explanation.units)
     _, groups = units_of(tokens, explanation.unit, together)
     without = [kept_after_removal(r) for r in ranks]
     n = len(explanation.units)

@@ -83,15 +83,14 @@ def side_by_side(explanations: Sequence[Explanation], console: Console, options:
 
 
 def agreement(explanations: Sequence[Explanation]) -> Float[np.ndarray, "method method"]:
-    """Kendall's τ-b between methods; where repeated words share a score in one of them, over distinct words.
+    """Kendall's τ-b between every two methods; where repeated words share a score in one of them, over distinct words.
 
     Two signed methods are compared with their signs; where either has none, absolute values are compared.
     """
-    scores = aligned(explanations)
     matrix = np.eye(len(explanations))
     for i, a in enumerate(explanations):
         for j, b in enumerate(explanations[:i]):
-            x, y = scores[i], scores[j]
+            x, y = aligned([a, b])
             tau = kendall(x, y) if a.signed and b.signed else kendall(np.abs(x), np.abs(y))
             matrix[i, j] = matrix[j, i] = tau
     return matrix

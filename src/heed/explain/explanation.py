@@ -137,6 +137,8 @@ class Explanation:
             beside = [x for x in every if x is not None]
             if any(len(x) != len(found.units) for x in beside):
                 raise ValueError("units and scores differ in number")
+            if not np.isfinite(found.scores).all():
+                raise ValueError("scores must be finite numbers")
             return found
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"This is not an explanation that heed wrote ({type(error).__name__}: {error}).") from None

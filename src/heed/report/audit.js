@@ -24,8 +24,10 @@
     return size >= 0.0005 && size < 1000 ? x.toFixed(3) : x.toExponential(1);
   };
   const unpacked = (packed) => {
-    const text = atob(packed.shares);
-    return Float64Array.from(text, (c) => ((c.charCodeAt(0) << 24) >> 24) / 127);
+    const bytes = Uint8Array.from(atob(packed.shares), (c) => c.charCodeAt(0));
+    if (packed.bytes === 1) return Float64Array.from(new Int8Array(bytes.buffer), (x) => x / 127);
+    const view = new DataView(bytes.buffer);
+    return Float64Array.from({ length: bytes.length / 2 }, (_, i) => view.getInt16(2 * i, true) / 32767);
   };
 
   /* Colours as everywhere in heed: blue for the label, orange against it, purple where there is no sign. */
@@ -281,7 +283,7 @@
   for (const [key, spec] of Object.entries(specs)) {
     const place = document.querySelector(`[data-chart="${CSS.escape(key)}"]`);
     const whole = make("div");
-    vegaEmbed(whole, spec, { actions: false, renderer: "svg" }).then(
+    vegaEmbed(whole, spec, { actions: false, renderer: "svg", ast: true }).then(
       () => place.replaceChildren(whole),
       () => {}, // what was drawn beforehand stays
     );

@@ -1,7 +1,7 @@
 """What the page of an audit knows of its documents: words, and numbers small enough for a file of 3 MB.
 
-Scores are kept as whole numbers from -127 to 127, shares of the largest of the document. Nothing here is markup: the
-page's own script makes text of it.
+Scores are kept as shares of the largest of the document, in two bytes; those of heads in one. Nothing here is markup:
+the page's own script makes text of it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from heed.report.charts import key_of
 if TYPE_CHECKING:
     from heed.audit import Audit, Example
     from heed.explain import Explanation
-    from heed.explain.explanation import Unit
 
-ROOM = 1_700_000  # characters; the library that draws the charts takes 900,000 more
+Place = tuple[int, int, int]  # of a word: segment, start, end
 
 
-def content(audit: Audit) -> dict[str, Any]:
-    """Documents with their explanations, as plain values.
+def content(audit: Audit, room: int) -> dict[str, Any]:
+    """Documents with their explanations, as plain values, in so many bytes at most.
 
-    Where they would be too many for one page, heads are left out first, then documents.
+    Where there is too little room for all, heads are left out first, then documents.
     """
     if not audit.examples:
         return {"methods": [], "labels": [], "documents": [], "claims": []}
@@ -45,7 +44,7 @@ def content(audit: Audit) -> dict[str, Any]:
             for name in methods
         ],
         "labels": [printable(label) for label in audit.examples[0].explanations[0].probabilities],
-        "documents": _fitting(documents),
+        "documents": _fitting(documents, room),
         "claims": [
             {"key": key_of(v), "values": _values(e.rows, len(audit.examples))}
             for e, v in zip(audit.evidence, audit.verdicts, strict=True)
@@ -54,14 +53,17 @@ def content(audit: Audit) -> dict[str, Any]:
     }
 
 
-def _fitting(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    sizes = np.array([len(json.dumps(d)) for d in documents])
-    heads = np.array([len(json.dumps(d["heads"])) for d in documents])
-    if sizes.sum() > ROOM:
-        with_heads = np.cumsum(sizes) + (sizes - heads).sum() - np.cumsum(sizes - heads) <= ROOM
+def _fitting(documents: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:
+    sizes, heads = (np.array([_size(part) for part in parts]) for parts in (documents, [d["heads"] for d in documents]))
+    if sizes.sum() > room:
+        with_heads = np.cumsum(sizes) + (sizes - heads).sum() - np.cumsum(sizes - heads) <= room
         documents = [d if kept else d | {"heads": None} for d, kept in zip(documents, with_heads, strict=True)]
         sizes = np.where(with_heads, sizes, sizes - heads)
-    return [d for d, end in zip(documents, np.cumsum(sizes), strict=True) if end <= ROOM]
+    return [d for d, end in zip(documents, np.cumsum(sizes), strict=True) if end <= room]
+
+
+def _size(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf8", "replace")) + 1
 
 
 def _values(rows: list[dict[str, Any]], count: int) -> list[float | None]:
@@ -75,43 +77,44 @@ def _values(rows: list[dict[str, Any]], count: int) -> list[float | None]:
 
 def _document(index: int, example: Example, methods: list[str]) -> dict[str, Any]:
     finest = max(example.explanations, key=lambda e: len(e.units))
-    labels = list(finest.probabilities)
-    document, units = finest.document, finest.units
+    document = finest.document
+    places = sorted((u.segment, start, end) for u in finest.units for start, end in u.spans)
     return {
         "index": index,
         "id": printable(document.id),
         "segments": list(document.segments),
-        "units": [_places(units, s) for s in range(len(document.segments))],
+        "units": [_gaps(places, s) for s in range(len(document.segments))],
         "probabilities": [float(f"{p:.4g}") for p in finest.probabilities.values()],
-        "label": labels.index(finest.label),
-        "gold": document.label if document.label is not None and document.label < len(labels) else None,
-        "scores": {methods.index(e.method): _packed(_on(e, units)) for e in example.explanations},
-        "heads": None if example.heads is None else {"count": len(example.heads)} | _packed(example.heads),
+        "label": list(finest.probabilities).index(finest.label),
+        "gold": example.gold,
+        "scores": {methods.index(e.method): _packed(_on(e, places), np.int16) for e in example.explanations},
+        "heads": None if example.heads is None else {"count": len(example.heads)} | _packed(example.heads, np.int8),
         "bands": next((_bands(e) for e in example.explanations if e.raw is not None), None),
         "notes": list(dict.fromkeys(printable(note) for e in example.explanations for note in e.notes)),
     }
 
 
-def _places(units: tuple[Unit, ...], segment: int) -> list[int]:
+def _gaps(places: list[Place], segment: int) -> list[int]:
     """The words of a segment: the characters between each and the one before, and its length."""
     found, at = [], 0
-    for unit in units:
-        for start, end in unit.spans if unit.segment == segment else ():
+    for s, start, end in places:
+        if s == segment:
             found += [start - at, end - start]
             at = end
     return found
 
 
-def _on(explanation: Explanation, units: tuple[Unit, ...]) -> Float[np.ndarray, "unit"]:
-    """Scores on these units; where repeated words share one, each of them shows it."""
-    place = {(u.segment, start): i for i, u in enumerate(explanation.units) for start, _ in u.spans}
-    return np.array([explanation.scores[place[u.segment, u.spans[0][0]]] for u in units], dtype=float)
+def _on(explanation: Explanation, places: list[Place]) -> Float[np.ndarray, "word"]:
+    """Scores of the words at these places; where repeated words share one, each of them shows it."""
+    own = {(u.segment, start): i for i, u in enumerate(explanation.units) for start, _ in u.spans}
+    return np.array([explanation.scores[own[s, start]] for s, start, _ in places], dtype=float)
 
 
-def _packed(numbers: Float[np.ndarray, "*any"]) -> dict[str, Any]:
+def _packed(numbers: Float[np.ndarray, "*any"], kind: type[np.int8] | type[np.int16]) -> dict[str, Any]:
     largest = float(np.abs(numbers).max(initial=0.0))
-    shares = np.round(127 * numbers / (largest or 1.0)).astype(np.int8)
-    return {"largest": float(f"{largest:.4g}"), "shares": base64.b64encode(shares.tobytes()).decode()}
+    shares = np.round(np.iinfo(kind).max * numbers / (largest or 1.0)).astype(np.dtype(kind).newbyteorder("<"))
+    packed = base64.b64encode(shares.tobytes()).decode()
+    return {"largest": float(f"{largest:.5g}"), "bytes": shares.itemsize, "shares": packed}
 
 
 def _bands(explanation: Explanation) -> dict[str, Any]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from heed.audit import Audit
     from heed.diagnose import Evidence, Verdict
 
-COLOURS = {"supported": "#0072b2", "refuted": "#d55e00", "undecided": "#6b7280", "not applicable": "#6b7280"}
+COLOURS = {"supported": "#0072b2", "refuted": "#c45500", "undecided": "#6b7280", "not applicable": "#6b7280"}
 Align = Literal["left", "center", "right"]
 Chart = TypeVar("Chart", "alt.LayerChart", "alt.ConcatChart")
 WIDTH, HEIGHT = 680, 180
@@ -58,13 +58,19 @@ def claim(evidence: Evidence, verdict: Verdict) -> alt.LayerChart:
     return styled(alt.LayerChart(layer=layers).properties(width=WIDTH, height=HEIGHT))
 
 
-def agreement(names: Sequence[str], matrix: Float[np.ndarray, "method method"]) -> alt.LayerChart:
-    """Kendall's τ between explanations, each pair once: blue for the same order of words, orange for the reverse."""
+def agreement(
+    names: Sequence[str], matrix: Float[np.ndarray, "method method"], counts: Float[np.ndarray, "method method"]
+) -> alt.LayerChart:
+    """Kendall's τ between explanations, each pair once: blue for the same order of words, orange for the reverse.
+
+    `counts` are the documents behind each.
+    """
     import altair as alt
 
     shown = [printable(name) for name in names]
     rows = [
         {"one": shown[i], "other": shown[j], "τ": float(matrix[i, j]), "text": f"{matrix[i, j]:.2f}"}
+        | {"documents": int(counts[i, j])}
         for i in range(len(shown))
         for j in range(i)
         if np.isfinite(matrix[i, j])
@@ -75,7 +81,7 @@ def agreement(names: Sequence[str], matrix: Float[np.ndarray, "method method"]) 
     base = alt.Chart(_data(rows)).encode(
         x=alt.X("other:N", sort=shown[:-1], axis=alt.Axis(orient="bottom", labelAngle=-35, **axis)),
         y=alt.Y("one:N", sort=shown[1:], axis=alt.Axis(**axis)),
-        tooltip=["one:N", "other:N", "text:N"],
+        tooltip=["one:N", "other:N", alt.Tooltip("τ:Q", format=".2f"), "documents:Q"],
     )
     scale = alt.Scale(domain=[-1, 0, 1], range=["#e69f00", "#ffffff", "#56b4e9"])
     cells = base.mark_rect(stroke=FILL, strokeWidth=0.5).encode(color=alt.Color("τ:Q", scale=scale, legend=None))
@@ -87,9 +93,9 @@ def agreement(names: Sequence[str], matrix: Float[np.ndarray, "method method"]) 
 def every(audit: Audit) -> dict[str, alt.LayerChart]:
     """All charts of an audit by name: those of its claims that have numbers, and `agreement`."""
     found = {key_of(v): claim(e, v) for e, v in zip(audit.evidence, audit.verdicts, strict=True) if len(e.values)}
-    names, matrix = audit.agreement()
+    names, matrix, counts = audit.agreement()
     if np.isfinite(matrix[np.tril_indices(len(names), -1)]).any():
-        found["agreement"] = agreement(names, matrix)
+        found["agreement"] = agreement(names, matrix, counts)
     return found
 
 
@@ -105,9 +111,14 @@ def save_all(audit: Audit, folder: Path) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{folder} cannot be written ({error.strerror}).") from None
+    taken: set[str] = set()
     for name, chart in charts.items():
+        plain = re.sub(r"[^\w.-]", "_", name)
+        while plain in taken:
+            plain += "_"
+        taken.add(plain)
         for ending in ENDINGS:
-            save(chart, folder / f"{re.sub(r'[^A-Za-z0-9._-]', '_', name)}{ending}")
+            save(chart, folder / f"{plain}{ending}")
     return len(charts)
 
 

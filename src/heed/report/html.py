@@ -25,7 +25,6 @@ from heed.explain import drawing
 from heed.report import SYMBOLS, by_document, comparable, extras, interval, lasted
 
 if TYPE_CHECKING:
-    import altair as alt
     from jinja2 import Environment
     from markupsafe import Markup
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from heed.explain import Explanation
 
 _LABELS = 6  # labels whose probability is shown
+_LARGEST = 2_850_000  # bytes of an audit's page, apart from its words
 
 
 def explanations(
@@ -60,34 +60,36 @@ def audit(audit: Audit) -> str:
 
     from heed.report import browser, charts
 
-    content = browser.content(audit)
     drawn = charts.every(audit)
+    pictures = {name: charts.svg(chart, _anchor(name)) for name, chart in drawn.items()}
+    specs = _inert({name: chart.to_dict() for name, chart in drawn.items()})
+    scripts = [_library(), resources.files("heed.report").joinpath("audit.js").read_text(encoding="utf8")]
+    room = _LARGEST - sum(len(text.encode()) for text in (*scripts, *pictures.values(), specs))
+    content = browser.content(audit, room)
     level = audit.verdicts[0].level if audit.verdicts else 0.95
-    own = resources.files("heed.report").joinpath("audit.js").read_text(encoding="utf8")
-    scripts = [_library(), own]
     facts = audit.facts
     return render(
         "audit.html.j2",
         title=f"Audit of {facts['model']} on {facts['data']}",
         facts=list(_facts(audit)),
         claims=[
-            _claim(audit, e, v, content, drawn.get(charts.key_of(v)))
+            _claim(audit, e, v, content, pictures.get(charts.key_of(v), ""))
             for e, v in zip(audit.evidence, audit.verdicts, strict=True)
         ],
         closing=[line.partition(": ")[::2] for line in audit.closing()],
         documents=len(audit.examples),
         shown=len(content["documents"]),
         legend=legend(),
-        agreement=_agreement(audit, drawn.get("agreement")),
+        agreement=_agreement(audit, pictures.get("agreement", "")),
         level=f"{level:.1%}",
         judged=sum(not e.reason for e in audit.evidence),
         command=facts.get("command"),
         provenance=list(_provenance(audit)),
-        bibtex=Markup("{}").format(bibtex(cited(audit)) if cited(audit) else ""),  # with its line ends
+        bibtex=Markup("{}").format(bibtex(used) if (used := cited(audit)) else ""),  # with its line ends
         scripts={
             "digests": [Markup(b64encode(sha256(text.encode()).digest()).decode()) for text in scripts],
             "content": _inert(content),
-            "charts": _inert({name: chart.to_dict() for name, chart in drawn.items()}),
+            "charts": specs,
             "library": Markup(scripts[0]),
             "own": Markup(scripts[1]),
         },
@@ -107,7 +109,7 @@ def _inert(value: Any) -> Markup:
     """JSON that cannot end the element which holds it."""
     from markupsafe import Markup
 
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 
@@ -163,21 +165,18 @@ def _provenance(audit: Audit) -> Iterator[tuple[str, str]]:
     yield "heed version", str(facts["heed"])
 
 
-def _agreement(audit: Audit, chart: alt.LayerChart | None) -> dict[str, Any] | None:
+def _agreement(audit: Audit, chart: str) -> dict[str, Any] | None:
     from markupsafe import Markup
 
-    from heed.report import charts
-
-    if chart is None:
+    if not chart:
         return None
-    names, matrix = audit.agreement()
-    pairs = [f"{names[i]} and {names[j]} {matrix[i, j]:.2f}" for i in range(len(names)) for j in range(i)]
-    return {"chart": Markup(charts.svg(chart, "agreement")), "words": f"Kendall's τ: {', '.join(pairs)}"}
+    names, matrix, _ = audit.agreement()
+    known = [(i, j) for i in range(len(names)) for j in range(i) if np.isfinite(matrix[i, j])]
+    pairs = [f"{names[i]} and {names[j]} {matrix[i, j]:.2f}" for i, j in known]
+    return {"chart": Markup(chart), "words": f"Kendall's τ: {', '.join(pairs)}"}
 
 
-def _claim(
-    audit: Audit, evidence: Evidence, verdict: Verdict, content: dict[str, Any], chart: alt.LayerChart | None
-) -> dict[str, Any]:
+def _claim(audit: Audit, evidence: Evidence, verdict: Verdict, content: dict[str, Any], chart: str) -> dict[str, Any]:
     from markupsafe import Markup
 
     from heed.report import charts
@@ -203,7 +202,7 @@ def _claim(
         "about": _about(claim.id),
         "extras": extras(evidence),
         "settings": _pairs(settings),
-        "chart": "" if chart is None else Markup(charts.svg(chart, _anchor(key))),
+        "chart": Markup(chart),
         "extremes": _extremes(key, content),
     }
 
