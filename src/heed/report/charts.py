@@ -83,7 +83,7 @@ def agreement(
         y=alt.Y("one:N", sort=shown[1:], axis=alt.Axis(**axis)),
         tooltip=["one:N", "other:N", alt.Tooltip("τ:Q", format=".2f"), "documents:Q"],
     )
-    scale = alt.Scale(domain=[-1, 0, 1], range=["#e69f00", "#ffffff", "#56b4e9"])
+    scale = alt.Scale(domain=[-1, 0, 1], range=["#e69f00", "#ffffff", "#56b4e9"], interpolate="rgb")
     cells = base.mark_rect(stroke=FILL, strokeWidth=0.5).encode(color=alt.Color("τ:Q", scale=scale, legend=None))
     numbers = base.mark_text(fontSize=12, color="#1c2128").encode(text="text:N")
     size = 56 * (len(shown) - 1)
