@@ -183,12 +183,20 @@ def _top(explanation: Explanation) -> float:
     return float(ends.max(initial=0.0)) or 1.0
 
 
+def _shared(explanation: Explanation) -> str:
+    """What all attention within the intervals has in common."""
+    if explanation.settings.get("level") != "prediction":
+        return "the same output"
+    linear = explanation.facts.get("prediction_moved", 0.0) <= 1e-3
+    return "the same prediction" if linear else "the same prediction, to first order,"
+
+
 def band_legend(explanation: Explanation) -> str:
     assert explanation.intervals is not None
     top = _top(explanation)
     return (
         f"Under each word, from 0 on its left to {top:.2g} on its right: • its weight, and between which weights "
-        "all attention with the same output lies."
+        f"all attention with {_shared(explanation)} lies."
     )
 
 
@@ -318,6 +326,7 @@ def html_intervals(explanation: Explanation, n: int = 12) -> str:
         '<table style="border-collapse:collapse;font-size:.85em;line-height:1.3;margin:.6em 0;width:100%;'
         'max-width:44em"><caption style="text-align:left;opacity:.75">'
         '<span style="color:#d55e00">○</span> attention &nbsp; <span style="color:#0072b2">●</span> '
-        f"{escape(explanation.method)} &nbsp; grey: where attention with the same output can lie (0 to {top:.2g})"
+        f"{escape(explanation.method)} &nbsp; grey: where attention with {_shared(explanation)} can lie"
+        f" (0 to {top:.2g})"
         f"</caption><tbody>{''.join(rows)}</tbody></table>"
     )
