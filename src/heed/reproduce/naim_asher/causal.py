@@ -173,16 +173,13 @@ def near(lab: EfficientLab) -> Outcome:
 
 def _near(lab: EfficientLab, subject: Subject) -> list[Row]:
     rows = []
-    for batch, tokens in subject.batches(lab.pick(12, 500)):
-        _, parts = opened(subject.classifier, tokens)
-        for i, some in zip(batch, parts, strict=True):
-            for p in some:
-                x = p.space.efficient(p.rows).rows
-                rows.append(
-                    {"document": i, "layer": 0, "head": p.heads[0], "keys": len(p.keys)}
-                    | {"TVD": float(np.mean(tvd(p.rows, x))), "Wasserstein": float(wasserstein(p.rows, x).mean())}
-                    | {"open": float(p.space.nullity > 0)}
-                )
+    for i, _, p in subject.problems(lab.pick(12, 500)):
+        x = p.space.efficient(p.rows).rows
+        rows.append(
+            {"document": i, "layer": 0, "head": p.heads[0], "keys": len(p.keys)}
+            | {"TVD": float(np.mean(tvd(p.rows, x))), "Wasserstein": float(wasserstein(p.rows, x).mean())}
+            | {"open": float(p.space.nullity > 0)}
+        )
     return rows
 
 
@@ -233,15 +230,14 @@ _SEARCH = "Not exactly nil: the search keeps the prediction within .01, not exac
 
 def _adversaries(lab: EfficientLab, subject: Subject) -> list[Row]:
     rows = []
-    for batch, tokens in subject.batches(lab.pick(6, 60)):
-        _, parts = opened(subject.classifier, tokens)
-        for i, some in zip(batch, parts, strict=True):
-            for p in (p for p in some if p.space.nullity):
-                both = np.stack([p.rows[0], p.space.farthest(p.rows[0])])
-                row = {"document": i, "head": p.heads[0], "adversary": "linear program", "raw": _apart(both)}
-                for key, variant in (("efficient", "norm"), ("entropy", "entropy")):
-                    row[key] = _apart(p.space.efficient(both, variant).rows)  # type: ignore[arg-type]
-                rows.append(row)
+    for i, _, p in subject.problems(lab.pick(6, 60)):
+        if not p.space.nullity:
+            continue
+        both = np.stack([p.rows[0], p.space.farthest(p.rows[0])])
+        row = {"document": i, "head": p.heads[0], "adversary": "linear program", "raw": _apart(both)}
+        for key, variant in (("efficient", "norm"), ("entropy", "entropy")):
+            row[key] = _apart(p.space.efficient(both, variant).rows)  # type: ignore[arg-type]
+        rows.append(row)
     return rows
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from heed import data
 from heed.data import Dataset
+from heed.explain.efficient import Problem, opened
 from heed.models import load
 from heed.models.classifier import Classifier
 from heed.models.folders import FACTS
@@ -32,7 +33,7 @@ _LONG = 150  # words that a generated document has at least
 
 @dataclass(frozen=True)
 class Subject:
-    """A model and the test documents of the data that it was trained on."""
+    """A model and documents that it was not trained on: the test part of its data, or, small, others like them."""
 
     data: str
     model: str
@@ -49,6 +50,12 @@ class Subject:
         tokens = self.classifier.tokens(self.documents[:n])
         for batch in self.classifier.batches(tokens):
             yield batch, [tokens[i] for i in batch]
+
+    def problems(self, n: int) -> Iterator[tuple[int, Tokens, Problem]]:
+        """The rows that classify the first n documents, head by head, each with its document and that one's place."""
+        for batch, tokens in self.batches(n):
+            for i, t, some in zip(batch, tokens, opened(self.classifier, tokens)[1], strict=True):
+                yield from ((i, t, p) for p in some)
 
 
 @dataclass(eq=False)

@@ -132,10 +132,8 @@ def _null_spaces(lab: EfficientLab, subject: Subject) -> list[Row]:
 
 def _tolerances(lab: EfficientLab, subject: Subject) -> list[Row]:
     rows = []
-    for _, tokens in subject.batches(lab.pick(4, 40)):
-        _, parts = opened(subject.classifier, tokens)
-        for p in (p for some in parts for p in some):
-            rows += [{"tolerance": t, "null space": Space.of(p.space.T, tolerance=t).nullity} for t in TOLERANCES]
+    for _, _, p in subject.problems(lab.pick(4, 40)):
+        rows += [{"tolerance": t, "null space": Space.of(p.space.T, tolerance=t).nullity} for t in TOLERANCES]
     return [
         {"tolerance": t, "null space": float(np.mean([r["null space"] for r in rows if r["tolerance"] == t]))}
         for t in TOLERANCES
@@ -266,13 +264,10 @@ def _steps_note(rows: Sequence[Row]) -> str:
 
 def _steps(lab: EfficientLab, subject: Subject) -> list[Row]:
     rows = []
-    for batch, tokens in subject.batches(lab.pick(6, 60)):
-        _, parts = opened(subject.classifier, tokens)
-        for i, some in zip(batch, parts, strict=True):
-            for p in some:
-                if p.space.nullity:
-                    rng = generator(lab.seed, "steps", i, p.heads[0])
-                    rows.append({"document": i, "head": p.heads[0]} | _open(p.rows[0], p.space, rng))
+    for i, _, p in subject.problems(lab.pick(6, 60)):
+        if p.space.nullity:
+            rng = generator(lab.seed, "steps", i, p.heads[0])
+            rows.append({"document": i, "head": p.heads[0]} | _open(p.rows[0], p.space, rng))
     return rows
 
 
@@ -331,17 +326,14 @@ def distribution(lab: EfficientLab) -> Outcome:
 
 def _distribution(lab: EfficientLab, subject: Subject) -> list[Row]:
     rows = []
-    for batch, tokens in subject.batches(lab.pick(12, 200)):
-        _, parts = opened(subject.classifier, tokens)
-        for i, some in zip(batch, parts, strict=True):
-            for p in some:
-                x, effective = p.space.efficient(p.rows).rows[0], p.space.effective(p.rows)[0]
-                rows.append(
-                    {"document": i, "head": p.heads[0], "null space": p.space.nullity}
-                    | {"sum error": float(abs(x.sum() - 1)), "smallest": float(x.min())}
-                    | {"negative": float(np.maximum(-effective, 0).sum())}
-                    | {"effective sum": float(abs(effective.sum() - 1))}
-                )
+    for i, _, p in subject.problems(lab.pick(12, 200)):
+        x, effective = p.space.efficient(p.rows).rows[0], p.space.effective(p.rows)[0]
+        rows.append(
+            {"document": i, "head": p.heads[0], "null space": p.space.nullity}
+            | {"sum error": float(abs(x.sum() - 1)), "smallest": float(x.min())}
+            | {"negative": float(np.maximum(-effective, 0).sum())}
+            | {"effective sum": float(abs(effective.sum() - 1))}
+        )
     return rows
 
 
@@ -387,11 +379,9 @@ def _whose(rows: Sequence[Row]) -> str:
 
 def _minimal(lab: EfficientLab, subject: Subject) -> list[Row]:
     rows = []
-    for batch, tokens in subject.batches(lab.pick(6, 60)):
-        _, parts = opened(subject.classifier, tokens)
-        for i, t, some in zip(batch, tokens, parts, strict=True):
-            for p in (p for p in some if p.space.nullity):
-                rows.append({"document": i, "head": p.heads[0]} | _smallest(p, t.names, t.special, lab.seed, i))
+    for i, t, p in subject.problems(lab.pick(6, 60)):
+        if p.space.nullity:
+            rows.append({"document": i, "head": p.heads[0]} | _smallest(p, t.names, t.special, lab.seed, i))
     return rows
 
 
