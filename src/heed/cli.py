@@ -276,6 +276,7 @@ def audit(
     loaded = _load(model)
     dataset = _fitting(judged, loaded, dataset)
     lessons = _lessons(loaded, dataset) if train else (None, ())
+    shown = format == Format.html or figures is not None or any(path.suffix != ".json" for path in output or ())
     with _kept(keep, loaded, dataset, seed, claims) as folder:
         found = run(
             loaded,
@@ -283,7 +284,7 @@ def audit(
             claims,
             judged,
             seed=seed,
-            examples=200 if format == Format.html or any(path.suffix != ".json" for path in output or ()) else 0,
+            examples=200 if shown else 0,
             progress=sys.stderr.isatty(),
             training=lessons[0],
             validation=lessons[1],
