@@ -230,6 +230,9 @@ def _dots(rows: Sequence[Row], variant: str) -> list[Row]:
     return found
 
 
+_UNLEARNT = "Not all of these learnt the task in two epochs; their agreement is that of untrained models."
+
+
 def depth(lab: Lab) -> Outcome:
     """Layers, skip connections and non-linearities: what they do to the agreement of explanations."""
     test = lab.documents(lab.pick(150, 5000))
@@ -262,6 +265,7 @@ def depth(lab: Lab) -> Outcome:
                     "test accuracy, mean over seeds",
                     float(np.mean(accuracies)),
                     n=len(accuracies),
+                    note=_UNLEARNT if min(accuracies) < 0.6 else "",
                 )
             )
             results += _summaries(own, "depth", test.name, title)
