@@ -383,6 +383,18 @@ def test_an_audit_fits_80_columns(colour: bool) -> None:
         assert ("\x1b[" in out) == colour
 
 
+def test_a_long_name_of_an_explanation_is_cut_to_fit() -> None:
+    claim, names = DIAGNOSTICS["tracks"].claim, ("attention-mean", "integrated-gradients", "映画" * 20)
+    values = rows(np.linspace(-1.1, -0.9, 1000))
+    audit = made(
+        tuple(Evidence(claim, values, explainer=name) for name in names), explainers={name: {} for name in names}
+    )
+    out = printed(terminal.audit(audit)).splitlines()
+    assert max(map(cell_len, out)) <= 80
+    assert any(line.split()[:2] == ["integrated-gradients", "-1.000"] for line in out)
+    assert any(line.startswith("  映画映画") and "…" in line and "✗ refuted" in line for line in out)
+
+
 def test_an_audit_says_everything_in_words() -> None:
     audit = mixed()
     out = flat(printed(terminal.audit(audit)))

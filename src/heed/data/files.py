@@ -1,7 +1,8 @@
 """Files of a user's own: every row is read and checked, and a refusal names its line.
 
 The number is that of the line which the row begins at, counted from 1 with the header: a cell of a csv file may hold
-line ends. In Parquet, which has no lines, it is that of the row. It is also the id of a row that has none.
+line ends. In Parquet, which has no lines, it is that of the row, in a JSON list that of the entry. It is also the id of
+a row that has none.
 """
 
 from __future__ import annotations
@@ -65,9 +66,17 @@ def load_file(path: Path, columns: Columns, names: Sequence[str] | None) -> Data
 def rows_of(path: Path) -> Iterator[tuple[int, str, Row]]:
     """The rows of a table, each with its number and the words for where it stands."""
     kind, packing = _kind(path)
-    unit = "row" if kind == ".parquet" else "line"
-    for number, row in _read(path, kind, packing):
-        yield number, f"{path.name}, {unit} {number}", row
+    try:
+        if kind == ".parquet":
+            for number, row in enumerate(_parquet(path), start=1):
+                yield number, f"{path.name}, row {number}", row
+            return
+        with _open(path, packing) as file:
+            yield from _table(path.name, file, kind) if kind in _SEPARATOR else _json(path.name, file)
+    except UnicodeDecodeError:
+        raise DataError(f"The file '{path}' is not UTF-8 text.") from None
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        raise DataError(f"The file '{path}' cannot be read ({getattr(error, 'strerror', None) or error}).") from None
 
 
 def _kind(path: Path) -> tuple[str, str]:
@@ -82,20 +91,6 @@ def _kind(path: Path) -> tuple[str, str]:
     if kind not in (*_SEPARATOR, ".jsonl", ".ndjson", ".json", ".parquet") or (packing and kind == ".parquet"):
         raise DataError(f"The file '{path}' must end in .csv, .tsv, .jsonl or .parquet.")
     return kind, packing
-
-
-def _read(path: Path, kind: str, packing: str) -> Iterator[tuple[int, Row]]:
-    """Rows with their numbers."""
-    try:
-        if kind == ".parquet":
-            yield from enumerate(_parquet(path), start=1)
-            return
-        with _open(path, packing) as file:
-            yield from _table(path.name, file, kind) if kind in _SEPARATOR else _json(path.name, file)
-    except UnicodeDecodeError:
-        raise DataError(f"The file '{path}' is not UTF-8 text.") from None
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        raise DataError(f"The file '{path}' cannot be read ({getattr(error, 'strerror', None) or error}).") from None
 
 
 def _open(path: Path, packing: str) -> TextIO:
@@ -119,7 +114,7 @@ def _parquet(path: Path) -> list[Row]:
 _SEPARATOR = {".csv": ",", ".tsv": "\t"}
 
 
-def _table(name: str, file: TextIO, kind: str) -> Iterator[tuple[int, Row]]:
+def _table(name: str, file: TextIO, kind: str) -> Iterator[tuple[int, str, Row]]:
     limit = csv.field_size_limit(2**30)  # the module's own, 131,072 characters, is shorter than some documents
     reader = csv.reader(file, delimiter=_SEPARATOR[kind], strict=True)
     header: list[str] = []
@@ -131,7 +126,7 @@ def _table(name: str, file: TextIO, kind: str) -> Iterator[tuple[int, Row]]:
             elif cells:
                 if len(cells) != len(header):
                     raise DataError(f"{name}, line {line}: {len(cells)} fields, but the header has {len(header)}.")
-                yield line, dict(zip(header, cells, strict=True))
+                yield line, f"{name}, line {line}", dict(zip(header, cells, strict=True))
             line = reader.line_num + 1
     except csv.Error as error:
         raise DataError(f"{name}, line {line}: {error}.") from None
@@ -146,7 +141,7 @@ def _header(place: str, cells: list[str], kind: str) -> list[str]:
     return cells
 
 
-def _json(name: str, file: TextIO) -> Iterator[tuple[int, Row]]:
+def _json(name: str, file: TextIO) -> Iterator[tuple[int, str, Row]]:
     """One object on each line, or one list of objects."""
     before, first = 0, file.readline()
     while first and not first.strip():
@@ -157,9 +152,10 @@ def _json(name: str, file: TextIO) -> Iterator[tuple[int, Row]]:
         except ValueError as error:
             raise DataError(f"{name}: not JSON ({error}).") from None
         for number, row in enumerate(whole, start=1):
+            place = f"{name}, entry {number}"
             if not isinstance(row, dict):
-                raise DataError(f"{name}: a list must hold JSON objects, got {type(row).__name__} as number {number}.")
-            yield number, row
+                raise DataError(f"{place}: must be a JSON object, got {type(row).__name__}.")
+            yield number, place, row
         return
     for number, line in enumerate(chain([first], file), start=before + 1):
         if not line.strip():
@@ -170,7 +166,7 @@ def _json(name: str, file: TextIO) -> Iterator[tuple[int, Row]]:
             raise DataError(f"{name}, line {number}: not JSON ({error}); every line must be an object.") from None
         if not isinstance(row, dict):
             raise DataError(f"{name}, line {number}: must be a JSON object, got {type(row).__name__}.")
-        yield number, row
+        yield number, f"{name}, line {number}", row
 
 
 # From a row to a document

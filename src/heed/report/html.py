@@ -170,10 +170,12 @@ def _agreement(audit: Audit, chart: str) -> dict[str, Any] | None:
 
     if not chart:
         return None
-    names, matrix, _ = audit.agreement()
+    names, matrix, counts = audit.agreement()
     known = [(i, j) for i in range(len(names)) for j in range(i) if np.isfinite(matrix[i, j])]
     pairs = [f"{names[i]} and {names[j]} {matrix[i, j]:.2f}" for i, j in known]
-    return {"chart": Markup(chart), "words": f"Kendall's τ: {', '.join(pairs)}"}
+    behind = sorted({int(counts[pair]) for pair in known})
+    documents = " to ".join(f"{n:,}" for n in dict.fromkeys((behind[0], behind[-1])))
+    return {"chart": Markup(chart), "words": f"Kendall's τ: {', '.join(pairs)}", "documents": documents}
 
 
 def _claim(audit: Audit, evidence: Evidence, verdict: Verdict, content: dict[str, Any], chart: str) -> dict[str, Any]:

@@ -15,11 +15,11 @@ from rich.text import Text
 from heed.explain import Comparison, agreement
 from heed.explain.comparison import side_by_side
 from heed.explain.drawing import has_colour, printable, shaded
-from heed.report import SYMBOLS, alike, by_document, comparable, extras, interval, named, ours, published, remarks
+from heed.report import SYMBOLS, alike, by_document, comparable, interval, named, ours, published, remarks
 
 if TYPE_CHECKING:
     from heed.audit import Audit
-    from heed.diagnose import Evidence, Verdict
+    from heed.diagnose import Verdict
     from heed.explain import Explanation
     from heed.reproduce.results import Result, Section
 
@@ -42,8 +42,8 @@ def audit(audit: Audit) -> RenderableType:
         _row(_TITLES, widths, ("dim", "dim", "dim")),
         Rule(style="dim"),
     ]
-    for evidence, verdict, further in zip(audit.evidence, audit.verdicts, _further(audit.verdicts), strict=True):
-        parts += _claim(evidence, verdict, widths, further)
+    for verdict, further in zip(audit.verdicts, _further(audit.verdicts), strict=True):
+        parts.append(_row(_cells(verdict, further), widths, ("" if further else "bold", "", STYLES[verdict.outcome])))
     parts += [Rule(style="dim"), Text(""), *_closing(audit), Text(""), _reading(audit)]
     return Group(*parts)
 
@@ -74,6 +74,7 @@ class _Indented:
 # Audits
 
 _TITLES = ("claim", "mean [interval]", "asked", "n", "verdict")
+_WIDE = 80  # columns of the table at most: long names of explanations are cut
 
 
 def _head(audit: Audit) -> Iterator[RenderableType]:
@@ -96,7 +97,7 @@ def _head(audit: Audit) -> Iterator[RenderableType]:
 def _cells(verdict: Verdict, further: bool = False) -> tuple[str, ...]:
     """What stands in one line; of a further explanation, its name instead of that of the claim above."""
     claim = verdict.claim
-    name = f"  {printable(verdict.explainer)}"[:20] if further else printable(claim.id)
+    name = f"  {printable(verdict.explainer)}" if further else printable(claim.id)
     return name, interval(verdict), claim.side(), f"{verdict.n:,}", _verdict(verdict)
 
 
@@ -111,26 +112,17 @@ def _further(verdicts: Sequence[Verdict]) -> list[bool]:
 
 def _widths(verdicts: Sequence[Verdict]) -> list[int]:
     cells = map(_cells, verdicts, _further(verdicts))
-    return [max(map(len, column)) for column in zip(_TITLES, *cells, strict=True)]
+    name, *others = [max(map(cell_len, column)) for column in zip(_TITLES, *cells, strict=True)]
+    return [min(name, _WIDE - sum(others) - 2 * len(others)), *others]
 
 
 def _row(cells: Sequence[str], widths: Sequence[int], styles: tuple[str, str, str]) -> Text:
     """One line of the table; styles of the name, the numbers and the verdict."""
-    name, mean, asked, n, verdict = (
-        c.rjust(w) if i == 3 else c.ljust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))
-    )
-    numbers = f"  {mean}  {asked}  {n}  "
-    return Text.assemble(*zip((name, numbers, verdict.rstrip()), styles, strict=True))
-
-
-def _claim(evidence: Evidence, verdict: Verdict, widths: Sequence[int], further: bool) -> Iterator[RenderableType]:
-    yield _row(_cells(verdict, further), widths, ("" if further else "bold", "", STYLES[verdict.outcome]))
-    if not further:
-        yield _Indented(Text(f"{printable(verdict.sentence)}."))
-    if verdict.reason:
-        yield _Indented(Text(f"{verdict.outcome}: {printable(verdict.reason)}", style="italic"))
-    for name, value in extras(evidence):
-        yield _Indented(Text(f"{printable(name)}: {value}", style="dim"))
+    name, mean, asked, n, verdict = cells
+    if cell_len(name) > widths[0]:
+        name = set_cell_size(name, widths[0] - 1) + "…"
+    numbers = f"  {mean:{widths[1]}}  {asked:{widths[2]}}  {n:>{widths[3]}}  "
+    return Text.assemble(*zip((set_cell_size(name, widths[0]), numbers, verdict), styles, strict=True))
 
 
 def _closing(audit: Audit) -> Iterator[RenderableType]:
