@@ -22,7 +22,7 @@ from heed.audit import Audit, Example
 from heed.diagnose import DIAGNOSTICS, Claim, Evidence
 from heed.errors import InputError
 from heed.explain.explanation import Explanation, Special, Unit
-from heed.report import by_document, charts, extras, html, number, terminal
+from heed.report import browser, by_document, charts, extras, html, number, terminal
 from heed.text import Document
 
 HOSTILE = (
@@ -293,6 +293,25 @@ def test_facts_reasons_claims_and_columns_are_escaped() -> None:
         settings={HOSTILE: {HOSTILE: HOSTILE}},
     )
     assert "alert(1)" in check_safe(html.audit(audit), 2).text
+
+
+def test_a_page_with_little_room_gives_up_precision_then_heads_then_documents() -> None:
+    group = (explanation("word " * 50), explanation("word " * 50, "attention-mean", signed=False))
+    audit = made(examples=(group,) * 20)
+
+    def kept(room: int) -> tuple[int, int, int]:
+        found = browser.content(audit, room)["documents"]
+        size = len(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
+        assert size <= room + 2
+        heads = sum(d["heads"] is not None for d in found)
+        return len(found), heads, max((p["bytes"] for d in found for p in d["scores"].values()), default=0)
+
+    every = [kept(room) for room in range(0, 40_000, 250)]
+    assert every[0] == (0, 0, 0) and every[-1] == (20, 20, 2)
+    assert sorted(set(every)) == list(dict.fromkeys(every))  # more room, never less of anything
+    assert (20, 20, 1) in every and any(20 > heads > 0 for _, heads, _ in every)
+    assert all(documents == 20 or heads == 0 for documents, heads, _ in every)
+    assert all(heads == 20 or size < 2 for _, heads, size in every)
 
 
 def test_pages_are_deterministic() -> None:

@@ -1,7 +1,7 @@
 """What the page of an audit knows of its documents: words, and numbers small enough for a file of 3 MB.
 
-Scores are kept as shares of the largest of the document, in two bytes; those of heads in one. Nothing here is markup:
-the page's own script makes text of it.
+Scores are kept as shares of the largest of the document, in two bytes, or in one where there are many documents; those
+of heads in one. Nothing here is markup: the page's own script makes text of it.
 """
 
 from __future__ import annotations
@@ -21,18 +21,22 @@ if TYPE_CHECKING:
     from heed.explain import Explanation
 
 Place = tuple[int, int, int]  # of a word: segment, start, end
+Kind = type[np.int8] | type[np.int16]
 
 
 def content(audit: Audit, room: int) -> dict[str, Any]:
     """Documents with their explanations, as plain values, in so many bytes at most.
 
-    Where there is too little room for all, heads are left out first, then documents.
+    Where there is too little room for all, scores become coarser first, then heads are left out, then documents.
     """
     if not audit.examples:
         return {"methods": [], "labels": [], "documents": [], "claims": []}
     methods = list(dict.fromkeys(e.method for example in audit.examples for e in example.explanations))
     first = {e.method: e for example in reversed(audit.examples) for e in example.explanations}
-    documents = [_document(i, example, methods) for i, example in enumerate(audit.examples)]
+    for kind in (np.int16, np.int8):
+        documents = [_document(i, example, methods, kind) for i, example in enumerate(audit.examples)]
+        if sum(map(_size, documents)) <= room:
+            break
     return {
         "methods": [
             {
@@ -55,6 +59,7 @@ def content(audit: Audit, room: int) -> dict[str, Any]:
 
 def _fitting(documents: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:
     sizes, heads = (np.array([_size(part) for part in parts]) for parts in (documents, [d["heads"] for d in documents]))
+    heads -= _size(None)  # which stands in their place
     if sizes.sum() > room:
         with_heads = np.cumsum(sizes) + (sizes - heads).sum() - np.cumsum(sizes - heads) <= room
         documents = [d if kept else d | {"heads": None} for d, kept in zip(documents, with_heads, strict=True)]
@@ -75,7 +80,7 @@ def _values(rows: list[dict[str, Any]], count: int) -> list[float | None]:
     return found
 
 
-def _document(index: int, example: Example, methods: list[str]) -> dict[str, Any]:
+def _document(index: int, example: Example, methods: list[str], kind: Kind) -> dict[str, Any]:
     finest = max(example.explanations, key=lambda e: len(e.units))
     document = finest.document
     places = sorted((u.segment, start, end) for u in finest.units for start, end in u.spans)
@@ -87,7 +92,7 @@ def _document(index: int, example: Example, methods: list[str]) -> dict[str, Any
         "probabilities": [float(f"{p:.4g}") for p in finest.probabilities.values()],
         "label": list(finest.probabilities).index(finest.label),
         "gold": example.gold,
-        "scores": {methods.index(e.method): _packed(_on(e, places), np.int16) for e in example.explanations},
+        "scores": {methods.index(e.method): _packed(_on(e, places), kind) for e in example.explanations},
         "heads": None if example.heads is None else {"count": len(example.heads)} | _packed(example.heads, np.int8),
         "bands": next((_bands(e) for e in example.explanations if e.raw is not None), None),
         "notes": list(dict.fromkeys(printable(note) for e in example.explanations for note in e.notes)),
@@ -110,7 +115,7 @@ def _on(explanation: Explanation, places: list[Place]) -> Float[np.ndarray, "wor
     return np.array([explanation.scores[own[s, start]] for s, start, _ in places], dtype=float)
 
 
-def _packed(numbers: Float[np.ndarray, "*any"], kind: type[np.int8] | type[np.int16]) -> dict[str, Any]:
+def _packed(numbers: Float[np.ndarray, "*any"], kind: Kind) -> dict[str, Any]:
     largest = float(np.abs(numbers).max(initial=0.0))
     shares = np.round(np.iinfo(kind).max * numbers / (largest or 1.0)).astype(np.dtype(kind).newbyteorder("<"))
     packed = base64.b64encode(shares.tobytes()).decode()
