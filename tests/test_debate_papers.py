@@ -12,7 +12,7 @@ from scipy import stats
 from heed.errors import DataError, InputError, UnknownName
 from heed.explain import AttentionMean, GradientInput, Occlusion
 from heed.reproduce import PAPERS, run
-from heed.reproduce.debate import published
+from heed.reproduce.debate import jain_wallace, published
 from heed.reproduce.debate.lab import CUTS, DebateLab
 from tests.test_lopardo import check
 
@@ -37,6 +37,21 @@ def test_attention_is_not_explanation(lab: DebateLab, name: str) -> None:
 @pytest.mark.parametrize("name", [e.name for e in PAPERS[WIEGREFFE].experiments])
 def test_attention_is_not_not_explanation(lab: DebateLab, name: str) -> None:
     check(lab, name, WIEGREFFE)
+
+
+def test_several_trainings_make_one_bar(lab: DebateLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jain_wallace, "MODELS", (("average", "additive"),))
+    monkeypatch.setattr(lab, "seeds", lambda *names: [0, 1])
+    outcome = jain_wallace.accuracy(lab)
+    found = [row["F1"] for row in outcome.rows["models"]]
+    assert len(found) == 2
+    assert [bar["F1"] for bar in outcome.figures[0].data] == [pytest.approx(np.mean(found))]
+    assert f"2 training seeds: {min(found):.3f} to {max(found):.3f}." in outcome.results[0].note
+
+
+def test_a_figure_that_is_far_from_the_published_one_says_by_how_much() -> None:
+    assert jain_wallace._difference(0.826, 0.784, 0.03) == "+0.042 from the published figure."
+    assert jain_wallace._difference(0.826, 0.8, 0.03) == jain_wallace._difference(None, 0.8) == ""
 
 
 def test_correlations_are_those_of_the_explanations(lab: DebateLab) -> None:

@@ -105,7 +105,7 @@ def _scale(panel: Panel, key: str, column: str) -> dict[str, Any]:
     }
 
 
-def _down(panel: Panel, title: str | None = None, grid: bool = True) -> alt.Y:
+def _down(panel: Panel, title: str | None = None, grid: bool = True, padding: float = 0.24) -> alt.Y:
     """The axis of categories, from top to bottom."""
     import altair as alt
 
@@ -114,7 +114,7 @@ def _down(panel: Panel, title: str | None = None, grid: bool = True) -> alt.Y:
         minExtent=margin(panel) if panel.labels else 0, ticks=False, domain=False,
         grid=grid, gridColor=FILL, gridOpacity=0.35,
     )  # fmt: skip
-    scale = alt.Scale(type="band", domain=panel.names["down"], padding=0.24 if grid else 0)
+    scale = alt.Scale(type="band", domain=panel.names["down"], padding=padding)
     return alt.Y("down:N", sort=None, scale=scale, axis=axis)
 
 
@@ -245,7 +245,7 @@ def _bars(panel: Panel) -> alt.LayerChart:
     rows = [
         r | {"end": max(r["number"], 0.0), "text": f"{shown(r['number'])} {r['series']}".strip()} for r in panel.rows
     ]
-    base = alt.Chart(_data(rows)).encode(y=_down(panel), **_beside(panel))
+    base = alt.Chart(_data(rows)).encode(y=_down(panel, grid=False), **_beside(panel))
     texts = base.mark_text(align="left", dx=5, color=INK, fontSize=11)
     layers = [
         base.mark_bar().encode(x=alt.X("number:Q", **scale), **_apart(panel, "color")),
@@ -370,7 +370,7 @@ def _heat(panel: Panel) -> alt.LayerChart:
         labelLimit=0, ticks=False, domain=False, labelPadding=6,
     )  # fmt: skip
     x = alt.X("across:N", sort=None, scale=alt.Scale(type="band", domain=across), axis=axis)
-    y = _down(panel, _title(panel.figure.y), grid=False)
+    y = _down(panel, _title(panel.figure.y), grid=False, padding=0)
     bar: dict[str, Any] = {"gradientLength": max(60, min(160, row * len(down))), "gradientThickness": 12}
     legend = alt.Legend(title=_title(panel.figure.value), **bar)
     colour = alt.Color("number:Q", scale=_tones(panel.spans["number"]), legend=legend)
