@@ -143,7 +143,7 @@ def _reading(audit: Audit) -> Text:
 
 # Reproductions
 
-_MANY = 14  # results of an experiment that are shown
+_MANY = 14  # results of an experiment, and remarks on them, that are shown
 
 
 def reproduction(sections: Sequence[Section]) -> RenderableType:
@@ -154,7 +154,10 @@ def reproduction(sections: Sequence[Section]) -> RenderableType:
         title = Text.assemble((printable(section.title), "bold"), (f" · {printable(section.name)}", "dim"))
         title.append("".join(f" · {printable(text)}" for text in alike(results).values()), "dim")
         parts += [title, Text(printable(section.question), style="dim"), _Results(results)]
-        parts += [_Indented(Text(printable(note), style="italic")) for note, _ in remarks(results)]
+        notes = remarks(results)
+        parts += [_Indented(Text(printable(note), style="italic")) for note, _ in notes[:_MANY]]
+        if left := len(notes[_MANY:]):
+            parts.append(_Indented(Text(f"and {left} more remarks", style="dim")))
         parts.append(Text(""))
     return Group(*parts)
 
