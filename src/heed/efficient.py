@@ -141,9 +141,9 @@ class Space:
             found[open_] = least_norm_batch(self.Q, coordinates[open_])
             open_ = open_[~self._fits(rows[open_], found[open_])]
         for i in open_:
-            found[i] = self._least_distance(coordinates[i])
+            found[i] = self.polished(rows[i], self._least_distance(coordinates[i]))
         if not many:  # the exact method gives up on some rows with equal keys
-            left = open_[~self._fits(rows[open_], np.maximum(found[open_], 0))]
+            left = open_[~self._fits(rows[open_], found[open_])]
             found[left] = least_norm_batch(self.Q, coordinates[left])
         return Efficient(np.maximum(found, 0), len(open_) if many else 0)
 
@@ -242,12 +242,21 @@ class Space:
         found = ascend(program.smallest, row, lambda x: x - row)
         return self._kept(row[None], self.polished(row, found)[None])[0]
 
-    def polished(self, row: Float[np.ndarray, "key"], corner: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
-        """A corner of the row's class without the little that a linear program leaves of errors."""
-        found = np.maximum(corner, 0)
-        seen = found > 0
-        found[seen] += np.linalg.lstsq(self.Q[seen].T, self.Q.T @ (row - found), rcond=None)[0]
-        return np.maximum(found, 0)
+    def polished(self, row: Float[np.ndarray, "key"], near: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
+        """A member of the row's class without the little that a solver leaves of errors; it keeps its support.
+
+        What is added lies in the span of Q there, so that the least norm stays the least.
+        """
+        found = np.maximum(near, 0)
+        if np.isnan(found).any():
+            return found
+        for _ in range(10):
+            seen = found > 0
+            found[seen] += np.linalg.lstsq(self.Q[seen].T, self.Q.T @ (row - found), rcond=None)[0]
+            if found.min() >= 0:
+                break
+            found = np.maximum(found, 0)
+        return found
 
     # Checks
 
