@@ -246,6 +246,21 @@ def test_equal_keys_and_peaked_rows_are_solved(n: int, spread: float) -> None:
             np.testing.assert_allclose(same, np.broadcast_to(same.mean(1, keepdims=True), same.shape), atol=1e-7)
 
 
+@pytest.mark.parametrize("spread", [1.0, 4.0, 8.0])
+def test_what_a_solver_leaves_of_errors_is_taken_away(spread: float) -> None:
+    T, (row,) = drawn(120, 40, 40, spread, rows=1)
+    space = Space.of(T)
+    best = space.efficient(row[None]).rows[0]
+    rng = np.random.default_rng(1)
+    off = np.where(best > 0, best + 1e-9 * rng.normal(size=len(best)), -1e-11)
+    found = space.polished(row, off)
+    B = np.hstack([T, np.ones((120, 1))])
+    assert np.abs(B.T @ (off - row)).max() > 1e-9  # which would be refused
+    assert np.abs(B.T @ (found - row)).max() < 1e-12 and found.min() >= 0
+    np.testing.assert_allclose(found, best, atol=1e-6)
+    assert np.isnan(space.polished(row, np.full(120, np.nan))).all()  # no answer stays none
+
+
 def test_the_farthest_row_is_farther_than_the_one_that_overlaps_least() -> None:
     T, rows = drawn(70, 64, 64, 1.0, rows=4)
     space = Space.of(T)
