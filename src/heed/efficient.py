@@ -250,13 +250,17 @@ class Space:
         found = np.maximum(near, 0)
         if np.isnan(found).any():
             return found
+        best, least = found, np.inf
         for _ in range(10):
             seen = found > 0
+            found = found.copy()
             found[seen] += np.linalg.lstsq(self.Q[seen].T, self.Q.T @ (row - found), rcond=None)[0]
-            if found.min() >= 0:
+            whole, found = found.min() >= 0, np.maximum(found, 0)
+            off = float(np.abs(self.Q.T @ (row - found)).max())
+            best, least = (found, off) if off < least else (best, least)
+            if whole:
                 break
-            found = np.maximum(found, 0)
-        return found
+        return best
 
     # Checks
 
