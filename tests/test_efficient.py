@@ -261,6 +261,14 @@ def test_what_a_solver_leaves_of_errors_is_taken_away(spread: float) -> None:
     assert np.isnan(space.polished(row, np.full(120, np.nan))).all()  # no answer stays none
 
 
+def test_errors_are_taken_away_from_rows_so_peaked_that_the_smallest_correction_is_more_than_their_weights() -> None:
+    T, rows = drawn(111, 64, 64, 8.0, rows=10)
+    space, rng = Space.of(T), np.random.default_rng(2)
+    for row in rows:
+        found = space.polished(row, row + np.where(row > 1e-9, 1e-9 * rng.normal(size=len(row)), 0))
+        assert np.abs(space.Q.T @ (found - row)).max() < 1e-12 and found.min() >= 0
+
+
 def test_the_farthest_row_is_farther_than_the_one_that_overlaps_least() -> None:
     T, rows = drawn(70, 64, 64, 1.0, rows=4)
     space = Space.of(T)

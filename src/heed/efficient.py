@@ -245,20 +245,31 @@ class Space:
     def polished(self, row: Float[np.ndarray, "key"], near: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
         """A member of the row's class without the little that a solver leaves of errors; it keeps its support.
 
-        What is added lies in the span of Q there, so that the least norm stays the least.
+        What is added is as small as can be and lies in the span of Q there, so that the least norm stays the least. Where
+        that takes more from a weight than it has, what is added is as small as can be beside each weight.
         """
-        found = np.maximum(near, 0)
-        if np.isnan(found).any():
-            return found
-        best, least = found, np.inf
-        for _ in range(10):
-            seen = found > 0
-            found = found.copy()
-            found[seen] += np.linalg.lstsq(self.Q[seen].T, self.Q.T @ (row - found), rcond=None)[0]
-            whole, found = found.min() >= 0, np.maximum(found, 0)
-            off = float(np.abs(self.Q.T @ (row - found)).max())
-            best, least = (found, off) if off < least else (best, least)
-            if whole:
+        start = np.maximum(near, 0)
+        if np.isnan(start).any():
+            return start
+        best, least = start, np.inf
+        for beside in (False, True):
+            found = start
+            for _ in range(10):
+                seen = found > 0
+                scale = found[seen] if beside else np.ones(seen.sum())
+                found = found.copy()
+                found[seen] += (
+                    scale
+                    * np.linalg.lstsq(
+                        scale * self.Q[seen].T, self.Q.T @ (row - found), rcond=1e-13 if beside else None
+                    )[0]
+                )
+                whole, found = found.min() >= 0, np.maximum(found, 0)
+                off = float(np.abs(self.Q.T @ (row - found)).max())
+                best, least = (found, off) if off < least else (best, least)
+                if whole:
+                    break
+            if least < _SUMS / 100:
                 break
         return best
 
