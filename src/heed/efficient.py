@@ -245,8 +245,8 @@ class Space:
     def polished(self, row: Float[np.ndarray, "key"], near: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
         """A member of the row's class without the little that a solver leaves of errors; it keeps its support.
 
-        What is added is as small as can be and lies in the span of Q there, so that the least norm stays the least. Where
-        that takes more from a weight than it has, what is added is as small as can be beside each weight.
+        What is added is as small as can be and lies in the span of Q there, so that the least norm stays the least.
+        Where that takes more from a weight than it has, what is added is as small as can be beside each weight.
         """
         start = np.maximum(near, 0)
         if np.isnan(start).any():
