@@ -34,6 +34,7 @@ Variant = Literal["norm", "entropy"]
 VARIANTS: tuple[Variant, ...] = ("norm", "entropy")
 _CLOSE = 1e-8  # of the largest value: how far the output of a result may be off
 _SUMS, _BELOW = 1e-10, -1e-12
+_NARROW = 0.6  # of the rank: null spaces of fewer dimensions are searched themselves
 _FEW_DIMENSIONS, _FEW_ROWS = 64, 8  # below which the exact method, row by row, is faster
 _TABLE = 1 << 25  # numbers that the products of columns may take
 
@@ -192,19 +193,26 @@ class Space:
 
     def _widest(self, row: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
         """A member of the row's class that has weight wherever any member has."""
-        n, r = self.Q.shape
+        n = len(self.Q)
         # x = y + z with 0 ≤ y ≤ 1, z ≥ 0 and Q^T x = θ c for some θ ≥ 1: the more of y, the wider the support
-        program = Program(np.vstack([self.Q, self.Q, -(self.Q.T @ row)[None]]), np.zeros(r))
-        program.bound(np.arange(n), 0.0, 1.0)
-        program.bound(np.array([2 * n]), 1.0, np.inf)
+        most = np.concatenate([np.ones(n), np.full(n + 1, np.inf)])
+        least = np.append(np.zeros(2 * n), 1.0)
+        program = Program(np.vstack([self.Q, self.Q, -(self.Q.T @ row)[None]]), (least, most), (0.0, 0.0))
         found = program.smallest(np.concatenate([-np.ones(n), np.zeros(n + 1)]))
         return np.maximum(found[:n] + found[n : 2 * n], 0) / found[-1]
 
     # Intervals and adversaries
 
-    def program(self, row: Float[np.ndarray, "key"]) -> Program:
-        """Linear programs over the class of a row."""
-        return Program(self.Q, self.Q.T @ row)
+    def smallest(self, row: Float[np.ndarray, "key"]) -> Callable[[Float[np.ndarray, "key"]], Float[np.ndarray, "key"]]:
+        """The function that finds where in the class of a row a cost is least.
+
+        Its members are x ≥ 0 with Q^T x = Q^T row, or x = row + Nz ≥ 0: what has fewer dimensions is solved sooner.
+        """
+        if self.nullity < _NARROW * self.Q.shape[1]:
+            steps = Program(np.ascontiguousarray(self.N.T), (-np.inf, np.inf), (-row, np.inf))
+            return lambda cost: row + self.N @ steps.smallest(cost @ self.N)
+        output = self.Q.T @ row
+        return Program(self.Q, (0.0, np.inf), (output, output)).smallest
 
     def intervals(
         self, row: Float[np.ndarray, "key"], directions: Float[np.ndarray, "unit key"] | None = None
@@ -222,10 +230,10 @@ class Space:
         if self.sums == 1 and self.Q.shape[1] <= 2 and units.all():
             found = _two_constraints(self.Q[:, 1:], row)[directions.argmax(1)]
         else:
-            program = self.program(row)
-            high = [(x, d @ x) for d in directions for x in [program.smallest(-d)]]
+            smallest = self.smallest(row)
+            high = [(x, d @ x) for d in directions for x in [smallest(-d)]]
             least = directions @ np.stack([row, *(x for x, _ in high)]).T
-            low = [0.0 if least[i].min() <= 1e-12 else d @ program.smallest(d) for i, d in enumerate(directions)]
+            low = [0.0 if least[i].min() <= 1e-12 else d @ smallest(d) for i, d in enumerate(directions)]
             found = np.stack([low, [most for _, most in high]], 1)
         low, high = np.clip(found.T, 0, None)
         return np.stack([np.minimum(low, now), np.maximum(high, now)], 1)
@@ -238,40 +246,46 @@ class Space:
         row = self._attention(row[None])[0]
         if not self.nullity:
             return row
-        program = self.program(row)
-        found = ascend(program.smallest, row, lambda x: x - row)
+        found = ascend(self.smallest(row), row, lambda x: x - row)
         return self._kept(row[None], self.polished(row, found)[None])[0]
 
     def polished(self, row: Float[np.ndarray, "key"], near: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
-        """A member of the row's class without the little that a solver leaves of errors; it keeps its support.
+        """A member of the row's class without the little that a solver leaves of errors.
 
-        What is added is as small as can be and lies in the span of Q there, so that the least norm stays the least.
-        Where that takes more from a weight than it has, what is added is as small as can be beside each weight.
+        What is added is as small as can be, keeps the support and lies in the span of Q there, so that the least norm
+        stays the least. Where that takes more from a weight than it has, a linear program finds what can be added.
         """
-        start = np.maximum(near, 0)
-        if np.isnan(start).any():
-            return start
-        best, least = start, np.inf
-        for beside in (False, True):
-            found = start
-            for _ in range(10):
-                seen = found > 0
-                scale = found[seen] if beside else np.ones(seen.sum())
-                found = found.copy()
-                found[seen] += (
-                    scale
-                    * np.linalg.lstsq(
-                        scale * self.Q[seen].T, self.Q.T @ (row - found), rcond=1e-13 if beside else None
-                    )[0]
-                )
-                whole, found = found.min() >= 0, np.maximum(found, 0)
-                off = float(np.abs(self.Q.T @ (row - found)).max())
-                best, least = (found, off) if off < least else (best, least)
-                if whole:
-                    break
-            if least < _SUMS / 100:
+        found = np.maximum(near, 0)
+        if np.isnan(found).any():
+            return found
+        best, least = found, np.inf
+        for _ in range(10):
+            seen = found > 0
+            found = found.copy()
+            found[seen] += np.linalg.lstsq(self.Q[seen].T, self.Q.T @ (row - found), rcond=None)[0]
+            whole, found = found.min() >= 0, np.maximum(found, 0)
+            off = float(np.abs(self.Q.T @ (row - found)).max())
+            best, least = (found, off) if off < least else (best, least)
+            if whole:
                 break
-        return best
+        return best if least < _SUMS / 100 else self._corrected(row, best)
+
+    def _corrected(self, row: Float[np.ndarray, "key"], near: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
+        """A member of the row's class near a point that misses it by little: how little, is the program's unit."""
+        n, found = len(row), near
+        for _ in range(3):
+            missed = self.Q.T @ (row - found)
+            unit = float(np.abs(missed).max())
+            if unit < 1e-15:
+                break
+            most = np.append(np.full(n, np.inf), found / unit)  # what is added, and what is taken
+            program = Program(np.vstack([self.Q, -self.Q]), (0.0, most), (missed / unit, missed / unit))
+            try:
+                moved = program.smallest(np.ones(2 * n))
+            except NotReached:
+                break
+            found = np.maximum(found + unit * (moved[:n] - moved[n:]), 0)
+        return found
 
     # Checks
 
@@ -364,58 +378,60 @@ def _two_constraints(w: Float[np.ndarray, "key one"], row: Float[np.ndarray, "ke
     return total * np.stack([np.clip(low, 0, 1), np.clip(high, 0, 1)], 1)
 
 
-class Program:
-    """Linear programs over { x ≥ 0, A^T x = b }: one solver that starts from where the last program ended."""
+Bounds = tuple[Float[np.ndarray, "_"] | float, Float[np.ndarray, "_"] | float]
 
-    def __init__(self, A: Float[np.ndarray, "variable constraint"], b: Float[np.ndarray, "constraint"]):
+
+class Program:
+    """Linear programs with the same constraints: one solver that starts from where the last program ended.
+
+    Over all x within bounds for which A^T x is within bounds.
+    """
+
+    def __init__(self, A: Float[np.ndarray, "variable constraint"], variables: Bounds, constraints: Bounds):
         import highspy
 
         n, r = A.shape
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = n, r
-        lp.col_cost_, lp.col_lower_, lp.col_upper_ = np.zeros(n), np.zeros(n), np.full(n, highspy.kHighsInf)
-        lp.row_lower_ = lp.row_upper_ = b
+        lp.col_cost_ = np.zeros(n)
+        lp.col_lower_, lp.col_upper_ = (np.broadcast_to(end, n).astype(float) for end in variables)
+        lp.row_lower_, lp.row_upper_ = (np.broadcast_to(end, r).astype(float) for end in constraints)
         lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
         lp.a_matrix_.start_ = np.arange(n + 1) * r
         lp.a_matrix_.index_ = np.tile(np.arange(r), n)
         lp.a_matrix_.value_ = np.ascontiguousarray(A).ravel()
         self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
         self._n, self._done = n, highspy.HighsModelStatus.kOptimal
-        for option, value in (
-            ("output_flag", False),
-            ("threads", 1),
-            ("presolve", "off"),
-            ("simplex_strategy", 4),  # primal: where the last program ended is a corner of the next
-            ("primal_feasibility_tolerance", 1e-10),
-            ("dual_feasibility_tolerance", 1e-10),
-        ):
-            self._solver.setOptionValue(option, value)
+        self._set(output_flag=False, threads=1, presolve="off")
+        self._set(simplex_strategy=4)  # primal: where the last program ended is a corner of the next
+        self._set(primal_feasibility_tolerance=1e-10, dual_feasibility_tolerance=1e-10)
         self._solver.passModel(lp)
 
-    def bound(self, variables: Int[np.ndarray, "some"], low: float, high: float) -> None:
-        for i in variables:
-            self._solver.changeColBounds(int(i), low, high)
+    def _set(self, **options: bool | int | float | str) -> None:
+        for option, value in options.items():
+            self._solver.setOptionValue(option, value)
 
     def smallest(self, cost: Float[np.ndarray, "variable"]) -> Float[np.ndarray, "variable"]:
         """Where the cost is least."""
         self._solver.changeColsCost(self._n, np.arange(self._n, dtype=np.int32), np.ascontiguousarray(cost, float))
-        for _ in range(2):
+        for tolerance in (1e-10, 1e-9, 1e-8):
             self._solver.run()
             if self._solver.getModelStatus() == self._done:
                 return np.array(self._solver.getSolution().col_value)
-            self._solver.clearSolver()  # once more, from scratch and by the other method
-            self._solver.setOptionValue("simplex_strategy", 1)
+            self._solver.clearSolver()  # once more, from scratch, by the other method and less strictly
+            self._set(simplex_strategy=1, primal_feasibility_tolerance=tolerance * 10)
+            self._set(dual_feasibility_tolerance=tolerance * 10)
         raise NotReached("A linear program over the class of a row has no answer that the solver can find.")
 
 
 def _grams(
-    Q: Float[Tensor, "key rank"],
+    Q: Float[Tensor, "key rank"], rows: int
 ) -> Callable[[Float[Tensor, "row key"]], Float[Tensor, "row rank rank"]]:
-    """The function D ↦ Q^T diag(D_i) Q for many rows at once: one product with the products of columns."""
+    """The function D ↦ Q^T diag(D_i) Q for so many rows at once: if many, one product with the products of columns."""
     import torch
 
     n, r = Q.shape
-    if n * r * (r + 1) // 2 > _TABLE:
+    if rows < _FEW_ROWS or n * r * (r + 1) // 2 > _TABLE:
         return lambda D: torch.stack([(Q * d[:, None]).T @ Q for d in D]) if len(D) else Q.new_empty(0, r, r)
     i, j = torch.triu_indices(r, r)
     table = Q[:, i] * Q[:, j]
@@ -449,7 +465,7 @@ def least_norm_batch(
     import torch
 
     basis, c = torch.from_numpy(np.ascontiguousarray(Q)), torch.from_numpy(np.ascontiguousarray(coordinates))
-    gram, n = _grams(basis), len(Q)
+    gram, n = _grams(basis, len(c)), len(Q)
     found = torch.full((len(c), n), float("nan"), dtype=c.dtype)
     rows = torch.arange(len(c))
     x = torch.clamp(c @ basis.T, min=1 / n)
@@ -538,7 +554,7 @@ def most_entropy_batch(
     kinds = np.unique(group)
     members = [torch.from_numpy(np.flatnonzero(group == g)) for g in kinds]
     place = torch.from_numpy(np.searchsorted(kinds, group))
-    gram = _grams(basis)
+    gram = _grams(basis, len(c))
 
     def shares(lam: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
         """x, and the logarithm of what normalises it."""

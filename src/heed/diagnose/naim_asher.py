@@ -193,15 +193,15 @@ class Identified(OfRows):
 
 def _farthest(rows: Sequence[tuple[Problem, int]], judged: Float[np.ndarray, "key"]) -> float:
     """The largest TVD that is found between the sum of some heads' rows and that of other rows with their outputs."""
-    programs = [p.space.program(p.rows[i]) if p.space.nullity else None for p, i in rows]
+    each = [p.space.smallest(p.rows[i]) if p.space.nullity else None for p, i in rows]
 
     def smallest(cost: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
         """Where all heads together cost least."""
         total = np.zeros_like(judged)
-        for (p, i), program in zip(rows, programs, strict=True):
+        for (p, i), cheapest in zip(rows, each, strict=True):
             row = p.rows[i]
-            if program is not None:
-                row = p.space.polished(row, program.smallest(np.concatenate([cost * m for m in p.masses[i]])))
+            if cheapest is not None:
+                row = p.space.polished(row, cheapest(np.concatenate([cost * m for m in p.masses[i]])))
             total += p.by_head(row[None])[:, 0].T @ p.masses[i]
         return total
 

@@ -389,8 +389,8 @@ def _smallest(problem: Problem, names: Sequence[str], special: np.ndarray, seed:
     row, space = problem.rows[0], problem.space
     x = space.efficient(problem.rows).rows[0]
     rng = generator(seed, "members", document, problem.heads[0])
-    program = space.program(row)
-    drawn = [space.polished(row, program.smallest(rng.random(len(row)))) for _ in range(4)]
+    smallest = space.smallest(row)
+    drawn = [space.polished(row, smallest(rng.random(len(row)))) for _ in range(4)]
     corners = np.stack([row, *drawn])
     members = np.vstack([corners, rng.dirichlet(np.ones(len(corners)), 20) @ corners])
     norms, own = np.linalg.norm(members, axis=1), float(np.linalg.norm(x))
