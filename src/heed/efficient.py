@@ -34,8 +34,12 @@ Variant = Literal["norm", "entropy"]
 VARIANTS: tuple[Variant, ...] = ("norm", "entropy")
 _CLOSE = 1e-8  # of the largest value: how far the output of a result may be off
 _SUMS, _BELOW = 1e-10, -1e-12
+_DOUBLE = float(np.finfo(float).eps)
 _NARROW = 0.6  # of the rank: null spaces of fewer dimensions are searched themselves
 _FEW_DIMENSIONS, _FEW_ROWS = 64, 8  # below which the exact method, row by row, is faster
+_CHANGED = "The output would change by {:.1g} of the largest value: {}."
+_LOOSE = "the tolerance {:.1g} drops directions that matter, choose a smaller one"
+_BEYOND = "the numbers of this row are beyond what double precision allows"
 _TABLE = 1 << 25  # numbers that the products of columns may take
 
 
@@ -71,17 +75,20 @@ class Space:
         T: Float[np.ndarray, "key value"],
         group: Int[np.ndarray, "key"] | None = None,
         tolerance: float | None = None,
+        precision: float = _DOUBLE,
     ) -> Space:
         """The space of some values; weights have one sum unless groups are given.
 
-        The tolerance is by default what double precision allows: the larger side of T times the machine's epsilon.
+        The tolerance is by default what the precision of the values allows: the larger side of T times the precision.
+        Directions of values in less than double precision that are smaller than that are rounding, and left out of T.
         """
         T = np.asarray(T, dtype=float)
         if T.ndim != 2 or not len(T) or not np.isfinite(T).all():
             raise InputError("Values must be a table of finite numbers with a row for each key.")
         group = np.zeros(len(T), dtype=np.int64) if group is None else np.asarray(group)
+        rounded = tolerance is None and precision > _DOUBLE
         if tolerance is None:
-            tolerance = max(T.shape) * np.finfo(float).eps
+            tolerance = max(T.shape) * precision
         if not 0 <= tolerance < 1:
             raise InputError(f"A tolerance is a share of the largest singular value, below 1, got {tolerance}.")
         sums = (group[:, None] == np.unique(group)) / 1.0
@@ -91,7 +98,8 @@ class Space:
             apart = apart - sums @ (sums.T @ apart)
         U, S, _ = np.linalg.svd(apart, full_matrices=False)
         U = U[:, tolerance * np.linalg.norm(T, 2) < S]
-        return cls(T, group, float(tolerance), np.linalg.qr(np.hstack([sums, U]))[0])
+        Q = np.linalg.qr(np.hstack([sums, U]))[0]
+        return cls(Q @ (Q.T @ T) if rounded else T, group, float(tolerance), Q)
 
     @property
     def sums(self) -> int:
@@ -112,6 +120,11 @@ class Space:
         """Orthonormal basis of the columns of T alone."""
         U, S, _ = np.linalg.svd(self.T, full_matrices=False)
         return U[:, self.tolerance * S[:1].max(initial=0.0) < S]
+
+    def _dropped(self, moved: Float[np.ndarray, "row key"]) -> float:
+        """How far the output moves in directions that the tolerance drops, as a share of the largest value."""
+        scale = np.abs(self.T).max(initial=0.0) or 1.0
+        return float(np.abs(moved @ (self.T - self.Q @ (self.Q.T @ self.T))).max(initial=0.0) / scale)
 
     # Projections
 
@@ -210,9 +223,20 @@ class Space:
         """
         if self.nullity < _NARROW * self.Q.shape[1]:
             steps = Program(np.ascontiguousarray(self.N.T), (-np.inf, np.inf), (-row, np.inf))
-            return lambda cost: row + self.N @ steps.smallest(cost @ self.N)
-        output = self.Q.T @ row
-        return Program(self.Q, (0.0, np.inf), (output, output)).smallest
+
+            def found(cost: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
+                return row + self.N @ steps.smallest(cost @ self.N)
+        else:
+            output = self.Q.T @ row
+            found = Program(self.Q, (0.0, np.inf), (output, output)).smallest
+
+        def checked(cost: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
+            x = found(cost)
+            if (off := self._dropped((x - row)[None])) > _CLOSE:
+                raise NotReached(_CHANGED.format(off, _LOOSE.format(self.tolerance)))
+            return x
+
+        return checked
 
     def intervals(
         self, row: Float[np.ndarray, "key"], directions: Float[np.ndarray, "unit key"] | None = None
@@ -318,17 +342,12 @@ class Space:
         output, sums = self._errors(rows, found)
         worst = float(output.max(initial=0.0))
         if not worst < _CLOSE:
-            dropped = float(self._errors(rows, (rows @ self.Q) @ self.Q.T)[0].max(initial=0.0))
-            why = (
-                f"the tolerance {self.tolerance:.1g} drops directions that matter, choose a smaller one"
-                if dropped > _CLOSE / 10
-                else "the numbers of this row are beyond what double precision allows"
-            )
-            raise NotReached(f"The output would change by {worst:.1g} of the largest value: {why}.")
+            loose = self._dropped(found - rows) > _CLOSE / 10 or self._dropped(rows) > _CLOSE / 10
+            raise NotReached(_CHANGED.format(worst, _LOOSE.format(self.tolerance) if loose else _BEYOND))
         if attention and not (sums.max(initial=0.0) < _SUMS and found.min(initial=0.0) >= _BELOW):
             raise NotReached(
                 f"The result is not attention (sums are off by {sums.max():.1g}, the smallest weight is "
-                f"{found.min():.1g}): the numbers of this row are beyond what double precision allows."
+                f"{found.min():.1g}): {_BEYOND}."
             )
         return found
 

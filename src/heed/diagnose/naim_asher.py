@@ -209,6 +209,11 @@ def _farthest(rows: Sequence[tuple[Problem, int]], judged: Float[np.ndarray, "ke
     return float(np.abs(far - judged).sum() / 2)
 
 
+def _check(variant: str) -> None:
+    if variant not in VARIANTS:
+        raise UnknownName("variant", str(variant), VARIANTS)
+
+
 @dataclass(frozen=True)
 class EfficientSufficient(OfRows):
     """Put efficient attention into the running model in the place of the rows that classify."""
@@ -229,8 +234,7 @@ class EfficientSufficient(OfRows):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.variant not in VARIANTS:
-            raise UnknownName("variant", str(self.variant), VARIANTS)
+        _check(self.variant)
 
     def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
         attending, parts = found
@@ -340,6 +344,10 @@ class EfficientShared(OfRows):
     open_only = True
 
     variant: Variant = "norm"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check(self.variant)
 
     def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
         return [self._row([p for p in some if p.space.nullity]) | described(some) for some in found[1]]

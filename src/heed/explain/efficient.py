@@ -88,7 +88,8 @@ def problems(
         raise InputError(f"There is no head {head}: the layer has heads 0 to {count - 1}.")
     if not np.abs(weights[:, :, 0].sum(-1) - 1).max() < 1e-3:
         raise NotApplicable("The rows of this attention do not sum to one (it has sinks), so none of it is efficient.")
-    values = _numbers(trace.values[layer] if slopes is None else slopes[:, :, 0])
+    multiplied = trace.values[layer] if slopes is None else slopes[:, :, 0]
+    values, precision = _numbers(multiplied), _precision(multiplied)
     if level in ("projected", "layer"):
         values = values @ _numbers(trace.projections[layer])
     heads = range(count) if head is None else [head]
@@ -103,7 +104,7 @@ def problems(
             seen[:, len(t) :] = False
         found.append(
             [
-                _problem(stack, own, values[b], queries[same], keys, same, tolerance)
+                _problem(stack, own, values[b], queries[same], keys, same, tolerance, precision)
                 for keys, same in _alike(seen)
                 for stack in stacks
             ]
@@ -118,6 +119,13 @@ def _visible(seen: Bool[np.ndarray, "row key"], tokens: Tokens) -> Bool[np.ndarr
     word = np.zeros(seen.shape[1], dtype=bool)
     word[: len(tokens)] = ~tokens.special
     return seen | (word & (places > first[:, None]) & (places < last[:, None]))
+
+
+def _precision(values: Tensor) -> float:
+    """To what share of themselves numbers are known; half precision counts as single: its rounding fills all space."""
+    import torch
+
+    return min(torch.finfo(values.dtype).eps, torch.finfo(torch.float32).eps)
 
 
 def _numbers(tensor: Tensor) -> np.ndarray:
@@ -140,6 +148,7 @@ def _problem(
     keys: Int[np.ndarray, "key"],
     same: Int[np.ndarray, "row"],
     tolerance: float | None,
+    precision: float,
 ) -> Problem:
     looked = np.stack([weights[h][same][:, keys] for h in stack], 1)
     masses = looked.sum(-1)
@@ -147,7 +156,9 @@ def _problem(
     T = np.concatenate([values[h][keys] for h in stack])
     if len(stack) > 1 and len(masses) == 1:  # what is kept is the sum over heads, each with its mass
         T = T * np.repeat(masses[0], len(keys))[:, None]
-    space = Space.of(T, np.repeat(np.arange(len(stack)), len(keys)), tolerance)
+    if len(stack) > 1:  # small is not rounding then: a head may have little mass
+        precision = np.finfo(float).eps
+    space = Space.of(T, np.repeat(np.arange(len(stack)), len(keys)), tolerance, precision)
     return Problem(stack, queries, keys, shares.reshape(len(same), -1), masses, space)
 
 
@@ -210,7 +221,8 @@ class Determined(TokenMethod):
     level       what counts as the output (see above)
     head        one head, or all
     aggregate   how the heads become one weight: their "mean" or "max"
-    tolerance   directions in which the values are smaller than this share of their norm count as none
+    tolerance   directions in which the values are smaller than this share of their norm count as none; by default those
+                that are rounding in the model's own precision
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({ATTENTION, REPLACEABLE})

@@ -52,10 +52,11 @@ class Subject:
         for batch in self.classifier.batches(tokens):
             yield batch, [tokens[i] for i in batch]
 
-    def problems(self, n: int) -> Iterator[tuple[int, Tokens, Problem]]:
+    def problems(self, n: int, tolerance: float | None = None) -> Iterator[tuple[int, Tokens, Problem]]:
         """The rows that classify the first n documents, head by head, each with its document and that one's place."""
         for batch, tokens in self.batches(n):
-            for i, t, some in zip(batch, tokens, opened(self.classifier, tokens)[1], strict=True):
+            found = opened(self.classifier, tokens, tolerance=tolerance)[1]
+            for i, t, some in zip(batch, tokens, found, strict=True):
                 yield from ((i, t, p) for p in some)
 
 

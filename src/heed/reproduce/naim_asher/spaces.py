@@ -132,7 +132,7 @@ def _null_spaces(lab: EfficientLab, subject: Subject) -> list[Row]:
 
 def _tolerances(lab: EfficientLab, subject: Subject) -> list[Row]:
     rows = []
-    for _, _, p in subject.problems(lab.pick(4, 40)):
+    for _, _, p in subject.problems(lab.pick(4, 40), TOLERANCES[0]):  # values as they are, with their rounding
         rows += [{"tolerance": t, "null space": Space.of(p.space.T, tolerance=t).nullity} for t in TOLERANCES]
     return [
         {"tolerance": t, "null space": float(np.mean([r["null space"] for r in rows if r["tolerance"] == t]))}
@@ -450,11 +450,12 @@ def _lost(way: str, rows: Sequence[Row]) -> str:
 
 def _failing(lab: EfficientLab, subject: Subject) -> list[Row]:
     rows: list[Row] = []
-    documents = sorted(subject.documents[: lab.pick(12, 120)], key=lambda d: len(d.text))
     model = subject.classifier
-    longest = model.tokens(documents[-1:])[0]
-    for i, document in enumerate(documents[:-1]):
-        (tokens,) = model.tokens([document])
+    every = model.tokens(subject.documents[: lab.pick(12, 120)])
+    longest = max(every, key=len)
+    for i, tokens in enumerate(every):
+        if tokens is longest:
+            continue
         attending, parts = opened(model, [tokens, longest] if not model.even else [tokens])
         trace = attending.trace
         values = trace.values[-1].detach().double().cpu().numpy()[0]
