@@ -13,9 +13,17 @@ from scipy.optimize import linprog
 
 import heed
 from heed.diagnose import DIAGNOSTICS
-from heed.diagnose.naim_asher import efficient_rows, movement, swapped
-from heed.errors import InputError, NotApplicable
-from heed.explain import EfficientAttention, Explanation
+from heed.diagnose.naim_asher import (
+    EfficientShared,
+    EfficientSufficient,
+    Identified,
+    efficient_rows,
+    movement,
+    swapped,
+)
+from heed.efficient import NotReached
+from heed.errors import InputError, NotApplicable, UnknownName
+from heed.explain import EffectiveAttention, EfficientAttention, Explanation
 from heed.explain.efficient import LEVELS, opened, problems
 from heed.models.classifier import Classifier
 from heed.models.recipes import Shape
@@ -140,7 +148,7 @@ def test_an_explanation_carries_raw_attention_intervals_and_facts(kind: str) -> 
     assert looked.sum() == 3 and np.maximum(e.raw, e.scores)[looked].min() >= np.maximum(e.raw, e.scores)[~looked].max()
     np.testing.assert_allclose(few.intervals[looked], e.intervals[looked], atol=1e-6)
     np.testing.assert_array_equal(Explanation.from_json(few.to_json()).intervals, few.intervals)
-    assert any("were not" in note for note in few.notes)
+    assert any("words have none here" in note for note in few.notes)
 
 
 def test_intervals_of_words_are_linear_programs_over_all_heads() -> None:
@@ -242,17 +250,45 @@ def test_the_distance_to_the_farthest_attention_is_that_of_a_linear_program() ->
         np.testing.assert_allclose(row["value"], np.abs(found.x - a).sum() / 2, atol=1e-6)
 
 
-def constructed(rank: int, d_out: int, words: Sequence[str]) -> SingleLayer:
+def constructed(rank: int, d_out: int, words: Sequence[str], precision: torch.dtype = torch.float64) -> SingleLayer:
     """Diffuse attention over values of some rank."""
     tokens = Tokenizer.words(words, 201)
     model_ = Network(
         Shape(len(tokens), 2, d_e=d_out, heads=1, d_att=4, d_out=d_out, max_words=200),
         torch.Generator().manual_seed(0),
-    )
+    ).double()
     model_.W_p.zero_()
-    drawn = torch.randn(d_out, rank, generator=torch.Generator().manual_seed(1)) @ torch.randn(rank, d_out)
-    model_.W_v.data = drawn[None] / rank**0.5
-    return SingleLayer(model_.double(), tokens, ("negative", "positive"))
+    rng = torch.Generator().manual_seed(1)
+    one, other = (torch.randn(d_out, rank, generator=rng, dtype=torch.float64) for _ in range(2))
+    model_.W_v.data = (one @ other.T)[None] / rank**0.5
+    return SingleLayer(model_.to(precision), tokens, ("negative", "positive"))
+
+
+@pytest.mark.parametrize("precision", [torch.float64, torch.float32])
+@pytest.mark.parametrize(("rank", "count"), [(1, 20), (1, 150), (5, 60)])
+def test_rounding_of_a_model_is_no_output(rank: int, count: int, precision: torch.dtype) -> None:
+    words = [f"word{i}" for i in range(300)]
+    model = constructed(rank, 32, words, precision)
+    text = " ".join(words[:count])
+    ((part,),) = opened(model, model.tokens([text]), words=True)[1]
+    assert part.space.nullity == count - rank - 1
+    found = heed.explain(model, text, "efficient")
+    assert found.intervals is not None and np.nanmean(found.intervals[:, 1] - found.intervals[:, 0]) > 0.05
+    assert found.facts["prediction_moved"] < 1e-5 and not any("already identified" in n for n in found.notes)
+
+
+def test_a_tolerance_that_drops_output_is_refused_by_every_claim() -> None:
+    words = [f"word{i}" for i in range(300)]
+    model = constructed(32, 32, words)
+    text = " ".join(words[:150])
+    for method in (EfficientAttention(tolerance=0.3), EffectiveAttention(tolerance=0.3)):
+        with pytest.raises(NotReached, match=r"tolerance 0\.3 drops directions"):
+            method.explain(model, [text])
+    for claim in (Identified(tolerance=0.3), EfficientSufficient(tolerance=0.3), EfficientShared(tolerance=0.3)):
+        (verdict,) = heed.audit(model, [text] * 3, [claim], examples=0).verdicts
+        assert verdict.outcome == "not applicable" and "drops directions" in verdict.reason, verdict
+    with pytest.raises(UnknownName, match="variant"):
+        EfficientShared(variant="foo")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -79,8 +79,9 @@ class Space:
     ) -> Space:
         """The space of some values; weights have one sum unless groups are given.
 
-        The tolerance is by default what the precision of the values allows: the larger side of T times the precision.
-        Directions of values in less than double precision that are smaller than that are rounding, and left out of T.
+        The tolerance is by default what double precision allows: the larger side of T times the machine's epsilon. In
+        values of less precision, directions below the square root of that side times their epsilon, which is what
+        rounding adds up to, are left out of T.
         """
         T = np.asarray(T, dtype=float)
         if T.ndim != 2 or not len(T) or not np.isfinite(T).all():
@@ -88,7 +89,7 @@ class Space:
         group = np.zeros(len(T), dtype=np.int64) if group is None else np.asarray(group)
         rounded = tolerance is None and precision > _DOUBLE
         if tolerance is None:
-            tolerance = max(T.shape) * precision
+            tolerance = max(max(T.shape) * _DOUBLE, max(T.shape) ** 0.5 * precision)
         if not 0 <= tolerance < 1:
             raise InputError(f"A tolerance is a share of the largest singular value, below 1, got {tolerance}.")
         sums = (group[:, None] == np.unique(group)) / 1.0
@@ -99,7 +100,9 @@ class Space:
         U, S, _ = np.linalg.svd(apart, full_matrices=False)
         U = U[:, tolerance * np.linalg.norm(T, 2) < S]
         Q = np.linalg.qr(np.hstack([sums, U]))[0]
-        return cls(Q @ (Q.T @ T) if rounded else T, group, float(tolerance), Q)
+        if rounded:  # what is left is exact
+            T, tolerance = Q @ (Q.T @ T), max(T.shape) * _DOUBLE
+        return cls(T, group, float(tolerance), Q)
 
     @property
     def sums(self) -> int:

@@ -68,6 +68,12 @@ def shade(share: float, signed: bool) -> tuple[str, str]:
     return "#{:02x}{:02x}{:02x}".format(*mixed), ink
 
 
+def tint(share: float, signed: bool) -> str:
+    """The same for pages: the colour laid thinly over any ground, light or dark, so that its ink stands out."""
+    colour = (FOR if share > 0 else AGAINST) if signed else UNSIGNED if share > 0 else BELOW
+    return "rgba({},{},{},{:.2f})".format(*colour, 0.75 * min(1.0, 0.12 + 0.88 * abs(share)))
+
+
 def printable(text: str) -> str:
     """Text that cannot steer a terminal: blanks folded, control and direction characters shown as a dot."""
     folded = re.sub(r"\s+", " ", text)
@@ -145,8 +151,10 @@ def banded(explanation: Explanation, width: int, colour: bool) -> Iterator[Text]
         for text, i in [*([(" ‖ ", None)] if number else []), *segment, *([(" ", None)] if last else [])]:
             if i is not None:
                 drawn = word(text, share[i], explanation.signed, colour)
-                low, high = np.nan_to_num(explanation.intervals[i] / top, nan=max(0.0, explanation.scores[i] / top))
-                under = Text(_band(low, high, explanation.scores[i] / top, drawn.cell_len), style="dim")
+                low, high = explanation.intervals[i] / top
+                looked = not np.isnan(low)
+                band = _band(low, high, explanation.scores[i] / top, drawn.cell_len) if looked else ""
+                under = Text(band.ljust(drawn.cell_len), style="dim")
             else:
                 drawn = Text(printable(text))
                 under = Text(" " * drawn.cell_len)
@@ -187,8 +195,7 @@ def _shared(explanation: Explanation) -> str:
     """What all attention within the intervals has in common."""
     if explanation.settings.get("level") != "prediction":
         return "the same output"
-    linear = explanation.facts.get("prediction_moved", 0.0) <= 1e-3
-    return "the same prediction" if linear else "the same prediction, to first order,"
+    return "the same prediction, to first order," if explanation.facts.get("first_order") else "the same prediction"
 
 
 def band_legend(explanation: Explanation) -> str:
@@ -197,6 +204,7 @@ def band_legend(explanation: Explanation) -> str:
     return (
         f"Under each word, from 0 on its left to {top:.2g} on its right: • its weight, and between which weights "
         f"all attention with {_shared(explanation)} lies."
+        + (" Where there is nothing, nobody looked." if np.isnan(explanation.intervals).any() else "")
     )
 
 
@@ -207,8 +215,12 @@ def terminal(explanation: Explanation, console: Console, options: ConsoleOptions
         (explanation.method, "bold"), " for ", (printable(explanation.label), "bold"),
         f" (p = {explanation.probabilities[explanation.label]:.3f}) · {provenance(explanation)}",
     )  # fmt: skip
-    if explanation.intervals is None or shaded(explanation, colour).cell_len > 12 * options.max_width:
+    if explanation.intervals is None or shaded(explanation, True).cell_len > 16 * options.max_width:
         yield line(explanation, 12 * options.max_width, colour)  # of a very long text the strongest words
+        if explanation.intervals is not None:
+            yield Text(
+                "The text is too long here for intervals under its words: see a page (-o page.html).", style="dim"
+            )
     else:
         yield from banded(explanation, options.max_width, colour)
         yield Text(band_legend(explanation), style="dim")
@@ -276,8 +288,7 @@ def html_text(explanation: Explanation) -> str:
                 continue
             style, title = "border-radius:3px;padding:0 2px", f"{explanation.scores[i]:+.4g}"
             if abs(share[i]) >= 0.05:
-                ground, ink = shade(share[i], explanation.signed)
-                style += f";background-color:{ground};color:{ink}"
+                style += f";background-color:{tint(share[i], explanation.signed)}"
             if explanation.intervals is not None and not np.isnan(explanation.intervals[i, 0]):
                 low, high = explanation.intervals[i]
                 title += f" (between {low:.3g} and {high:.3g})"

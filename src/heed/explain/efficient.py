@@ -177,7 +177,7 @@ def opened(
     if layer == -1:
         attending = model.attending(tokens)
         if attending.linear:  # what is kept is to be seen in a pass, and not in a sum
-            attending = Classifier.attending(model, tokens)
+            attending = Classifier.attending(model, tokens)._replace(linear=True)
     else:
         with torch.no_grad():
             trace = model.trace(tokens)
@@ -279,7 +279,7 @@ class Determined(TokenMethod):
                     part.put(rows.rows, new[b])
             moved = self._moved(model, attending, torch.from_numpy(new).to(own.dtype))
             for b, i in enumerate(batch):
-                found[i] = self._measured(jobs[i], solved[b], raw[b], new[b], moved[b])
+                found[i] = self._measured(jobs[i], solved[b], raw[b], new[b], moved[b], attending.linear)
         return found
 
     def _moved(self, model: Classifier, attending: Attending, rows: Tensor) -> Float[np.ndarray, "batch"]:
@@ -298,6 +298,7 @@ class Determined(TokenMethod):
         raw: Float[np.ndarray, "head query key"],
         new: Float[np.ndarray, "head query key"],
         moved: float,
+        linear: bool,
     ) -> Measured:
         parts = list(solved)
         if not parts:
@@ -317,13 +318,16 @@ class Determined(TokenMethod):
         scores = np.maximum(*(split_rows(job, x, self.merge)[0] for x in (shown, before)))
         intervals = self.bounds(job, parts, scores)
         notes = self.remarks(split_rows(job, shown, self.merge)[0])
+        if self.level == "prediction":
+            facts["first_order"] = float(not linear)
         if not facts["rows_open"]:
-            notes += (_trivial(parts),)
+            notes += (_trivial(parts),) if facts["tvd_from_attention"] < 1e-9 else ()
         elif self.level == "prediction":
-            notes += tuple(_of_prediction(intervals, moved))
+            notes += tuple(_of_prediction(intervals, moved, linear))
         if intervals is not None and (left := int(np.isnan(intervals[:, 0]).sum())):
-            notes += (f"Intervals were looked for where weights are largest; those of {left:,} words were not.",)
-        return Measured(rows=shown, raw=before, intervals=intervals, facts=facts, notes=notes)
+            notes += (f"Intervals were looked for where weights are largest; {left:,} words have none here.",)
+        passes = 4 if self.level == "prediction" else 3  # as it is, twice, and with other rows; and a gradient
+        return Measured(rows=shown, raw=before, intervals=intervals, forward_passes=passes, facts=facts, notes=notes)
 
     def _aggregated(self, rows: Float[np.ndarray, "head query key"], job: Job) -> Float[np.ndarray, "key"]:
         """One weight for each key; those of padding, where it is attended to, behind those of the tokens."""
@@ -341,17 +345,17 @@ def _trivial(parts: Sequence[Problem]) -> str:
     )
 
 
-def _of_prediction(intervals: Float[np.ndarray, "unit 2"] | None, moved: float) -> Iterator[str]:
+def _of_prediction(intervals: Float[np.ndarray, "unit 2"] | None, moved: float, linear: bool) -> Iterator[str]:
     """What should be known of the level of the prediction."""
     if intervals is not None and (width := float(np.nanmean(intervals[:, 1] - intervals[:, 0]))) > 0.1:
         yield (
             "The prediction alone determines little of attention: the weight of a word can lie anywhere in an interval "
             f"of {width:.2f} on average."
         )
-    if moved > 1e-3:
+    if not linear:
         yield (
             "Behind this layer the model is not linear, so its prediction is kept to first order only: with these "
-            f"weights in place it moves by {moved:.3f}."
+            f"weights in place it moves by {moved:.2g}."
         )
 
 

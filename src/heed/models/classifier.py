@@ -54,7 +54,7 @@ class Attending(NamedTuple):
     trace     the pass as it is
     logits    the output for other rows of attention in the place of those that classify, differentiable in them
     cheap     whether that takes less than a whole pass
-    linear    whether it is a sum over keys that was worked out beforehand, and not a pass
+    linear    whether it is a sum over keys, plus what does not depend on attention
     """
 
     trace: Trace
