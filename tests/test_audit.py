@@ -23,7 +23,7 @@ from heed.diagnose.eraser import Removes, falls_of, kept_after_removal
 from heed.diagnose.jain_wallace import Used
 from heed.diagnose.lopardo import AgreesLime, Signed
 from heed.errors import DataError, InputError, OutputError, UnknownName
-from heed.explain import AttentionMax, Lime, method
+from heed.explain import AttentionMax, Lime, LimeExact, method
 from heed.explain.comparison import rank_agreement
 from heed.explain.explanation import units_of
 from heed.metrics import bootstrap_mean
@@ -444,7 +444,7 @@ def test_another_seed_moves_what_is_drawn_and_nothing_else(model: SingleLayer, n
 
 def test_subset_of_claims_and_settings(model: SingleLayer, named: list, whole: Audit) -> None:
     found = audit(model, named, ["removes", Used(permutations=11)], seed=5)
-    assert [v.claim.id for v in found.verdicts] == ["removes", "used"]
+    assert [v.claim.id for v in found.verdicts] == ["used", "removes"]
     assert found.verdicts[0].level == pytest.approx(0.975)
     assert found.facts["settings"]["used"] == {"permutations": 11, "positions": "words"}
     assert values(found, "removes") == pytest.approx(values(whole, "removes"))
@@ -510,7 +510,7 @@ def test_the_gate_joins_claims_that_it_guards(model: SingleLayer, named: list) -
         return [v.claim.id for v in audit(model, named, claims, explainer, examples=0).verdicts]
 
     assert ids(["signed"]) == ["used", "signed"]
-    assert ids(["signed", "used"]) == ["signed", "used"]
+    assert ids(["signed", "used"]) == ["used", "signed"]  # before any budget is spent
     assert ids(["removes"]) == ["removes"]
     assert ids(["agrees-removal"], "gradient-l2") == ["agrees-removal"]  # the gate is about attention
 
@@ -548,6 +548,29 @@ def test_settings_of_the_explainer_reach_it(model: SingleLayer, named: list) -> 
 # Facts
 
 
+def test_rows_of_a_claim_that_takes_long_are_kept(
+    model: SingleLayer, named: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims = ["removes", "competitive", "robust"]
+    one = audit(model, named, claims, examples=0, folder=tmp_path)
+
+    def asked(*_: Any) -> Any:
+        raise AssertionError("it was measured before")
+
+    monkeypatch.setattr(SingleLayer, "score", asked)
+    monkeypatch.setattr(LimeExact, "explain", asked)
+    two = audit(model, named, claims, examples=0, folder=tmp_path)
+    assert all(values(one, name) == pytest.approx(values(two, name), nan_ok=True) for name in claims)
+
+
+def test_a_statistic_that_cannot_be_computed_is_none() -> None:
+    def constant(texts: list[str]) -> list[list[float]]:
+        return [[0.4, 0.6]] * len(texts)
+
+    (verdict,) = audit(constant, [f"a film {i}" for i in range(35)], ["competitive"], "occlusion").verdicts
+    assert verdict.outcome == "undecided" and verdict.mean is None and "do not have this statistic" in verdict.reason
+
+
 def test_facts(model: SingleLayer, named: list, whole: Audit) -> None:
     facts = whole.facts
     right = [int(p) == d.label for p, d in zip(model(named).argmax(1), named, strict=True)]
@@ -556,7 +579,7 @@ def test_facts(model: SingleLayer, named: list, whole: Audit) -> None:
     assert (facts["documents"], facts["left_out"], facts["seed"]) == (len(named), 0, 5)
     assert list(facts["explainers"]) == ["attention-mean"]
     assert facts["data"] == f"{len(named)} documents"
-    assert set(facts["settings"]) == set(UNTRAINED)
+    assert set(facts["settings"]) == set(DIAGNOSTICS)
     assert facts["seconds"] > 0 and facts["heed"]
     assert len(whole.examples) == 2
     shown = ["attention-mean", "gradient-input", "occlusion", "efficient", "lime-exact"]
@@ -612,6 +635,7 @@ def test_the_closing_words_have_one_line_per_family(whole: Audit) -> None:
             "Causal",
             "Agrees",
             "Signed",
+            "Informative",
             "Faithful",
             "Plausible",
             "Stable",
@@ -745,9 +769,9 @@ def reviews() -> list[str]:
 
 def test_attention_claims_do_not_apply_to_a_model_without_attention(reviews: list) -> None:
     found = audit(Counting(), reviews)
-    assert {v.claim.id: v.outcome for v in found.verdicts} == dict.fromkeys(UNTRAINED, "not applicable")
+    assert {v.claim.id: v.outcome for v in found.verdicts} == dict.fromkeys(DIAGNOSTICS, "not applicable")
     for verdict in found.verdicts:
-        missing: tuple[str, ...] = ("attention", "gradients")
+        missing: tuple[str, ...] = ("attention", "gradients", "no training data")
         missing = {"robust": ("delete words",), "plausible": ("rationales",), "edited": ("pairs",)}.get(
             verdict.claim.id, missing
         )
@@ -761,8 +785,11 @@ def test_perturbation_claims_are_put_to_occlusion_on_any_model(reviews: list, tm
     found = audit(Counting(), reviews, explainers="occlusion")
     outcomes = {v.claim.id: v.outcome for v in found.verdicts}
     assert outcomes == {
+        "needed": "not applicable",
         "used": "not applicable",
         "exclusive": "not applicable",
+        "exclusive-model": "not applicable",
+        "stable": "not applicable",
         "identified": "not applicable",
         "efficient-sufficient": "not applicable",
         "efficient-necessary": "not applicable",
@@ -772,6 +799,7 @@ def test_perturbation_claims_are_put_to_occlusion_on_any_model(reviews: list, tm
         "agrees-lime": "supported",
         "tracks": "not applicable",
         "signed": outcomes["signed"],
+        "informative": "not applicable",
         "removes": "supported",
         "competitive": "supported",
         "sensitive": "not applicable",

@@ -258,8 +258,8 @@ def test_what_is_brought_is_judged_beside_our_own(model: SingleLayer, tmp_path: 
     found = heed.audit(model, documents, ["removes", "sensitive", "used"], [Occlusion(output="probability"), brought])
     verdicts = {(v.claim.id, v.explainer): v for v in found.verdicts}
     assert list(verdicts) == [
-        ("removes", "occlusion"), ("removes", "mine"), ("sensitive", "occlusion"), ("sensitive", "mine"),
-        ("used", "occlusion"),
+        ("used", "occlusion"), ("removes", "occlusion"), ("removes", "mine"), ("sensitive", "occlusion"),
+        ("sensitive", "mine"),
     ]  # fmt: skip
     assert verdicts["removes", "mine"].mean == pytest.approx(verdicts["removes", "occlusion"].mean)
     assert "computed elsewhere" in verdicts["sensitive", "mine"].reason

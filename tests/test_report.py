@@ -21,6 +21,7 @@ from rich.console import Console, RenderableType
 from heed.audit import Audit, Example
 from heed.diagnose import DIAGNOSTICS, Claim, Evidence
 from heed.errors import InputError
+from heed.explain.drawing import tint
 from heed.explain.explanation import Explanation, Special, Unit
 from heed.report import browser, by_document, charts, extras, html, number, terminal
 from heed.text import Document
@@ -490,3 +491,17 @@ def test_numbers(value: float | None, text: str) -> None:
 def test_explanations_are_grouped_by_document() -> None:
     first, second = explanation("one"), explanation("two")
     assert by_document([first, second, first]) == [[first, first], [second]]
+
+
+def test_words_can_be_read_on_their_tints_on_light_and_dark_pages() -> None:
+    def light(colour: list[float]) -> float:
+        parts = [c / 12.92 if c <= 0.04 else ((c + 0.055) / 1.055) ** 2.4 for c in (x / 255 for x in colour)]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    for ground, ink in (((255, 255, 255), (28, 33, 40)), ((21, 24, 28), (230, 232, 235))):
+        for share in (-1.0, -0.5, 0.05, 0.3, 0.6, 1.0):
+            for signed in (True, False):
+                *colour, alpha = map(float, re.findall(r"[\d.]+", tint(share, signed)))
+                mixed = [g + (c - g) * alpha for c, g in zip(colour, ground, strict=True)]
+                one, other = sorted((light(mixed), light(list(ink))))
+                assert (other + 0.05) / (one + 0.05) > 4.5, (share, signed, ground)

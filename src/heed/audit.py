@@ -22,7 +22,7 @@ from heed.data.dataset import draw
 from heed.diagnose import DIAGNOSTICS, Diagnostic, Evidence, Study, Verdict, judge
 from heed.diagnose.conditions import Finding, findings
 from heed.diagnose.conditions import measure as measure_conditions
-from heed.diagnose.diagnostic import FAMILIES, Row
+from heed.diagnose.diagnostic import FAMILIES, GATES, Row
 from heed.diagnose.lopardo import AgreesLime, best_lime
 from heed.diagnose.notebook import Notebook
 from heed.errors import DataError, HeedError, InputError, NotApplicable, OutputError, UnknownName
@@ -202,12 +202,12 @@ def audit(
 ) -> Audit:
     """Test what an explanation (attention, by default) is worth on these documents.
 
-    diagnostics  claims by name or diagnostics with settings; by default all, but those that train without `training`
+    diagnostics  claims by name or diagnostics with settings; by default all
     explainers   the explanations that are judged, side by side: names, explainers with settings, or `heed.Brought`; by
                  default attention-mean
     limit        at most so many documents, drawn at random
     examples     documents that a report can show
-    training     documents for the claims that train the model again, which are left out without them; a part of these
+    training     documents for the claims that train the model again, which do not apply without them; a part of these
                  is held out where there are no `validation` documents
     folder       rows and trained models are kept there as they come in: an audit that was stopped goes on from them
     say          where remarks go that a person who waits would want to read
@@ -364,14 +364,15 @@ _WORDS = {
 
 
 def _closing(members: Sequence[Verdict]) -> str:
-    """What is to be said of one family of claims; a reason that several share is given once."""
+    """What is to be said of one family of claims; a reason that claims in a row share is given once, behind them."""
     parts = []
     for i, v in enumerate(members):
         text = f"“{v.sentence}” {_WORDS[v.outcome]}"
         if v.mean is not None:
             mean = f"{v.mean:,.0f}" if abs(v.mean) >= 1000 else f"{v.mean:.3f}"
             text += f" ({v.claim.statistic} {mean}, {v.claim.side()} was asked)"
-        if v.reason and all(v.reason != later.reason for later in members[i + 1 :]):
+        following = members[i + 1] if i + 1 < len(members) else None
+        if v.reason and (following is None or (following.outcome, following.reason) != (v.outcome, v.reason)):
             text += f": {v.reason}"
         parts.append(text)
     return f"{members[0].claim.family.capitalize()}: {'; '.join(parts)}."
@@ -393,11 +394,10 @@ def _conditions(found: Sequence[Finding]) -> str:
 def _diagnostics(claims: Sequence[str | Diagnostic] | str | None, studies: Sequence[Study]) -> list[Diagnostic]:
     """The diagnostics that were asked for; where they include gated ones, the one that opens the gate joins them.
 
-    If none are named, those that train models are left out where nothing can be trained.
+    Those that can close the gate come first, so that no budget is spent before.
     """
     study = studies[0]
-    able = [n for n, cls in DIAGNOSTICS.items() if not (cls.claim.trains and isinstance(study.lessons, str))]
-    wanted = [claims] if isinstance(claims, str) else list(able if claims is None else claims)
+    wanted = [claims] if isinstance(claims, str) else list(DIAGNOSTICS if claims is None else claims)
     found = [_diagnostic(c) for c in wanted]
     names = [d.claim.id for d in found]
     for name in names:
@@ -407,8 +407,8 @@ def _diagnostics(claims: Sequence[str | Diagnostic] | str | None, studies: Seque
     gated = any(d.claim.gated and (of_attention or not d.claim.of_explanation) for d in found)
     opens = any(d.claim.id == "used" or (d.claim.id == "needed" and not d.refusal(study)) for d in found)
     if gated and not opens:
-        found.insert(0, DIAGNOSTICS["used"]())
-    return found
+        found.append(DIAGNOSTICS["used"]())
+    return sorted(found, key=lambda d: d.claim.id not in GATES)
 
 
 def _diagnostic(claim: str | Diagnostic) -> Diagnostic:

@@ -258,7 +258,7 @@ def audit(
     """
     from heed.audit import audit as run
 
-    claims = _claims(diagnostic, set_, train)
+    claims = _claims(diagnostic, set_)
     for name in fail_on or ():
         if name not in (names := [c.claim.id for c in claims]):
             raise UnknownName("claim of this audit", name, names)
@@ -274,7 +274,7 @@ def audit(
     _check_figures(figures)
     dataset = _audited(judged, data, split, limit, seed, labels, classes)
     loaded = _load(model)
-    dataset = _fitting(judged, loaded, dataset)
+    dataset, unfit = _fitting(judged, loaded, dataset)
     lessons = _lessons(loaded, dataset) if train else (None, ())
     shown = format == Format.html or figures is not None or any(path.suffix != ".json" for path in output or ())
     with _kept(keep, loaded, dataset, seed, claims) as folder:
@@ -296,6 +296,8 @@ def audit(
         if found.facts["accuracy"] is None and dataset.labels:
             theirs, ours = ", ".join(dataset.labels), ", ".join(loaded.labels)
             _say(f"The labels of the data ({theirs}) are not those of the model ({ours}): no accuracy is given.")
+        if unfit:
+            found.facts["unfit"] = unfit
         found.facts["command"] = shlex.join(["heed", *sys.argv[1:]])
         _emit_audit(found, format, output or [], figures)
     failed = [
@@ -303,6 +305,10 @@ def audit(
         for v in found.verdicts
         if v.outcome == "refuted" and v.claim.id in (fail_on or ())
     ]
+    silent = {v.claim.id: v.reason for v in found.verdicts if v.outcome == "not applicable"}
+    for name in fail_on or ():
+        if name in silent:
+            _say(f"{name} (asked for by --fail-on) was not judged: {silent[name]}")
     if failed:
         _say(f"refuted: {', '.join(failed)} (asked for by --fail-on)")
         raise typer.Exit(1)
@@ -765,23 +771,24 @@ def _audited(
     return some(replace(whole, documents=kept), limit, seed)
 
 
-def _fitting(judged: Sequence[Explainer], model: Classifier, dataset: Dataset) -> Dataset:
-    """Only the documents whose predicted label every explanation that was brought along explains."""
+def _fitting(judged: Sequence[Explainer], model: Classifier, dataset: Dataset) -> tuple[Dataset, str]:
+    """Only the documents whose predicted label every explanation brought along explains; and why not all."""
     from heed.explain import Brought
 
     brought = [e for e in judged if isinstance(e, Brought)]
     if not brought:
-        return dataset
+        return dataset, ""
     tokens = model.tokens(dataset.documents)
     whys = [next(filter(None, reasons), "") for reasons in zip(*(e.unfit(model, tokens) for e in brought), strict=True)]
     if not any(whys):
-        return dataset
+        return dataset, ""
     kept = tuple(d for d, why in zip(dataset, whys, strict=True) if not why)
     first = next(filter(None, whys))
     if not kept:
         raise DataError(first)
-    _say(f"{len(dataset) - len(kept):,} of {len(dataset):,} documents are left out: {first}")
-    return replace(dataset, documents=kept)
+    why = f"{len(dataset) - len(kept):,} of {len(dataset):,} documents, such as: {first}"
+    _say(f"left out: {why}")
+    return replace(dataset, documents=kept), why
 
 
 def _of_claim(pair: str) -> bool:
@@ -789,8 +796,8 @@ def _of_claim(pair: str) -> bool:
     return "." in pair.partition("=")[0]
 
 
-def _claims(names: Sequence[str] | None, pairs: Sequence[str] | None, train: bool) -> list[Any]:
-    """The diagnostics of these claims (by default all, or all that need no training), with their settings."""
+def _claims(names: Sequence[str] | None, pairs: Sequence[str] | None) -> list[Any]:
+    """The diagnostics of these claims (by default all), with their settings."""
     from heed import settings
     from heed.diagnose import DIAGNOSTICS
 
@@ -798,7 +805,7 @@ def _claims(names: Sequence[str] | None, pairs: Sequence[str] | None, train: boo
     for key, value in _settings([pair for pair in pairs or () if _of_claim(pair)]).items():
         claim, _, setting = key.partition(".")
         given.setdefault(claim.replace("_", "-"), {})[setting] = value
-    wanted = list(names or [n for n, cls in DIAGNOSTICS.items() if train or not cls.claim.trains])
+    wanted = list(names or DIAGNOSTICS)
     for name in [*wanted, *given]:
         if name not in DIAGNOSTICS:
             raise UnknownName("claim", name, DIAGNOSTICS)

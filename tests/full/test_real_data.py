@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import UNTRAINED
 
 import heed
 from heed import data
 from heed.audit import Audit
 from heed.data import KNOWN
+from heed.diagnose import DIAGNOSTICS
 from heed.models.folders import bundled, facts
 from heed.models.training import accuracy
 
@@ -62,7 +62,7 @@ def test_an_audit_has_a_row_for_every_document(name: str, split: str, documents:
             assert len(evidence.values) > 0.95 * documents
         most = 2 if evidence.claim.id == "tracks" else 1  # a difference of two correlations
         assert all(math.isnan(row["value"]) or abs(row["value"]) <= most for row in evidence.rows)
-    assert [v.claim.id for v in found.verdicts] == list(UNTRAINED)
+    assert [v.claim.id for v in found.verdicts] == list(DIAGNOSTICS)
     assert all(v.low <= v.mean <= v.high for v in found.verdicts if v.mean is not None)
     found.save(tmp_path / "rows.parquet")
     assert Audit.load(tmp_path / "rows.parquet").to_dict() == found.to_dict()

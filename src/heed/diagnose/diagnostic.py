@@ -37,6 +37,7 @@ Outcome = Literal["supported", "refuted", "undecided", "not applicable"]
 Row = dict[str, Any]
 
 FEWEST = 30
+GATES = ("needed", "used")  # what must not be refuted for some claims to apply: the first that could be run
 CHUNK = 64  # documents that are explained before what was found is written down
 FAMILIES = ("needed", "determined", "causal", "agrees", "signed", "informative", "faithful", "plausible", "stable")
 
@@ -145,6 +146,10 @@ class Study:
             self._explanations[explainer] = self._explained(explainer)
         return self._explanations[explainer]
 
+    def explain_again(self, explainer: Explainer) -> list[Explanation]:
+        """The same with draws of their own."""
+        return self._explained(explainer, again=1)
+
     def explained(self, explainer: Explainer) -> bool:
         """Whether some claim has asked for these explanations already."""
         return explainer in self._explanations
@@ -155,17 +160,16 @@ class Study:
             return self.explain(explainer)[: len(documents)]
         return explainer.explain(self.model, documents, seed=self.seed, progress=self.progress)
 
-    def _explained(self, explainer: Explainer) -> list[Explanation]:
+    def _explained(self, explainer: Explainer, again: int = 0) -> list[Explanation]:
         """Explanations, some documents at a time where there is a file to keep them in."""
-        keys = [self.notebook.key(explainer.name, asdict(explainer), asdict(d)) for d in self.documents]
+        keys = [self.notebook.key(explainer.name, asdict(explainer), asdict(d), again) for d in self.documents]
         open_ = [i for i, key in enumerate(keys) if key not in self.notebook]
+        seed = self.seed + again
         if self.notebook.path is None:
-            return explainer.explain(self.model, self.documents, seed=self.seed, progress=self.progress)
+            return explainer.explain(self.model, self.documents, seed=seed, progress=self.progress)
         for start in range(0, len(open_), CHUNK):
             part = open_[start : start + CHUNK]
-            found = explainer.explain(
-                self.model, [self.documents[i] for i in part], seed=self.seed, progress=self.progress
-            )
+            found = explainer.explain(self.model, [self.documents[i] for i in part], seed=seed, progress=self.progress)
             self.notebook.write({keys[i]: e.to_dict() for i, e in zip(part, found, strict=True)})
         return [Explanation.from_dict(self.notebook[key]) for key in keys]
 
@@ -188,6 +192,17 @@ class Study:
                 rows = measure([waiting[i] for i in batch])
                 self.notebook.write({keys[open_[i]]: row for i, row in zip(batch, rows, strict=True)})
                 bar.update(len(batch))
+        return [self.notebook[key] for key in keys]
+
+    def by_explanation(self, diagnostic: Diagnostic, measure: Callable[[int, Explanation], Row]) -> list[Row]:
+        """Rows of all documents from the explanations that are judged, one by one; those of an earlier run are kept."""
+        explained = self.explain()
+        about = diagnostic.claim.id, asdict(diagnostic)
+        keys = [self.notebook.key(*about, e.method, e.label, e.scores.tolist(), asdict(e.document)) for e in explained]
+        bar = tqdm(explained, desc=diagnostic.claim.id, leave=False, delay=1, disable=not self.progress)
+        for i, explanation in enumerate(bar):
+            if keys[i] not in self.notebook:
+                self.notebook.write({keys[i]: measure(i, explanation)})
         return [self.notebook[key] for key in keys]
 
     def rng(self, claim: str, document: Document) -> np.random.Generator:
@@ -282,7 +297,7 @@ def judge(evidence: Sequence[Evidence]) -> list[Verdict]:
     level = 1 - 0.05 / max(1, sum(not e.reason for e in evidence))
     found = [_judge(e, level) for e in evidence]
     by_id = {v.claim.id: v for v in found}
-    could_run = [v for name in ("needed", "used") if (v := by_id.get(name)) and v.outcome != "not applicable"]
+    could_run = [v for name in GATES if (v := by_id.get(name)) and v.outcome != "not applicable"]
     gate = could_run[0] if could_run else None
     if gate is None or gate.outcome != "refuted":
         return found
@@ -308,6 +323,8 @@ def _judge(evidence: Evidence, level: float) -> Verdict:
     if not len(values):
         return replace(undecided, reason="no document has this statistic")
     mean, (low, high) = evidence.statistic(level)
+    if not np.isfinite([mean, low, high]).all():
+        return replace(undecided, reason="the documents do not have this statistic")
     undecided = replace(undecided, mean=mean, low=low, high=high, n=len(values))
     if len(values) < FEWEST:
         return replace(undecided, reason=f"fewer than {FEWEST} documents")

@@ -40,18 +40,21 @@ class Removes(Diagnostic):
     orders: int = 20
     removal: Removal | None = None
 
+    def __post_init__(self) -> None:
+        self.at_least(orders=1)
+
     def measure(self, study: Study) -> list[Row]:
-        rows: list[Row] = []
-        for e in study.explain():
+        def row(_: int, e: Explanation) -> Row:
             rng = study.rng(self.claim.id, e.document)
             ranks = [ranking(e), *(rng.permutation(len(e.units)) for _ in range(self.orders))]
             falls, rests = falls_of(study, e, ranks, self.removal)
             top, random = float(falls[0]), float(falls[1:].mean())
-            rows.append(
-                {"value": top - random, "comprehensiveness": top, "random": random}
-                | {"sufficiency": float(rests[0]), "random_sufficiency": float(rests[1:].mean())}
-            )
-        return rows
+            return {
+                "value": top - random, "comprehensiveness": top, "random": random,
+                "sufficiency": float(rests[0]), "random_sufficiency": float(rests[1:].mean()),
+            }  # fmt: skip
+
+        return study.by_explanation(self, row)
 
 
 @dataclass(frozen=True)
@@ -81,15 +84,16 @@ class Competitive(Diagnostic):
         if GRADIENT in study.model.offers:
             rivals.insert(0, GradientInput(output="probability"))
         rivals = [r for r in rivals if r.name != study.explainer.name]
-        areas = {r.name: self._areas(study, study.explain(r)) for r in rivals}
-        own = self._areas(study, study.explain())
-        return [
-            {"value": value} | {f"{_RIVAL}{name}": area[i] for name, area in areas.items()}
-            for i, value in enumerate(own)
-        ]
+        others = {r.name: study.explain(r) for r in rivals}
 
-    def _areas(self, study: Study, explanations: Sequence[Explanation]) -> list[float]:
-        return [float(falls_of(study, e, [ranking(e)], self.removal)[0][0]) for e in explanations]
+        def row(i: int, e: Explanation) -> Row:
+            rivalling = {f"{_RIVAL}{name}": self._area(study, found[i]) for name, found in others.items()}
+            return {"value": self._area(study, e)} | rivalling
+
+        return study.by_explanation(self, row)
+
+    def _area(self, study: Study, explanation: Explanation) -> float:
+        return float(falls_of(study, explanation, [ranking(explanation)], self.removal)[0][0])
 
 
 _RIVAL = "comprehensiveness_of_"

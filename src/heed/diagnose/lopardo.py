@@ -138,13 +138,7 @@ class Robust(Diagnostic):
         samples = 2 * self.samples if closed else self.samples  # which cost little there
         replaced: Explainer = LimeExact() if closed else Lime(samples=samples, removal="replace")
         deleted = Lime(samples=samples, removal="delete")
-        pairs = [
-            (
-                study.explain(method),
-                method.explain(study.model, study.documents, seed=study.seed + 1, progress=study.progress),
-            )
-            for method in (replaced, deleted)
-        ]
+        pairs = [(study.explain(method), study.explain_again(method)) for method in (replaced, deleted)]
         rows: list[Row] = []
         for one, one_again, other, other_again in zip(*pairs[0], *pairs[1], strict=True):
             again = [kendall(one.scores, one_again.scores), kendall(other.scores, other_again.scores)]

@@ -34,10 +34,7 @@
   const COLOURS = { for: [0, 114, 178], against: [213, 94, 0], unsigned: [130, 90, 170], below: [120, 120, 120] };
   const shade = (share, signed) => {
     const colour = COLOURS[signed ? (share > 0 ? "for" : "against") : share > 0 ? "unsigned" : "below"];
-    const mixed = colour.map((c) => Math.round(255 - (255 - c) * Math.min(1, 0.12 + 0.88 * Math.abs(share))));
-    const light = mixed.map((c) => (c <= 10 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
-    const luminance = 0.2126 * light[0] + 0.7152 * light[1] + 0.0722 * light[2];
-    return [`rgb(${mixed.join(",")})`, (luminance + 0.05) ** 2 > 0.0525 ? "#000" : "#fff"];
+    return `rgba(${colour.join(",")},${(0.75 * Math.min(1, 0.12 + 0.88 * Math.abs(share))).toFixed(2)})`;
   };
 
   let order = known.documents.map((_, i) => i);
@@ -142,7 +139,7 @@
         const end = start + d.units[s][k + 1];
         if (start > from) row.append(cut(segment, from, start));
         const span = make("span", { "data-word": i }, cut(segment, start, end));
-        if (Math.abs(shares[i]) >= 0.05) [span.style.backgroundColor, span.style.color] = shade(shares[i], method.signed);
+        if (Math.abs(shares[i]) >= 0.05) span.style.backgroundColor = shade(shares[i], method.signed);
         row.append(span);
         from = end;
         i += 1;

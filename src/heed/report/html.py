@@ -142,6 +142,8 @@ def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
     yield "documents", f"{facts['documents']:,}"
     if facts.get("left_out"):
         yield "left out", f"{facts['left_out']:,} without a word that the model can read"
+    if facts.get("unfit"):
+        yield "left out, too", facts["unfit"]
     if facts.get("truncated"):
         yield "cut off", f"{facts['truncated']:,} documents were longer than the model reads"
     if facts.get("unknown"):
@@ -315,7 +317,7 @@ def legend() -> list[tuple[str, list[str]]]:
     """What the colours mean, with a few steps of each."""
     kinds = (("for the label", 1, True), ("against it", -1, True), ("important (no sign)", 1, False))
     steps = (0.15, 0.4, 0.7, 1.0)
-    return [(text, [drawing.shade(sign * share, signed)[0] for share in steps]) for text, sign, signed in kinds]
+    return [(text, [drawing.tint(sign * share, signed) for share in steps]) for text, sign, signed in kinds]
 
 
 def _rgba(colour: tuple[int, int, int], alpha: float) -> str:

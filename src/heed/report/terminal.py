@@ -42,8 +42,11 @@ def audit(audit: Audit) -> RenderableType:
         _row(_TITLES, widths, ("dim", "dim", "dim")),
         Rule(style="dim"),
     ]
-    for verdict, further in zip(audit.verdicts, _further(audit.verdicts), strict=True):
-        parts.append(_row(_cells(verdict, further), widths, ("" if further else "bold", "", STYLES[verdict.outcome])))
+    for verdict, place in zip(audit.verdicts, _places(audit.verdicts), strict=True):
+        if place == "first":
+            parts.append(Text(printable(verdict.claim.id), style="bold"))
+        name = "bold" if place == "only" else ""
+        parts.append(_row(_cells(verdict, place), widths, (name, "", STYLES[verdict.outcome])))
     parts += [Rule(style="dim"), Text(""), *_closing(audit), Text(""), _reading(audit)]
     return Group(*parts)
 
@@ -84,6 +87,8 @@ def _head(audit: Audit) -> Iterator[RenderableType]:
     about = [f"{facts['documents']:,} documents"]
     if facts.get("left_out"):
         about.append(f"{facts['left_out']:,} left out (no word that the model can read)")
+    if facts.get("unfit"):
+        about.append(f"left out: {printable(facts['unfit'])}")
     if facts.get("accuracy") is not None:
         about.append(f"accuracy {facts['accuracy']:.3f}")
     if facts.get("truncated"):
@@ -94,10 +99,10 @@ def _head(audit: Audit) -> Iterator[RenderableType]:
     yield Text(" · ".join(about))
 
 
-def _cells(verdict: Verdict, further: bool = False) -> tuple[str, ...]:
-    """What stands in one line; of a further explanation, its name instead of that of the claim above."""
+def _cells(verdict: Verdict, place: str) -> tuple[str, ...]:
+    """What stands in one line; where several explanations are judged, their names below that of the claim."""
     claim = verdict.claim
-    name = f"  {printable(verdict.explainer)}" if further else printable(claim.id)
+    name = printable(claim.id) if place == "only" else f"  {printable(verdict.explainer)}"
     return name, interval(verdict), claim.side(), f"{verdict.n:,}", _verdict(verdict)
 
 
@@ -105,13 +110,15 @@ def _verdict(verdict: Verdict) -> str:
     return f"{SYMBOLS[verdict.outcome]} {verdict.outcome}"
 
 
-def _further(verdicts: Sequence[Verdict]) -> list[bool]:
-    """Whether the claim of a verdict is that of the one before, of another explanation."""
-    return [i > 0 and verdicts[i - 1].claim == v.claim for i, v in enumerate(verdicts)]
+def _places(verdicts: Sequence[Verdict]) -> list[str]:
+    """The place of a verdict among those on the same claim."""
+    claims = [None, *(v.claim for v in verdicts), None]
+    among = zip(claims[:-2], claims[1:-1], claims[2:], strict=True)
+    return ["further" if c == before else "first" if c == after else "only" for before, c, after in among]
 
 
 def _widths(verdicts: Sequence[Verdict]) -> list[int]:
-    cells = map(_cells, verdicts, _further(verdicts))
+    cells = map(_cells, verdicts, _places(verdicts))
     name, *others = [max(map(cell_len, column)) for column in zip(_TITLES, *cells, strict=True)]
     return [min(name, _WIDE - sum(others) - 2 * len(others)), *others]
 
@@ -134,7 +141,7 @@ def _closing(audit: Audit) -> Iterator[RenderableType]:
 def _reading(audit: Audit) -> Text:
     level = audit.verdicts[0].level if audit.verdicts else 0.95
     return Text(
-        f"Intervals are {level:.1%} bootstrap intervals of the mean, wide enough for all claims together. "
+        f"Intervals are {level:.1%} bootstrap intervals, wide enough for all claims together. "
         "A claim is supported if its interval lies wholly on the side that was asked, refuted if wholly on the other, "
         "and undecided else.",
         style="dim",
