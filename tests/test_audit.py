@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from conftest import UNTRAINED
+from scipy.stats import spearmanr
 
 import heed
 from heed.audit import Audit, Example, audit
@@ -21,7 +24,7 @@ from heed.diagnose import DIAGNOSTICS, Claim, Evidence, Study, judge
 from heed.diagnose.diagnostic import FAMILIES
 from heed.diagnose.eraser import Removes, falls_of, kept_after_removal
 from heed.diagnose.jain_wallace import Used
-from heed.diagnose.lopardo import AgreesLime, Signed
+from heed.diagnose.lopardo import AgreesLime, Signed, Tracks
 from heed.errors import DataError, InputError, OutputError, UnknownName
 from heed.explain import AttentionMax, Lime, LimeExact, method
 from heed.explain.comparison import rank_agreement
@@ -340,6 +343,7 @@ def test_agreement_with_lime_is_tau_over_distinct_words(
         model = SingleLayer(model.network, model.tokenizer, model.labels)
         model.offers = model.offers - {CLOSED}  # type: ignore[misc]
     lime_method = {"method": "lime-exact"} if closed else {"method": "lime", "samples": 300}
+    lime_method["output"] = "log-odds"
     study = Study(model, documents, method(name), seed=2)
     for row, tokens in zip(AgreesLime(samples=300).measure(study), model.tokens(documents), strict=True):
         judged = by_word(heed.explain(model, tokens.document, name, seed=2), tokens)
@@ -356,7 +360,7 @@ def test_signed_is_the_share_of_top_words_that_lime_does_not_score_negative(
         Signed(samples=300).measure(Study(model, [*documents, many])), model.tokens([*documents, many]), strict=True
     ):
         attention = by_word(heed.explain(model, tokens.document, "attention-mean"), tokens)
-        lime = by_word(heed.explain(model, tokens.document, "lime-exact"), tokens)
+        lime = by_word(heed.explain(model, tokens.document, "lime-exact", output="log-odds"), tokens)
         lime = {w: 0.0 if abs(v) < 1e-9 * max(map(abs, lime.values())) else v for w, v in lime.items()}
         top = sorted(attention, key=lambda w: -attention[w])[: max(3, round(len(attention) / 10))]
         if len(attention) < 3:
@@ -382,6 +386,22 @@ def test_agreement_with_removal_and_with_the_gradient(model: SingleLayer, docume
             (2, "value"): (attention, removal),
         }.items():
             assert found[e].rows[i][key] == pytest.approx(tau_b(x, y), abs=1e-9, nan_ok=True)
+
+
+def test_tracking_is_by_the_change_of_log_odds(model: SingleLayer, documents: list) -> None:
+    rows = Tracks().measure(Study(model, documents))
+    for row, tokens in zip(rows, model.tokens(documents), strict=True):
+        document, words = tokens.document, tokens.words
+        if len(words) < 3:
+            continue
+        p = model.predict([document, *(as_text(removed(document, words, [j])) for j in range(len(words)))])
+        odds = np.log(p[:, p[0].argmax()]) - np.log(p[:, p[0].argmin()])
+        scores = [
+            heed.explain(model, document, name, **settings).scores
+            for name, settings in (("attention-mean", {}), ("gradient-input", {"output": "log-odds"}))
+        ]
+        mine, theirs = (spearmanr(x, odds[0] - odds[1:]).statistic for x in scores)
+        assert row["value"] == pytest.approx(mine - theirs, abs=1e-6, nan_ok=True)
 
 
 # What must not matter, and what must
@@ -569,6 +589,23 @@ def test_a_statistic_that_cannot_be_computed_is_none() -> None:
 
     (verdict,) = audit(constant, [f"a film {i}" for i in range(35)], ["competitive"], "occlusion").verdicts
     assert verdict.outcome == "undecided" and verdict.mean is None and "do not have this statistic" in verdict.reason
+
+
+def test_what_is_added_to_all_logits_changes_nothing(model: SingleLayer, named: list) -> None:
+    """It leaves the predictions as they are."""
+    network = deepcopy(model.network)
+    added = torch.randn(network.W_l.shape[1:], generator=torch.Generator().manual_seed(0), dtype=network.W_l.dtype)
+    network.W_l.data += 3 * added
+    same_model = SingleLayer(network, model.tokenizer, model.labels)
+    np.testing.assert_allclose(same_model.predict(named), model.predict(named), atol=1e-6)
+    claims = [name for name in UNTRAINED if name not in ("sensitive", "plausible", "edited")]  # which draws weights
+    claims = [name for name in claims if not name.startswith(("identified", "efficient"))]
+    one, two = (audit(m, named, claims, examples=0) for m in (model, same_model))
+    for name in claims:
+        first, second = values(one, name), values(two, name)
+        assert list(first.values()) == pytest.approx(list(second.values()), abs=2e-3, nan_ok=True), name
+    for first, second in zip(one.conditions, two.conditions, strict=True):
+        assert first == pytest.approx(second, abs=1e-4, nan_ok=True)
 
 
 def test_facts(model: SingleLayer, named: list, whole: Audit) -> None:

@@ -23,7 +23,7 @@ def test_rows_against_the_closed_form(model: SingleLayer) -> None:
         worth = np.einsum("htd,hdc->htc", values, projection)
         words = ~tokens.special
         adds, attention = (
-            (weights * worth[..., label]).sum(0)[: len(words)][words],
+            (weights * (worth[..., label] - worth[..., 1 - label])).sum(0)[: len(words)][words],
             weights.mean(0)[: len(words)][words],
         )
         if len(attention) < 4:

@@ -10,8 +10,10 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 import torch
+from conftest import build
 
 import heed
+from heed.errors import NotApplicable
 from heed.explain.explanation import units_of
 from heed.explain.perturbation import controls
 from heed.models.classifier import OUTPUTS, Classifier, output_of, output_slope
@@ -353,6 +355,19 @@ def test_exact_methods_are_what_sampled_ones_tend_to(model: SingleLayer) -> None
     )
     assert estimate.standard_errors is not None
     assert np.all(np.abs(exactly.scores - estimate.scores) < 5 * estimate.standard_errors)
+
+
+def test_log_odds_of_two_labels_have_a_closed_form_too(model: SingleLayer) -> None:
+    for name in ("lime-exact", "shapley-exact", "lime-theorem"):
+        own, other = (heed.explain(model, TEXT, name, label=label).scores for label in (1, 0))
+        odds = heed.explain(model, TEXT, name, label=1, output="log-odds").scores
+        np.testing.assert_allclose(odds, own - other, atol=1e-9)
+    few = "the plot is good but slow"  # every subset of which is asked for once
+    sampled = heed.explain(model, few, "lime", label=1, output="log-odds", samples=2000)
+    exactly = heed.explain(model, few, "lime-exact", label=1, output="log-odds", ridge=1 / 2000)
+    np.testing.assert_allclose(exactly.scores, sampled.scores, atol=0.02 * np.abs(sampled.scores).max())
+    with pytest.raises(NotApplicable, match="two labels"):
+        heed.explain(build(labels=3), TEXT, "lime-exact", output="log-odds")
 
 
 def test_heads_add_up(model: SingleLayer) -> None:

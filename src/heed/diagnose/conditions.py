@@ -13,7 +13,7 @@ import numpy as np
 
 from heed.diagnose.diagnostic import FEWEST, Row, Study
 from heed.metrics import bootstrap_mean, tvd
-from heed.models.classifier import REPLACEABLE
+from heed.models.classifier import REPLACEABLE, select_output
 from heed.text import Tokens
 
 
@@ -81,8 +81,8 @@ def findings(rows: Sequence[Mapping[str, float]]) -> list[Finding]:
 def measure(study: Study) -> list[Row]:
     """One row per document; none where the model's attention cannot be replaced.
 
-    A value speaks against the label where more attention on its word would lower the logit, to first order: exactly so
-    where the output is linear in attention.
+    A value speaks against the label where more attention on its word would lower its log-odds, to first order: exactly
+    so where the output is linear in attention.
     """
     if REPLACEABLE not in study.model.offers:
         return []
@@ -105,7 +105,8 @@ def _batch(study: Study, tokens: Sequence[Tokens]) -> list[Row]:
         even[b][..., words] = even[b][..., words].mean(-1, keepdim=True)
     with torch.enable_grad():
         own = logits(weights)
-        (slopes,) = torch.autograd.grad(own.max(-1).values.sum(), weights)
+        odds = select_output(own, own.detach().argmax(-1), "log-odds", study.model.exclusive)
+        (slopes,) = torch.autograd.grad(odds.sum(), weights)
     with torch.no_grad():
         moved = logits(even)
         adds = plain.pooled(weights.detach() * slopes).sum(1).cpu().numpy()

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from heed.diagnose.diagnostic import Claim, Diagnostic, Row, Study
-from heed.explain import Explainer, GradientInput, Lime, LimeExact, Occlusion
+from heed.explain import GradientInput, Lime, LimeExact, Occlusion
 from heed.explain.comparison import aligned, rank_agreement
 from heed.metrics import kendall, spearman
 from heed.models.classifier import CLOSED, GRADIENT
 
 
-def best_lime(study: Study, samples: int) -> Explainer:
-    """LIME without sampling where the model has a closed form, with so many samples elsewhere."""
-    return LimeExact() if CLOSED in study.model.offers else Lime(samples=samples)
+def best_lime(study: Study, samples: int) -> Lime | LimeExact:
+    """LIME of the log-odds, without sampling where these have a closed form, with so many samples elsewhere.
+
+    A logit is no function of the predictions: the same may be added to all of them. Log-odds are, and as straight.
+    """
+    closed = CLOSED in study.model.offers and len(study.model.labels) == 2
+    return LimeExact(output="log-odds") if closed else Lime(samples=samples, output="log-odds")
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class Signed(Diagnostic):
 
 @dataclass(frozen=True)
 class Tracks(Diagnostic):
-    """Rank correlation of a score with what the output loses when the word is removed: minus that of gradient × input.
+    """Rank correlation of a score with what removal takes of the label's log-odds: minus that of gradient × input.
 
     Scores are taken as they are, with their signs where they have any; what is left without signs is shown beside it.
     """
@@ -97,7 +101,8 @@ class Tracks(Diagnostic):
 
     def measure(self, study: Study) -> list[Row]:
         rows: list[Row] = []
-        every = zip(study.explain(), study.explain(GradientInput()), study.explain(Occlusion()), strict=True)
+        yardsticks = [study.explain(m) for m in (GradientInput(output="log-odds"), Occlusion(output="log-odds"))]
+        every = zip(study.explain(), *yardsticks, strict=True)
         for explanations in every:
             own, gradient, change = aligned(explanations)
             mine, theirs = spearman(own, change), spearman(gradient, change)
@@ -134,10 +139,9 @@ class Robust(Diagnostic):
         return super().refusal(study)
 
     def measure(self, study: Study) -> list[Row]:
-        closed = CLOSED in study.model.offers
-        samples = 2 * self.samples if closed else self.samples  # which cost little there
-        replaced: Explainer = LimeExact() if closed else Lime(samples=samples, removal="replace")
-        deleted = Lime(samples=samples, removal="delete")
+        samples = 2 * self.samples if CLOSED in study.model.offers else self.samples  # which cost little there
+        replaced = replace(best_lime(study, samples), removal="replace")
+        deleted = Lime(samples=samples, removal="delete", output="log-odds")
         pairs = [(study.explain(method), study.explain_again(method)) for method in (replaced, deleted)]
         rows: list[Row] = []
         for one, one_again, other, other_again in zip(*pairs[0], *pairs[1], strict=True):

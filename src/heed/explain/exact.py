@@ -26,6 +26,7 @@ class ClosedForm(Explainer):
     removal   "replace" by the model's filler, or "hide": deleting moves the other words, for which there is no formula
     repeats   whether repeated words are one unit ("together") or not ("apart")
     head      explain what a single attention head contributes
+    output    what is explained: the logit of the label or, where there are two, its log-odds
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({CLOSED})
@@ -34,8 +35,11 @@ class ClosedForm(Explainer):
     removal: Literal["replace", "hide"] = "replace"
     repeats: Literal["together", "apart"] = "together"
     head: int | None = None
+    output: Literal["logit", "log-odds"] = "logit"
 
     def __post_init__(self) -> None:
+        if self.output not in ("logit", "log-odds"):
+            raise UnknownName("output in closed form", str(self.output), ("logit", "log-odds"))
         if self.removal not in ("replace", "hide"):
             raise UnknownName("way to remove words in closed form", str(self.removal), ("replace", "hide"))
         check_repeats(self.repeats)
@@ -49,6 +53,8 @@ class ClosedForm(Explainer):
                 f"{self.name} has a closed form for the single-layer classifier alone, and {model.name} is not one: "
                 f"{self.sampled} samples and works for any model."
             )
+        if self.output == "log-odds" and len(model.labels) != 2:
+            return f"{self.name} has a closed form for the log-odds of two labels, and {model.name} has more."
         return super().obstacle(model, documents)
 
     @abstractmethod
@@ -57,10 +63,13 @@ class ClosedForm(Explainer):
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         subject = model if self.head is None else model.head(self.head)
-        return [
-            self.solve(subject.ratios(job.tokens, job.groups, len(job.units), job.label, self.removal), job)
-            for job in jobs
-        ]
+        return [self.solve(self._function(subject, job), job) for job in jobs]
+
+    def _function(self, model: Classifier, job: Job) -> Ratios:
+        def of(label: int) -> Ratios:
+            return model.ratios(job.tokens, job.groups, len(job.units), label, self.removal)
+
+        return of(job.label) if self.output == "logit" else of(job.label) - of(1 - job.label)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -49,6 +49,11 @@ class Ratios:
     @property
     def units(self) -> int:
         return self.a.shape[1]
+
+    def __sub__(self, other: Ratios) -> Ratios:
+        """How much more than another output of the same document."""
+        n, m, n_c = self.n - other.n, self.m - other.m, self.n_c - other.n_c
+        return replace(self, n=n, m=m, n_c=n_c, constant=self.constant - other.constant)
 
     def __call__(self, keep: Bool[np.ndarray, "*sample unit"]) -> Float[np.ndarray, "*sample"]:
         """The output for these choices of units."""
