@@ -278,7 +278,7 @@ def _searched(lab: EfficientLab, subject: Subject) -> list[Row]:
         adversary = Adversary(base, attending.trace, tokens)
         noise = [generator(lab.seed, "search", i) for i in batch]
         found = adversary.search(
-            partial(_first, attending), target, True, noise, steps=lab.pick(60, 500), penalty=5000.0
+            partial(_first, model.attending(tokens)), target, True, noise, steps=lab.pick(60, 500), penalty=5000.0
         )
         for b, (i, some) in enumerate(zip(batch, parts, strict=True)):
             close = np.flatnonzero(found.moves[:, b] <= 0.01)
