@@ -171,7 +171,7 @@ def save(chart: alt.TopLevelMixin, path: Path) -> None:
 def _edges(values: Float[np.ndarray, "document"], threshold: float) -> Float[np.ndarray, "edge"]:
     """Edges of bars of equal width; the threshold is one of them, so that no bar lies on both sides of it."""
     low, high = min(values.min(), threshold), max(values.max(), threshold)
-    width = (high - low) / np.clip(2 * np.sqrt(len(values)), 20, 40) or 1.0
+    width = (high - low) / np.clip(2 * np.sqrt(len(values)), 20, 40) or max(abs(high), 1e-3) / 20
     first = min(-1, np.floor((low - threshold) / width - 1e-9))
     last = max(1, np.ceil((high - threshold) / width + 1e-9))
     return threshold + width * np.arange(first, last + 1)
