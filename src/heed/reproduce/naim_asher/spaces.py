@@ -350,7 +350,7 @@ def minimal(lab: EfficientLab) -> Outcome:
         smaller = sum(r["smaller"] for r in own)
         results += [
             Result("minimal", s.data, s.model, "members of the class with a smaller norm, of those that were drawn",
-                   float(smaller), n=sum(r["drawn"] for r in own), note=ALGEBRA),
+                   float(smaller), n=sum(r["drawn"] for r in own), note=ALGEBRA + _by(own)),
             Result("minimal", s.data, s.model, "norm of efficient attention ÷ norm of attention",
                    **mean_of([r["efficient norm"] / r["norm"] for r in own])),
             Result("minimal", s.data, s.model, "weight that changed its place (TVD)",
@@ -366,6 +366,16 @@ def minimal(lab: EfficientLab) -> Outcome:
         x="whose", y="norm", panel="model",
     )  # fmt: skip
     return Outcome(results, [figure] if rows else [], {"rows": rows})
+
+
+def _by(rows: Sequence[Row]) -> str:
+    """By how much members were smaller all the same: by rounding, where the class is nearly a point."""
+    most = max(r["shortfall"] for r in rows)
+    if most <= 1e-12:
+        return ""
+    return f" Norms that are smaller are so by {most:.1g} at most" + (
+        ", which is rounding." if most < 1e-8 else ": there, the least was missed."
+    )
 
 
 def _whose(rows: Sequence[Row]) -> str:
@@ -409,6 +419,7 @@ def _smallest(problem: Problem, names: Sequence[str], special: np.ndarray, seed:
     return {
         "norm": float(norms[0]), "efficient norm": own, "other norm": float(np.median(norms[1:])),
         "drawn": len(members), "smaller": int((norms < own - 1e-12).sum()), "dropped": float(tvd(row, x)),
+        "shortfall": max(0.0, own - float(norms.min())),
         "lost": float(lost.sum()), **by_kind,
     }  # fmt: skip
 
