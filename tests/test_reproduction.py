@@ -237,6 +237,8 @@ def test_heat_maps_have_two_colours_for_two_signs_and_numbers_in_few_cells() -> 
     assert ends(heat()) == 3
     assert ends(heat(low=0.0)) == 2
     assert "1.00" in texts(charts.svg(figures.figure(replace(heat(), data=[{"one": "a", "other": "b", "tau": 1.004}]))))
+    of_two = [{"one": "a", "other": "b", "tau": x, "of": of} for x, of in ((0.0, "nothing"), (9.0, "something"))]
+    assert {p.spans["number"] for p in panels(replace(heat(), data=of_two, panel="of"))} == {(0.0, 9.0)}
     many = [{"one": f"w{i}", "other": f"v{j}", "tau": i / j} for i in range(1, 15) for j in range(1, 15)]
     assert len(figures.figure(replace(heat(), data=many)).to_dict()["layer"]) == 1
 

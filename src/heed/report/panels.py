@@ -176,8 +176,9 @@ def _spans(f: Figure, panels: Sequence[list[Row]], marks: Sequence[list[Row]]) -
     """From where to where each panel's axes reach: one span for all, unless that would press some panel together."""
     found: list[dict[str, Span]] = [{} for _ in panels]
     for axis in _numbers(f):
-        own = [_span(f, axis, [*rows, *over]) for rows, over in zip(panels, marks, strict=True)]
-        whole = min(low for low, _ in own), max(high for _, high in own)
+        every = [[*rows, *over] for rows, over in zip(panels, marks, strict=True)]
+        own = [_span(f, axis, rows) for rows in every]
+        whole = _span(f, axis, [row for rows in every for row in rows])
         together = f.kind == "heat" or all(high - low >= 0.4 * (whole[1] - whole[0]) for low, high in own)
         for spans, span in zip(found, own, strict=True):
             spans[axis] = whole if together else span

@@ -180,12 +180,12 @@ def near(lab: EfficientLab) -> Outcome:
         Figure(
             f"near-{metric.lower()}", f"{metric} between attention and efficient attention", "heat",
             [
-                {"layer and head": f"{layer}.{head}", "model": f"{s.model}, {s.data}"}
+                {"layer": str(layer), "head": str(head), "model": f"{s.model}, {s.data}"}
                 | {metric: float(np.mean([r[metric] for r in own if (r["layer"], r["head"]) == (layer, head)]))}
                 for s, own in by_model(lab, rows)
                 for layer, head in sorted({(r["layer"], r["head"]) for r in own})
             ],
-            x="layer and head", y="model", value=metric,
+            x="head", y="layer", value=metric, panel="model",
             caption="Mean over documents"
             + (" (and over rows, in transformers)." if metric == "TVD" else "; places run from 0 to 1."),
         )
@@ -236,7 +236,7 @@ def shared(lab: EfficientLab) -> Outcome:
                 algebra = "" if key == "raw" else ALGEBRA if exact else _SEARCH
                 results.append(Result("shared", s.data, s.model, f"TVD between {what}, {kind}", note=algebra, **found))
                 shown.append(
-                    {"distance between": "raw" if key == "raw" else f"efficient, {key}", "TVD": found["ours"]}
+                    {"distance between": _BETWEEN[key], "TVD": found["ours"]}
                     | {"low": found["low"], "high": found["high"], "model": f"{s.model}, {s.data}: {kind}"}
                 )
     figure = Figure(
@@ -248,6 +248,7 @@ def shared(lab: EfficientLab) -> Outcome:
     return Outcome(results, [figure] if shown else [], {"rows": rows})
 
 
+_BETWEEN = {"raw": "attention", "efficient": "efficient, least norm", "entropy": "efficient, most entropy"}
 _SEARCH = "Not exactly nil: the search keeps the prediction within .01, not exactly."
 
 

@@ -80,12 +80,12 @@ def characterised(lab: EfficientLab) -> Outcome:
         Figure(
             "layers-and-heads", "Mean dimension of the null space, layer by layer and head by head", "heat",
             [
-                {"layer and head": f"{layer}.{head}", "model": f"{s.model}, {s.data}"}
+                {"layer": str(layer), "head": str(head), "model": f"{s.model}, {s.data}"}
                 | {"null space": _mean_of_head(own, layer, head)}
                 for s, own in by_model(lab, rows)
                 for layer, head in sorted({(r["layer"], r["head"]) for r in own})
             ],
-            x="layer and head", y="model", value="null space",
+            x="head", y="layer", value="null space", panel="model",
         ),
         Figure(
             "architectures", "Null space of the last row by kind of attention", "lines",
