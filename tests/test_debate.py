@@ -411,7 +411,7 @@ def test_the_gate_opens_by_what_can_be_measured(trained: Recurrent) -> None:
     """'needed' cannot be measured without training data: then 'used' decides; and attention's own claims are gated
     whatever explanation is judged."""
     found = audit(trained, heed.tasks.generate("reviews", 5, 1), ["needed", Exclusive(steps=1)], examples=0)
-    assert [v.claim.id for v in found.verdicts] == ["used", "needed", "exclusive"]
+    assert [v.claim.id for v in found.verdicts] == ["needed", "used", "exclusive"]
     flat = [{"value": 0.0}] * 40
     rows = [
         Evidence(DIAGNOSTICS[name].claim, flat, explainer="lime") for name in ("needed", "exclusive", "agrees-removal")
