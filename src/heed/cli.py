@@ -277,7 +277,7 @@ def audit(
     dataset, unfit = _fitting(judged, loaded, dataset)
     lessons = _lessons(loaded, dataset) if train else (None, ())
     shown = format == Format.html or figures is not None or any(path.suffix != ".json" for path in output or ())
-    with _kept(keep, loaded, dataset, seed, claims) as folder:
+    with _kept(keep, loaded, dataset, seed, claims) as folder, _resumable():
         found = run(
             loaded,
             dataset,
@@ -382,13 +382,10 @@ def reproduce(
         raise UnknownName("paper", paper, PAPERS)
     folder = output or Path(paper)
     _check_reproducible(folder, model)
-    try:
+    with _resumable():
         lab = PAPERS[paper].lab(cast("Scale", scale), folder, model, seed, progress=True)
         lab.choose(data or ())
         sections = run(paper, lab, experiment or (), again)
-    except KeyboardInterrupt:
-        _say("stopped; the same command goes on where it was")
-        raise
     _emit_reproduction(folder, paper, sections, experiment)
 
 
@@ -576,13 +573,10 @@ def train_transformer(
     with _status("loading torch and transformers"):
         from heed.models import tuning
 
-    try:
+    with _resumable():
         done = tuning.tune(
             training.documents, training.labels, chosen, source, size, seed, output.name, validation, output, True
         )
-    except KeyboardInterrupt:
-        _say("stopped; the same command goes on where it was")
-        raise
     if half:
         tuning.round_to_half(done)
     recipe = {"name": "fine-tuned" if base else "scratch"} | done.recipe.to_dict(scratch=base is None)
@@ -841,6 +835,16 @@ def _lessons(model: Classifier, audited: Dataset) -> tuple[Dataset | None, Seque
             "The documents to be audited are those that the model was trained on: choose others by --data and --split."
         )
     return training, validation
+
+
+@contextmanager
+def _resumable() -> Iterator[None]:
+    """Say that nothing is lost when somebody stops what takes long."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _say("stopped; the same command goes on where it was")
+        raise
 
 
 @contextmanager
