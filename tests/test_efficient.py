@@ -115,9 +115,21 @@ def test_many_rows_at_once_are_the_rows_one_by_one(n: int, p: int, spread: float
 
 
 def test_few_steps_do_not_pass_for_an_answer() -> None:
-    T, rows = drawn(200, 32, 32, 3.0, rows=10)
+    T, rows = drawn(200, 32, 32, 8.0, rows=10)
     space = Space.of(T)
     assert np.isnan(least_norm_batch(space.Q, rows @ space.Q, steps=3)).all()
+
+
+@pytest.mark.parametrize("spread", [0.5, 2.0, 3.0])
+def test_rows_that_are_not_peaked_are_found_before_the_first_step(spread: float) -> None:
+    """By Newton's method; both methods give the one answer."""
+    T, rows = drawn(200, 32, 32, spread, rows=40)
+    space = Space.of(T)
+    found = least_norm_batch(space.Q, rows @ space.Q, steps=0)
+    done = ~np.isnan(found).any(1)
+    assert done.mean() > (0.9 if spread < 3 else 0.2)
+    one_by_one = np.stack([space._least_distance(row @ space.Q) for row in rows[done]])
+    np.testing.assert_allclose(found[done], one_by_one, atol=1e-12)
 
 
 shapes = st.tuples(st.integers(2, 30), st.integers(1, 12), st.integers(1, 12))

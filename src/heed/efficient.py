@@ -425,8 +425,6 @@ class Program:
         self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
         self._n, self._done = n, highspy.HighsModelStatus.kOptimal
         self._set(output_flag=False, threads=1, presolve="off")
-        self._set(simplex_strategy=4)  # primal: where the last program ended is a corner of the next
-        self._set(primal_feasibility_tolerance=1e-10, dual_feasibility_tolerance=1e-10)
         self._solver.passModel(lp)
 
     def _set(self, **options: bool | int | float | str) -> None:
@@ -436,13 +434,14 @@ class Program:
     def smallest(self, cost: Float[np.ndarray, "variable"]) -> Float[np.ndarray, "variable"]:
         """Where the cost is least."""
         self._solver.changeColsCost(self._n, np.arange(self._n, dtype=np.int32), np.ascontiguousarray(cost, float))
-        for tolerance in (1e-10, 1e-9, 1e-8):
+        # primal, for where the last program ended is a corner of this one; else dual, from scratch and less strictly
+        for strategy, tolerance in ((4, 1e-10), (1, 1e-9), (1, 1e-8)):
+            self._set(primal_feasibility_tolerance=tolerance, dual_feasibility_tolerance=tolerance)
+            self._set(simplex_strategy=strategy)
             self._solver.run()
             if self._solver.getModelStatus() == self._done:
                 return np.array(self._solver.getSolution().col_value)
-            self._solver.clearSolver()  # once more, from scratch, by the other method and less strictly
-            self._set(simplex_strategy=1, primal_feasibility_tolerance=tolerance * 10)
-            self._set(dual_feasibility_tolerance=tolerance * 10)
+            self._solver.clearSolver()
         raise NotReached("A linear program over the class of a row has no answer that the solver can find.")
 
 
@@ -476,20 +475,51 @@ def _factor(G: Float[Tensor, "row rank rank"]) -> Float[Tensor, "row rank rank"]
     return torch.where((bad > 0)[:, None, None], torch.eye(G.shape[1], dtype=G.dtype), L)
 
 
+def _clipped(
+    basis: Float[Tensor, "key rank"],
+    c: Float[Tensor, "row rank"],
+    gram: Callable[[Float[Tensor, "row key"]], Float[Tensor, "row rank rank"]],
+    steps: int = 8,
+) -> Float[Tensor, "row key"]:
+    """x = max(Qλ, 0) with Q^T x = c, where Newton's method on λ finds it in a few steps: for rows that are not peaked.
+
+    Where it does not (what is missing grows, or too few keys are left to make up the output), rows are NaN.
+    """
+    import torch
+
+    found = c.new_full((len(c), len(basis)), float("nan"))
+    rows, lam, before = torch.arange(len(c)), c, c.new_full((len(c),), torch.inf)
+    for _ in range(steps):
+        x = (lam @ basis.T).clamp(min=0)
+        off = c - x @ basis
+        missing = off.abs().amax(1)
+        done = missing < 1e-14
+        found[rows[done]] = x[done]
+        on = ~done & (missing < 0.9 * before) & ((x > 0).sum(1) >= basis.shape[1])
+        rows, lam, c, x, off, before = (t[on] for t in (rows, lam, c, x, off, missing))
+        if not len(rows):
+            break
+        L, bad = torch.linalg.cholesky_ex(gram((x > 0).to(x.dtype)))
+        lam = lam + torch.cholesky_solve(off[:, :, None], L)[:, :, 0]
+        rows, lam, c, before = (t[bad == 0] for t in (rows, lam, c, before))
+    return found
+
+
 def least_norm_batch(
     Q: Float[np.ndarray, "key rank"], coordinates: Float[np.ndarray, "row rank"], steps: int = 80
 ) -> Float[np.ndarray, "row key"]:
     """The points of least norm of { x ≥ 0, Q^T x = c } for many c: an interior-point method for all rows at once.
 
-    Predictor and corrector of Mehrotra for x - Qλ - s = 0, Q^T x = c, x·s = 0. Rows that are done leave the batch, and
-    those that never are, are NaN.
+    Predictor and corrector of Mehrotra for x - Qλ - s = 0, Q^T x = c, x·s = 0, for the rows that Newton's method on
+    x = max(Qλ, 0) does not find at once. Rows that are done leave the batch, and those that never are, are NaN.
     """
     import torch
 
     basis, c = torch.from_numpy(np.ascontiguousarray(Q)), torch.from_numpy(np.ascontiguousarray(coordinates))
     gram, n = _grams(basis, len(c)), len(Q)
-    found = torch.full((len(c), n), float("nan"), dtype=c.dtype)
-    rows = torch.arange(len(c))
+    found = _clipped(basis, c, gram)
+    rows = found.isnan().any(1).nonzero()[:, 0]
+    c = c[rows]
     x = torch.clamp(c @ basis.T, min=1 / n)
     s, lam = torch.ones_like(x), torch.zeros_like(c)
     for _ in range(steps):
