@@ -333,6 +333,9 @@ def test_a_loose_tolerance_is_an_error_and_not_a_wrong_answer() -> None:
         Space.of(T, tolerance=0.05).efficient(rows)
     with pytest.raises(NotReached):
         Space.of(T, tolerance=0.05).effective(rows)
+    T, rows = drawn(30, 2, 2, 2.0, last=1e-3)
+    with pytest.raises(NotReached, match="smaller one"):  # one number is kept, and another one dropped
+        Space.of(T, tolerance=0.05).intervals(rows[0])
 
 
 def test_what_is_not_attention_is_refused() -> None:

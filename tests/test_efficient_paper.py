@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from heed.efficient import Efficient, NotReached, Space, Variant
 from heed.reproduce import Outcome
+from heed.reproduce.naim_asher import causal
 from heed.reproduce.naim_asher.causal import wasserstein
 from heed.reproduce.naim_asher.lab import EfficientLab
 from tests.test_lopardo import check
@@ -88,6 +90,31 @@ def test_every_other_experiment_runs_and_says_something(lab: EfficientLab, name:
         assert max(right.values()) < 1e-7 and max(wrong.values()) > 1e-4
     if name == "beyond":
         assert max(of(found, "relative change of later layers' values, first layer efficient").values()) < 1e-4
+
+
+@pytest.mark.parametrize("experiment", ["_swap", "_swap_all", "_near", "_shifts", "_heads"])
+def test_a_document_without_an_answer_is_left_out(
+    lab: EfficientLab, experiment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bert = next(s for s in lab.subjects if s.model == "BERT")
+    solve, longest = Space.efficient, max(len(t) for t in bert.classifier.tokens(bert.documents[:3]))
+
+    def efficient(space: Space, rows: np.ndarray, variant: Variant = "norm") -> Efficient:
+        if len(space.T) == longest:
+            raise NotReached("Too peaked.")
+        return solve(space, rows, variant)
+
+    whole = getattr(causal, experiment)(lab, bert)
+    monkeypatch.setattr(Space, "efficient", efficient)
+    some = getattr(causal, experiment)(lab, bert)
+    lengths = [len(t) for t in bert.classifier.tokens(bert.documents[:12])]
+    assert {lengths[r["document"]] for r in whole} - {lengths[r["document"]] for r in some} == {longest}
+
+
+def test_documents_that_are_left_out_are_counted(lab: EfficientLab) -> None:
+    subject = lab.subjects[0]
+    assert "2 documents are left out" in causal._left(subject, 3, [{"document": 1}, {"document": 1}])
+    assert causal._left(subject, 2, [{"document": 0}, {"document": 1}]) == ""
 
 
 def test_the_distance_over_places_is_that_of_scipy() -> None:

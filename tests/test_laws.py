@@ -270,6 +270,8 @@ def test_an_explanation_names_how_words_were_removed(model: SingleLayer, texts: 
         ("shapley", {"samples": 100}, 64),
         ("shapley", {"samples": 40}, 42),
         ("anchors", {}, 64),
+        ("efficient", {}, 3),
+        ("efficient", {"level": "prediction", "layer": 0}, 4),
         ("random", {}, 0),
     ],
 )

@@ -13,18 +13,12 @@ from scipy.optimize import linprog
 
 import heed
 from heed.diagnose import DIAGNOSTICS
-from heed.diagnose.naim_asher import (
-    EfficientShared,
-    EfficientSufficient,
-    Identified,
-    efficient_rows,
-    movement,
-    swapped,
-)
+from heed.diagnose.naim_asher import EfficientShared, EfficientSufficient, Identified
 from heed.efficient import NotReached
 from heed.errors import InputError, NotApplicable, UnknownName
 from heed.explain import EffectiveAttention, EfficientAttention, Explanation
-from heed.explain.efficient import LEVELS, opened, problems
+from heed.explain.drawing import band_legend
+from heed.explain.efficient import LEVELS, efficient_rows, movement, opened, problems, swapped
 from heed.models.classifier import Classifier
 from heed.models.recipes import Shape
 from heed.models.single_layer import Network, SingleLayer
@@ -68,7 +62,7 @@ def test_swapping_it_leaves_the_output(kind: str, level: Any, words: bool, varia
     assert max(p.space.nullity for p in parts[0]) > 0
     rows = swapped(attending, parts, efficient_rows(parts, variant))
     own = attending.trace.classifying_rows()
-    assert (rows - own).abs().max() > 1e-3  # it is another attention
+    assert np.abs(rows - own.double().numpy()).max() > 1e-3  # it is another attention
     np.testing.assert_allclose(rows.sum(-1), own.sum(-1), atol=1e-5)
     moved, _ = movement(model, attending, rows)
     first_order = level == "prediction" and isinstance(model, Transformer)
@@ -76,8 +70,8 @@ def test_swapping_it_leaves_the_output(kind: str, level: Any, words: bool, varia
         assert moved.max() < (1e-9 if own.dtype == torch.float64 else 1e-4)
     if words:
         for b, t in enumerate(tokens):
-            fixed = torch.from_numpy(np.flatnonzero(t.special))
-            assert torch.equal(rows[b][..., fixed], own[b][..., fixed])
+            fixed = np.flatnonzero(t.special)
+            np.testing.assert_array_equal(rows[b][..., fixed], own[b][..., fixed])
 
 
 def test_at_the_level_of_the_prediction_a_transformer_keeps_it_to_first_order() -> None:
@@ -91,7 +85,7 @@ def test_at_the_level_of_the_prediction_a_transformer_keeps_it_to_first_order() 
     for size in (0.05, 0.025):
         rows = swapped(attending, [parts], {part: part.rows + size * step})
         with torch.no_grad():
-            change = attending.logits(rows.double().to(own.dtype)) - attending.logits(own)
+            change = attending.logits(torch.from_numpy(rows).to(own)) - attending.logits(own)
         moves.append(float((change - change.mean(-1, keepdim=True)).abs().max()))
     assert moves[1] < 0.35 * moves[0]  # quadratic: a quarter
 
@@ -212,6 +206,33 @@ def test_what_cannot_be_had_is_refused_in_a_sentence() -> None:
     assert "efficient" not in heed.compare(build(), LONG).methods  # on request
 
 
+@pytest.mark.parametrize("layer", [-1, 0])
+@pytest.mark.parametrize("kind", ["single-layer", "recurrent"])
+def test_a_linear_model_keeps_its_prediction_whatever_its_layer_is_called(kind: str, layer: int) -> None:
+    model = MODELS[kind]()
+    e = heed.explain(model, LONG, "efficient", level="prediction", layer=layer)
+    assert e.facts["first_order"] == 0 and e.facts["prediction_moved"] < 1e-6
+    assert not any("not linear" in note for note in e.notes)
+    assert "the same prediction lies" in band_legend(e)
+
+
+@pytest.mark.parametrize("layer", [-1, 1])
+def test_a_transformer_says_that_its_prediction_is_kept_to_first_order(layer: int) -> None:
+    e = heed.explain(transformer("bert"), LONG, "efficient", level="prediction", layer=layer, intervals=2)
+    assert e.facts["first_order"] == 1
+    assert any("Behind this layer the model is not linear" in note for note in e.notes)
+    assert "the same prediction, to first order, lies" in band_legend(e)
+    assert "Where there is nothing, nobody looked." in band_legend(e)
+
+
+@pytest.mark.parametrize("level", ["head", "prediction"])
+def test_every_pass_is_counted(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, passes = build(), []
+    trace = model.trace
+    monkeypatch.setattr(model, "trace", lambda *args, **options: (passes.append(1), trace(*args, **options))[1])
+    assert heed.explain(model, LONG, "efficient", level=level).forward_passes == len(passes)
+
+
 def texts(n: int, words: int, seed: int = 0) -> list[str]:
     rng = np.random.default_rng(seed)
     return [" ".join(rng.choice(SOME, words)) for _ in range(n)]
@@ -287,8 +308,13 @@ def test_a_tolerance_that_drops_output_is_refused_by_every_claim() -> None:
     for claim in (Identified(tolerance=0.3), EfficientSufficient(tolerance=0.3), EfficientShared(tolerance=0.3)):
         (verdict,) = heed.audit(model, [text] * 3, [claim], examples=0).verdicts
         assert verdict.outcome == "not applicable" and "drops directions" in verdict.reason, verdict
+    for tolerance in (2.0, -0.1, float("nan")):
+        with pytest.raises(InputError, match="tolerance"):
+            Identified(tolerance=tolerance)
     with pytest.raises(UnknownName, match="variant"):
         EfficientShared(variant="foo")  # type: ignore[arg-type]
+    with pytest.raises(UnknownName, match="level"):
+        EfficientShared(level="foo")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -310,18 +336,13 @@ def test_labels_that_do_not_exclude_each_other_are_kept_one_by_one() -> None:
     attending, ((part,),) = opened(model, model.tokens([LONG]), "prediction")
     assert part.space.T.shape[1] == 3
     own, step = attending.trace.classifying_rows(), part.space.efficient(part.rows).rows - part.rows
-    with torch.no_grad():
-        changes = [
-            float(
-                (
-                    attending.logits(swapped(attending, [[part]], {part: part.rows + size * step}))
-                    - attending.logits(own)
-                )
-                .abs()
-                .max()
+    changes = []
+    for size in (0.05, 0.025):
+        rows = swapped(attending, [[part]], {part: part.rows + size * step})
+        with torch.no_grad():
+            changes.append(
+                float((attending.logits(torch.from_numpy(rows).to(own)) - attending.logits(own)).abs().max())
             )
-            for size in (0.05, 0.025)
-        ]
     assert changes[1] < 0.35 * changes[0]
 
 

@@ -8,9 +8,11 @@ import re
 import subprocess
 import sys
 from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -494,14 +496,36 @@ def test_explanations_are_grouped_by_document() -> None:
 
 
 def test_words_can_be_read_on_their_tints_on_light_and_dark_pages() -> None:
-    def light(colour: list[float]) -> float:
+    def light(colour: Sequence[float]) -> float:
         parts = [c / 12.92 if c <= 0.04 else ((c + 0.055) / 1.055) ** 2.4 for c in (x / 255 for x in colour)]
         return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
-    for ground, ink in (((255, 255, 255), (28, 33, 40)), ((21, 24, 28), (230, 232, 235))):
+    def page(name: str) -> list[list[int]]:
+        found = re.findall(rf"--{name}: #(\w+);", _source("base.html.j2"))
+        return [[int(c * (6 // len(h)), 16) for c in re.findall("." * (len(h) // 3), h)] for h in found]
+
+    assert len(page("ground")) == 2  # light and dark
+    for ground, ink in zip(page("ground"), page("ink"), strict=True):
         for share in (-1.0, -0.5, 0.05, 0.3, 0.6, 1.0):
             for signed in (True, False):
                 *colour, alpha = map(float, re.findall(r"[\d.]+", tint(share, signed)))
                 mixed = [g + (c - g) * alpha for c, g in zip(colour, ground, strict=True)]
-                one, other = sorted((light(mixed), light(list(ink))))
+                one, other = sorted((light(mixed), light(ink)))
                 assert (other + 0.05) / (one + 0.05) > 4.5, (share, signed, ground)
+
+
+def test_the_script_of_a_page_tints_words_as_all_else_does() -> None:
+    script = _source("audit.js")
+    colours = {name: re.sub(" ", "", rgb) for name, rgb in re.findall(r"(\w+): \[(\d+, \d+, \d+)\]", script)}
+    found = re.search(r"\(([\d.]+) \* Math\.min\(1, ([\d.]+) \+ ([\d.]+) \* Math\.abs\(share\)\)\)", script)
+    assert found is not None
+    most, least, slope = map(float, found.groups())
+    for share, signed, name in (
+        (1.0, True, "for"), (-0.5, True, "against"), (0.3, False, "unsigned"), (-0.1, False, "below"),
+    ):  # fmt: skip
+        alpha = most * min(1.0, least + slope * abs(share))
+        assert tint(share, signed) == f"rgba({colours[name]},{alpha:.2f})"
+
+
+def _source(name: str) -> str:
+    return resources.files("heed.report").joinpath(name).read_text(encoding="utf8")

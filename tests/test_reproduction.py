@@ -368,6 +368,18 @@ def test_many_results_are_folded_away(fake: dict[str, Counted]) -> None:
     assert "<details>" in page
 
 
+def test_many_remarks_are_folded_away(fake: dict[str, Counted]) -> None:
+    noted = [replace(results()[2], metric=f"metric {i}", note=f"Remark {i}.") for i in range(15)]
+    many, few = (replace(section(every=False), outcome=Outcome(noted[:n])) for n in (15, 14))
+    page = reproduction.html("fake-2020", [many])
+    folded = page.partition("<summary>15 remarks</summary>")[2].partition("</details>")[0]
+    assert "Remark 0." in folded and "Remark 14." in folded
+    assert "<details>" not in reproduction.html("fake-2020", [few])
+    drawn = flat(printed(terminal.reproduction([many])))
+    assert "Remark 13. and 1 more remarks" in drawn and "Remark 14." not in drawn
+    assert "more remarks" not in printed(terminal.reproduction([few]))
+
+
 def test_experiments_that_were_run_differently_say_so(fake: dict[str, Counted]) -> None:
     other = section("second", every=False)
     other = replace(other, facts={**other.facts, "scale": "full"})

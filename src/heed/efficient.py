@@ -12,7 +12,8 @@ among them that are attention too form a polytope, the class of a:
 
 Efficient attention is defined here from the properties that Naim and Asher (2024) state of it. Weights may belong to
 several sums, one for each head where heads are stacked. Everything is double precision, and every result is checked:
-it is attention, and it has the output of the row that it stands for; a result that is not is an error.
+it is attention, and it has the output of the row that it stands for; a result that is not is an error. Where values are
+of less precision, that is the output without the directions in which they are nothing but rounding.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from heed.errors import InputError, NotApplicable
+from heed.errors import InputError, NotApplicable, UnknownName
 
 if TYPE_CHECKING:  # the module is imported where methods are listed
     from torch import Tensor
@@ -41,6 +42,11 @@ _CHANGED = "The output would change by {:.1g} of the largest value: {}."
 _LOOSE = "the tolerance {:.1g} drops directions that matter, choose a smaller one"
 _BEYOND = "the numbers of this row are beyond what double precision allows"
 _TABLE = 1 << 25  # numbers that the products of columns may take
+
+
+def check_variant(variant: str) -> None:
+    if variant not in VARIANTS:
+        raise UnknownName("variant", str(variant), VARIANTS)
 
 
 class NotReached(NotApplicable):
@@ -124,10 +130,19 @@ class Space:
         U, S, _ = np.linalg.svd(self.T, full_matrices=False)
         return U[:, self.tolerance * S[:1].max(initial=0.0) < S]
 
+    @cached_property
+    def _scale(self) -> float:
+        """The largest value."""
+        return float(np.abs(self.T).max(initial=0.0)) or 1.0
+
+    @cached_property
+    def _rest(self) -> Float[np.ndarray, "key value"]:
+        """What the tolerance drops of T, as a share of the largest value."""
+        return (self.T - self.Q @ (self.Q.T @ self.T)) / self._scale
+
     def _dropped(self, moved: Float[np.ndarray, "row key"]) -> float:
-        """How far the output moves in directions that the tolerance drops, as a share of the largest value."""
-        scale = np.abs(self.T).max(initial=0.0) or 1.0
-        return float(np.abs(moved @ (self.T - self.Q @ (self.Q.T @ self.T))).max(initial=0.0) / scale)
+        """How far the output moves in directions that the tolerance drops."""
+        return float(np.abs(moved @ self._rest).max(initial=0.0))
 
     # Projections
 
@@ -246,7 +261,7 @@ class Space:
     ) -> Float[np.ndarray, "unit 2"]:
         """The smallest and largest value over the class of each weight, or of each sum of weights.
 
-        Linear programs, except where one number is kept of each row: that has a closed form.
+        Linear programs, except where one number is kept of each row, and nothing dropped: that has a closed form.
         """
         row = self._attention(row[None])[0]
         directions = np.eye(len(row)) if directions is None else np.asarray(directions, dtype=float)
@@ -254,7 +269,8 @@ class Space:
         if not self.nullity:
             return np.stack([now, now], 1)
         units = (directions.max(1) == 1) & (np.abs(directions).sum(1) == 1)
-        if self.sums == 1 and self.Q.shape[1] <= 2 and units.all():
+        whole = np.abs(self._rest).max(initial=0.0) <= _CLOSE
+        if self.sums == 1 and self.Q.shape[1] <= 2 and units.all() and whole:
             found = _two_constraints(self.Q[:, 1:], row)[directions.argmax(1)]
         else:
             smallest = self.smallest(row)
@@ -330,8 +346,7 @@ class Space:
         """How far outputs are off, as a share of the largest value, and sums."""
         moved = found - rows
         sums = np.stack([moved[:, self.group == g].sum(1) for g in np.unique(self.group)], 1)
-        scale = np.abs(self.T).max(initial=0.0) or 1.0
-        return np.abs(moved @ self.T).max(1, initial=0.0) / scale, np.abs(sums).max(1)
+        return np.abs(moved @ self.T).max(1, initial=0.0) / self._scale, np.abs(sums).max(1)
 
     def _fits(self, rows: Float[np.ndarray, "row key"], found: Float[np.ndarray, "row key"]) -> Bool[np.ndarray, "row"]:
         output, sums = self._errors(rows, found)

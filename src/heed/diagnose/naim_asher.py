@@ -10,21 +10,27 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from heed.diagnose.diagnostic import Claim, Diagnostic, Row, Study
-from heed.efficient import VARIANTS, Variant, ascend
+from heed.efficient import Variant, ascend, check_variant
 from heed.errors import InputError, NotApplicable, UnknownName
-from heed.explain.efficient import LEVELS, Level, Problem, opened
+from heed.explain.efficient import (
+    Level,
+    Problem,
+    check_space,
+    efficient_rows,
+    movement,
+    opened,
+    openness,
+    swapped,
+)
 from heed.metrics import tvd
 from heed.models.classifier import PROJECTED, REPLACEABLE, Attending, Classifier
 from heed.text import Tokens
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _LEAST = 1e-7  # what single precision makes of no movement: nothing is divided by less
 Opened = tuple[Attending, list[list[Problem]]]
@@ -35,59 +41,11 @@ def ratio(above: str, below: str) -> Callable[[Mapping[str, np.ndarray]], float]
     return lambda columns: float(columns[above].mean() / max(columns[below].mean(), _LEAST))
 
 
-def swapped(
-    attending: Attending,
-    parts: Sequence[Sequence[Problem]],
-    rows: Mapping[Problem, Float[np.ndarray, "row weight"]],
-) -> Float[Tensor, "batch head query key"]:
-    """The rows that classify, with others in the place of those of the problems of each document."""
-    import torch
-
-    own = attending.trace.classifying_rows()
-    new = own.double().cpu().numpy().copy()
-    for b, some in enumerate(parts):
-        for part in some:
-            part.put(rows[part], new[b])
-    return torch.from_numpy(new).to(own.dtype)
-
-
-def efficient_rows(
-    parts: Sequence[Sequence[Problem]], variant: Variant = "norm"
-) -> dict[Problem, Float[np.ndarray, "row weight"]]:
-    """The efficient attention of all rows."""
-    return {p: p.space.efficient(p.rows, variant).rows for some in parts for p in some}
-
-
-def movement(
-    model: Classifier,
-    attending: Attending,
-    rows: Float[Tensor, "*variant batch head query key"],
-    base: Float[Tensor, "batch head query key"] | None = None,
-) -> tuple[Float[np.ndarray, "*variant batch"], Float[np.ndarray, "*variant batch"]]:
-    """How far the output of the running model moves from that with the rows `base` (its own), and if its label does.
-
-    The Wasserstein distance between distributions over labels, no label being nearer to another than to a third, is
-    their total variation distance; where labels do not exclude each other, it is the largest change of a probability.
-    """
-    import torch
-
-    with torch.no_grad():
-        both = (attending.trace.classifying_rows() if base is None else base, rows)
-        before, after = (model.probabilities(attending.logits(r).double().cpu().numpy()) for r in both)
-    moved = np.asarray(tvd(after, before)) if model.exclusive else np.abs(after - before).max(-1)
-    return moved, (after.argmax(-1) != before.argmax(-1)).astype(float)
-
-
 def described(parts: Sequence[Problem]) -> Row:
     """How much is open in a document."""
     if not parts:  # no word has any weight
         return {"keys": 0, "null_space": 0.0, "rows_open": 0.0}
-    counts, nullities = [len(p.rows) for p in parts], np.array([p.space.nullity for p in parts])
-    return {
-        "keys": max(len(p.keys) for p in parts),
-        "null_space": float(np.average(nullities, weights=counts)),
-        "rows_open": float(np.average(nullities > 0, weights=counts)),
-    }
+    return {"keys": max(len(p.keys) for p in parts)} | openness(parts)
 
 
 @dataclass(frozen=True)
@@ -106,8 +64,7 @@ class OfRows(Diagnostic):
     tolerance: float | None = None
 
     def __post_init__(self) -> None:
-        if self.level not in LEVELS:
-            raise UnknownName("level", str(self.level), LEVELS)
+        check_space(self.level, self.tolerance)
         if self.positions not in ("words", "all"):
             raise UnknownName("choice of positions", str(self.positions), ("words", "all"))
 
@@ -209,11 +166,6 @@ def _farthest(rows: Sequence[tuple[Problem, int]], judged: Float[np.ndarray, "ke
     return float(np.abs(far - judged).sum() / 2)
 
 
-def _check(variant: str) -> None:
-    if variant not in VARIANTS:
-        raise UnknownName("variant", str(variant), VARIANTS)
-
-
 @dataclass(frozen=True)
 class EfficientSufficient(OfRows):
     """Put efficient attention into the running model in the place of the rows that classify."""
@@ -234,7 +186,7 @@ class EfficientSufficient(OfRows):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check(self.variant)
+        check_variant(self.variant)
 
     def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
         attending, parts = found
@@ -285,24 +237,13 @@ class EfficientNecessary(OfRows):
             raise InputError(f"The setting step of the claim {self.claim.id} must be above 0, got {self.step}.")
 
     def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
-        import torch
-
-        attending, parts = found
+        parts = found[1]
         rngs = [study.rng(self.claim.id, t.document) for t in tokens]
         noise = {p: rng for some, rng in zip(parts, rngs, strict=True) for p in some}
         efficient = efficient_rows(parts)
-        base = swapped(attending, parts, efficient)
-
-        def moved(null: bool) -> Float[np.ndarray, "batch"]:
-            """Mean over draws."""
-            steps = [
-                {p: x + self.step * direction(p, null, noise[p]) for p, x in efficient.items()}
-                for _ in range(self.draws)
-            ]
-            rows = torch.stack([swapped(attending, parts, x) for x in steps])
-            return movement(study.model, attending, rows, base)[0].mean(0)
-
-        determined, null = moved(null=False), moved(null=True)
+        determined, null = (
+            shifted(study.model, found, efficient, self.step, null, noise, self.draws) for null in (False, True)
+        )
         return [
             {
                 "value": float(determined[b]) if any(p.space.nullity for p in some) else float("nan"),
@@ -314,11 +255,30 @@ class EfficientNecessary(OfRows):
         ]
 
 
+def shifted(
+    model: Classifier,
+    found: Opened,
+    efficient: Mapping[Problem, Float[np.ndarray, "row weight"]],
+    size: float,
+    null: bool,
+    noise: Mapping[Problem, np.random.Generator],
+    draws: int,
+) -> Float[np.ndarray, "batch"]:
+    """How far the output moves, in the mean over draws, by random steps from the efficient attention of open heads."""
+    attending, parts = found
+    steps = [
+        {p: x + size * direction(p, null, noise[p]) if p.space.nullity else x for p, x in efficient.items()}
+        for _ in range(draws)
+    ]
+    rows = np.stack([swapped(attending, parts, x) for x in steps])
+    return movement(model, attending, rows, swapped(attending, parts, efficient))[0].mean(0)
+
+
 def direction(part: Problem, null: bool, rng: np.random.Generator) -> Float[np.ndarray, "row weight"]:
-    """A random direction of length one for each row, in the null space or in the determined one; 0 without both."""
+    """A random direction of length one for each row, in the null space or the determined one; 0 if that has none."""
     space = part.space
     basis = space.N if null else space.Q[:, space.sums :]
-    if not space.nullity or space.Q.shape[1] == space.sums:
+    if space.Q.shape[1] == space.sums:
         return np.zeros_like(part.rows)
     drawn = rng.standard_normal((len(part.rows), basis.shape[1])) @ basis.T
     return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
@@ -347,7 +307,7 @@ class EfficientShared(OfRows):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check(self.variant)
+        check_variant(self.variant)
 
     def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
         return [self._row([p for p in some if p.space.nullity]) | described(some) for some in found[1]]

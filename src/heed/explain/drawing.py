@@ -58,10 +58,13 @@ def pieces(explanation: Explanation) -> list[list[tuple[str, float | None]]]:
     return [[(text, None if i is None else share[i]) for text, i in segment] for segment in cut(explanation)]
 
 
+def _colour(share: float, signed: bool) -> tuple[int, int, int]:
+    return (FOR if share > 0 else AGAINST) if signed else UNSIGNED if share > 0 else BELOW
+
+
 def shade(share: float, signed: bool) -> tuple[str, str]:
     """Background and ink of a word: the colour mixed with white by its share, and the ink that stands out on it."""
-    colour = (FOR if share > 0 else AGAINST) if signed else UNSIGNED if share > 0 else BELOW
-    mixed = [round(255 - (255 - c) * min(1.0, 0.12 + 0.88 * abs(share))) for c in colour]
+    mixed = [round(255 - (255 - c) * min(1.0, 0.12 + 0.88 * abs(share))) for c in _colour(share, signed)]
     linear = [c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in mixed]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     ink = "#000000" if (luminance + 0.05) ** 2 > 0.0525 else "#ffffff"  # the one of larger contrast (WCAG)
@@ -70,8 +73,11 @@ def shade(share: float, signed: bool) -> tuple[str, str]:
 
 def tint(share: float, signed: bool) -> str:
     """The same for pages: the colour laid thinly over any ground, light or dark, so that its ink stands out."""
-    colour = (FOR if share > 0 else AGAINST) if signed else UNSIGNED if share > 0 else BELOW
-    return "rgba({},{},{},{:.2f})".format(*colour, 0.75 * min(1.0, 0.12 + 0.88 * abs(share)))
+    return rgba(_colour(share, signed), 0.75 * min(1.0, 0.12 + 0.88 * abs(share)))
+
+
+def rgba(colour: tuple[int, int, int], alpha: float) -> str:
+    return "rgba({},{},{},{:.2f})".format(*colour, alpha)
 
 
 def printable(text: str) -> str:

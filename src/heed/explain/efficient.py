@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from heed.efficient import VARIANTS, Efficient, Space, Variant
+from heed.efficient import Efficient, Space, Variant, check_variant
 from heed.errors import InputError, NotApplicable, UnknownName
 from heed.explain.explanation import Job, Measured, TokenMethod, check_at_least, split_rows
 from heed.metrics import tvd
@@ -34,6 +34,13 @@ if TYPE_CHECKING:
 Level = Literal["head", "projected", "layer", "prediction"]
 _INTERVALS = 60  # words whose intervals are looked for
 LEVELS: tuple[Level, ...] = ("head", "projected", "layer", "prediction")
+
+
+def check_space(level: str, tolerance: float | None) -> None:
+    if level not in LEVELS:
+        raise UnknownName("level", str(level), LEVELS)
+    if tolerance is not None and not 0 <= tolerance < 1:
+        raise InputError(f"The setting tolerance must be at least 0 and below 1, got {tolerance}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,22 +181,22 @@ def opened(
     """A pass through the model that can be asked for its output with other attention, and the problems of its rows."""
     import torch
 
-    if layer == -1:
-        attending = model.attending(tokens)
-        if attending.linear:  # what is kept is to be seen in a pass, and not in a sum
-            attending = Classifier.attending(model, tokens)._replace(linear=True)
-    else:
-        with torch.no_grad():
-            trace = model.trace(tokens)
-        replaced = layer % len(trace.attention)
-        attending = Attending(
-            trace, lambda rows: model.trace(tokens, attention={replaced: rows}, layers=()).logits, cheap=False
-        )
+    attending = model.attending(tokens)
     layers = len(attending.trace.attention)
     if not -layers <= layer < layers:
         raise InputError(f"There is no layer {layer}: the model has layers 0 to {layers - 1}.")
-    if level == "prediction" and layer % layers != layers - 1:
+    place = layer % layers
+    below = place != layers - 1
+    if level == "prediction" and below:
         raise InputError("The level 'prediction' looks at the last layer: leave layer at -1.")
+    if attending.linear or below:  # what is kept is to be seen in a pass, and not in a sum
+        with torch.no_grad():
+            trace = model.trace(tokens) if below else attending.trace
+        attending = attending._replace(
+            trace=trace,
+            logits=lambda rows: model.trace(tokens, attention={place: rows}, layers=()).logits,
+            cheap=False,
+        )
     rows = attending.trace.classifying_rows(layer)
     if rows.shape[2] > 1 and level in ("layer", "prediction"):
         raise NotApplicable(f"All rows of {model.name} classify, not one: choose the level 'head' or 'projected'.")
@@ -214,6 +221,57 @@ def _slopes(
     return torch.stack(found, -1)
 
 
+def efficient_rows(
+    parts: Sequence[Sequence[Problem]], variant: Variant = "norm"
+) -> dict[Problem, Float[np.ndarray, "row weight"]]:
+    """The efficient attention of all rows."""
+    return {p: p.space.efficient(p.rows, variant).rows for some in parts for p in some}
+
+
+def swapped(
+    attending: Attending,
+    parts: Sequence[Sequence[Problem]],
+    rows: Mapping[Problem, Float[np.ndarray, "row weight"]],
+    layer: int = -1,
+) -> Float[np.ndarray, "batch head query key"]:
+    """The rows that classify, with others in the place of those of the problems of each document."""
+    new = _numbers(attending.trace.classifying_rows(layer)).copy()
+    for b, some in enumerate(parts):
+        for part in some:
+            part.put(rows[part], new[b])
+    return new
+
+
+def movement(
+    model: Classifier,
+    attending: Attending,
+    rows: Float[np.ndarray, "*variant batch head query key"],
+    base: Float[np.ndarray, "batch head query key"] | None = None,
+) -> tuple[Float[np.ndarray, "*variant batch"], Float[np.ndarray, "*variant batch"]]:
+    """How far the output of the running model moves from that with the rows `base` (its own), and if its label does.
+
+    The Wasserstein distance between distributions over labels, no label being nearer to another than to a third, is
+    their total variation distance; where labels do not exclude each other, it is the largest change of a probability.
+    """
+    import torch
+
+    own = attending.trace.classifying_rows()
+    both = (own if base is None else torch.from_numpy(base).to(own), torch.from_numpy(rows).to(own))
+    with torch.no_grad():
+        before, after = (model.probabilities(_numbers(attending.logits(r))) for r in both)
+    moved = np.asarray(tvd(after, before)) if model.exclusive else np.abs(after - before).max(-1)
+    return moved, (after.argmax(-1) != before.argmax(-1)).astype(float)
+
+
+def openness(parts: Sequence[Problem]) -> dict[str, float]:
+    """How much is open in a document, in the mean over its rows."""
+    counts, nullities = [len(p.rows) for p in parts], np.array([p.space.nullity for p in parts])
+    return {
+        "null_space": float(np.average(nullities, weights=counts)),
+        "rows_open": float(np.average(nullities > 0, weights=counts)),
+    }
+
+
 @dataclass(frozen=True)
 class Determined(TokenMethod):
     """The part of attention that the output determines, in one layer.
@@ -222,7 +280,7 @@ class Determined(TokenMethod):
     head        one head, or all
     aggregate   how the heads become one weight: their "mean" or "max"
     tolerance   directions in which the values are smaller than this share of their norm count as none; by default those
-                that are rounding in the model's own precision
+                that are rounding: at the levels "head" and "projected" in the model's own precision, else in double
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({ATTENTION, REPLACEABLE})
@@ -237,14 +295,11 @@ class Determined(TokenMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.level not in LEVELS:
-            raise UnknownName("level", str(self.level), LEVELS)
+        check_space(self.level, self.tolerance)
         if self.aggregate not in ("mean", "max"):
             raise UnknownName("way to combine heads", str(self.aggregate), ("mean", "max"))
         if self.head is not None and self.level in ("layer", "prediction"):
             raise InputError(f"At the level {self.level!r} all heads are looked at together: leave out head.")
-        if self.tolerance is not None and not 0 <= self.tolerance < 1:
-            raise InputError(f"The setting tolerance of {self.name} must lie between 0 and 1, got {self.tolerance}.")
 
     def obstacle(self, model: Classifier, documents: Sequence[Any]) -> str:
         if self.level in ("projected", "layer") and PROJECTED not in model.offers:
@@ -265,31 +320,19 @@ class Determined(TokenMethod):
         return ()
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
-        import torch
-
         found: list[Measured] = [Measured()] * len(jobs)
         for batch in model.batches([job.tokens for job in jobs]):
             tokens = [jobs[i].tokens for i in batch]
             attending, parts = opened(model, tokens, self.level, self.layer, self.head, tolerance=self.tolerance)
-            own = attending.trace.classifying_rows(self.layer)
-            raw, new = _numbers(own), _numbers(own).copy()
+            raw = _numbers(attending.trace.classifying_rows(self.layer))
             solved = [{p: self.solve(p) for p in some} for some in parts]
-            for b, some in enumerate(solved):
-                for part, rows in some.items():
-                    part.put(rows.rows, new[b])
-            moved = self._moved(model, attending, torch.from_numpy(new).to(own.dtype))
+            new = swapped(attending, parts, {p: x.rows for some in solved for p, x in some.items()}, self.layer)
+            moved, _ = movement(model, attending, new, raw)
+            below = self.layer % len(attending.trace.attention) != len(attending.trace.attention) - 1
+            passes = 3 + below + (self.level == "prediction")  # as it is, twice, and with other rows; and a gradient
             for b, i in enumerate(batch):
-                found[i] = self._measured(jobs[i], solved[b], raw[b], new[b], moved[b], attending.linear)
+                found[i] = self._measured(jobs[i], solved[b], raw[b], new[b], moved[b], attending.linear, passes)
         return found
-
-    def _moved(self, model: Classifier, attending: Attending, rows: Tensor) -> Float[np.ndarray, "batch"]:
-        """How far the prediction of the running model moves when it attends like this."""
-        import torch
-
-        with torch.no_grad():
-            both = [_numbers(attending.logits(r)) for r in (attending.trace.classifying_rows(self.layer), rows)]
-        before, after = (model.probabilities(z) for z in both)
-        return np.abs(after - before).sum(-1) / 2 if model.exclusive else np.abs(after - before).max(-1)
 
     def _measured(
         self,
@@ -299,16 +342,14 @@ class Determined(TokenMethod):
         new: Float[np.ndarray, "head query key"],
         moved: float,
         linear: bool,
+        passes: int,
     ) -> Measured:
         parts = list(solved)
         if not parts:
             raise NotApplicable("No token of the text has any attention in this layer.")
         apart = [np.ravel(tvd(p.by_head(p.rows), p.by_head(x.rows))) for p, x in solved.items()]
         negative = [p.by_head(np.maximum(-p.space.effective(p.rows), 0)).sum(-1).ravel() for p in parts]
-        counts, nullities = [len(p.rows) for p in parts], np.array([p.space.nullity for p in parts])
-        facts = {
-            "null_space": float(np.average(nullities, weights=counts)),
-            "rows_open": float(np.average(nullities > 0, weights=counts)),
+        facts = openness(parts) | {
             "tvd_from_attention": float(np.concatenate(apart).mean()),
             "effective_negative_mass": float(np.concatenate(negative).mean()),
             "prediction_moved": float(moved),
@@ -326,7 +367,6 @@ class Determined(TokenMethod):
             notes += tuple(_of_prediction(intervals, moved, linear))
         if intervals is not None and (left := int(np.isnan(intervals[:, 0]).sum())):
             notes += (f"Intervals were looked for where weights are largest; {left:,} words have none here.",)
-        passes = 4 if self.level == "prediction" else 3  # as it is, twice, and with other rows; and a gradient
         return Measured(rows=shown, raw=before, intervals=intervals, forward_passes=passes, facts=facts, notes=notes)
 
     def _aggregated(self, rows: Float[np.ndarray, "head query key"], job: Job) -> Float[np.ndarray, "key"]:
@@ -378,8 +418,7 @@ class EfficientAttention(Determined):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, intervals=0)
-        if self.variant not in VARIANTS:
-            raise UnknownName("variant", str(self.variant), VARIANTS)
+        check_variant(self.variant)
 
     def solve(self, problem: Problem) -> Efficient:
         return problem.space.efficient(problem.rows, self.variant)

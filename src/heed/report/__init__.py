@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from heed.reproduce.results import Result
     from heed.text import Document
 
+MANY = 14  # results of an experiment, and remarks on them, that are shown without being asked for
 SYMBOLS = {"supported": "✓", "refuted": "✗", "undecided": "~", "not applicable": "–"}
 
 # Columns that diagnostics keep beside their statistic, in plain words; others are shown by their names.

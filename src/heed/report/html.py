@@ -143,7 +143,7 @@ def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
     if facts.get("left_out"):
         yield "left out", f"{facts['left_out']:,} without a word that the model can read"
     if facts.get("unfit"):
-        yield "left out, too", facts["unfit"]
+        yield "not explained", facts["unfit"]
     if facts.get("truncated"):
         yield "cut off", f"{facts['truncated']:,} documents were longer than the model reads"
     if facts.get("unknown"):
@@ -310,7 +310,7 @@ def _cell(tau: float) -> tuple[str, str]:
     """A correlation and the ground it stands on: blue for the same order, orange for the reverse."""
     if np.isnan(tau):
         return "–", "transparent"
-    return f"{tau:.2f}", _rgba(drawing.FOR if tau > 0 else drawing.AGAINST, 0.6 * min(1.0, abs(tau)))
+    return f"{tau:.2f}", drawing.rgba(drawing.FOR if tau > 0 else drawing.AGAINST, 0.6 * min(1.0, abs(tau)))
 
 
 def legend() -> list[tuple[str, list[str]]]:
@@ -318,7 +318,3 @@ def legend() -> list[tuple[str, list[str]]]:
     kinds = (("for the label", 1, True), ("against it", -1, True), ("important (no sign)", 1, False))
     steps = (0.15, 0.4, 0.7, 1.0)
     return [(text, [drawing.tint(sign * share, signed) for share in steps]) for text, sign, signed in kinds]
-
-
-def _rgba(colour: tuple[int, int, int], alpha: float) -> str:
-    return f"rgba({colour[0]},{colour[1]},{colour[2]},{alpha:.2f})"

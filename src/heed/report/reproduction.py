@@ -13,13 +13,12 @@ from typing import Any
 from heed.errors import DataError, OutputError
 from heed.explain import Explanation
 from heed.explain.drawing import printable
-from heed.report import alike, by_document, charts, figures, lasted, named, ours, published, remarks
+from heed.report import MANY, alike, by_document, charts, figures, lasted, named, ours, published, remarks
 from heed.report import html as pages
 from heed.report.panels import panels
 from heed.reproduce import PAPERS
 from heed.reproduce.results import Figure, Result, Section, Store
 
-MANY = 14  # results that are shown without being asked for
 _FACTS = {"scale": "scale", "model": "model", "seed": "seed", "heed": "heed version"}
 
 

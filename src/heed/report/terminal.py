@@ -15,7 +15,7 @@ from rich.text import Text
 from heed.explain import Comparison, agreement
 from heed.explain.comparison import side_by_side
 from heed.explain.drawing import has_colour, printable, shaded
-from heed.report import SYMBOLS, alike, by_document, comparable, interval, named, ours, published, remarks
+from heed.report import MANY, SYMBOLS, alike, by_document, comparable, interval, named, ours, published, remarks
 
 if TYPE_CHECKING:
     from heed.audit import Audit
@@ -150,8 +150,6 @@ def _reading(audit: Audit) -> Text:
 
 # Reproductions
 
-_MANY = 14  # results of an experiment, and remarks on them, that are shown
-
 
 def reproduction(sections: Sequence[Section]) -> RenderableType:
     """What each experiment found, beside what was published."""
@@ -162,8 +160,8 @@ def reproduction(sections: Sequence[Section]) -> RenderableType:
         title.append("".join(f" · {printable(text)}" for text in alike(results).values()), "dim")
         parts += [title, Text(printable(section.question), style="dim"), _Results(results)]
         notes = remarks(results)
-        parts += [_Indented(Text(printable(note), style="italic")) for note, _ in notes[:_MANY]]
-        if left := len(notes[_MANY:]):
+        parts += [_Indented(Text(printable(note), style="italic")) for note, _ in notes[:MANY]]
+        if left := len(notes[MANY:]):
             parts.append(_Indented(Text(f"and {left} more remarks", style="dim")))
         parts.append(Text(""))
     return Group(*parts)
@@ -191,9 +189,9 @@ class _Results:
 
     def _chosen(self) -> Sequence[Result]:
         """All of a few results; of many, those that have a published figure."""
-        if len(self.results) <= _MANY:
+        if len(self.results) <= MANY:
             return self.results
-        return [r for r in self.results if r.published is not None] or self.results[:_MANY]
+        return [r for r in self.results if r.published is not None] or self.results[:MANY]
 
     def _lines(self, row: Sequence[str], widths: Sequence[int], console: Console, style: str) -> Iterator[Text]:
         cells = [Text(printable(c)).wrap(console, width) for c, width in zip(row, widths, strict=True)]

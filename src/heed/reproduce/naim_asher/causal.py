@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +10,9 @@ import numpy as np
 from jaxtyping import Float
 
 from heed.diagnose.jain_wallace import Adversary
-from heed.diagnose.naim_asher import direction, efficient_rows, movement, swapped
-from heed.efficient import NotReached, Variant
-from heed.explain.efficient import Problem, opened, problems
+from heed.diagnose.naim_asher import direction, shifted
+from heed.efficient import Variant
+from heed.explain.efficient import Problem, efficient_rows, movement, opened, problems, swapped
 from heed.metrics import spearman, tvd
 from heed.models.classifier import Attending
 from heed.randomness import generator
@@ -56,10 +55,7 @@ def sufficient(lab: EfficientLab) -> Outcome:
                 continue
             put = f"{what} swapped" + (" for that of most entropy" if variant == "entropy" else "")
             found = mean_of([r["moved"] for r in some])
-            note = _verdict(found["ours"])
-            asked = min(len(s.documents), _swaps(lab)[variant])
-            if what == CLASSIFYING and (left := asked - len(some)):
-                note += f" {left} documents are left out: double precision is not enough for their rows."
+            note = _verdict(found["ours"]) + _left(s, _swaps(lab)[what, variant], some)
             results.append(
                 Result("sufficient", s.data, s.model, f"Wasserstein distance of the output, {put}",
                        published="< 0.01", note=note, **found)
@@ -87,25 +83,23 @@ def _verdict(distance: float | None) -> str:
     return "Holds; algebra, as far as the model's own rounding lets it." if distance < _NEAR else "Does not hold."
 
 
-def _swaps(lab: EfficientLab) -> dict[Variant, int]:
-    """Documents in which attention is swapped: all of them, and, for that of most entropy, which takes long, some."""
-    return {"norm": lab.pick(12, 10**9), "entropy": lab.pick(12, 500)}
+def _left(subject: Subject, asked: int, rows: Sequence[Row]) -> str:
+    """How many of the documents have no rows."""
+    left = min(len(subject.documents), asked) - len({r["document"] for r in rows})
+    return f" {left} documents are left out: double precision is not enough for their rows." if left else ""
+
+
+def _swaps(lab: EfficientLab) -> dict[tuple[str, Variant], int]:
+    """Documents in which attention is swapped: all of them, or some where that takes long."""
+    return dict(zip(_PUT, (lab.pick(12, 10**9), lab.pick(12, 500), lab.pick(3, 24)), strict=True))
 
 
 def _swap(lab: EfficientLab, subject: Subject) -> list[Row]:
-    rows = []
-    for variant, n in _swaps(lab).items():
-        for batch, tokens in subject.batches(n):
-            try:
-                rows += _swap_of(subject, batch, tokens, variant)
-            except NotReached:  # of one of them
-                for i, t in zip(batch, tokens, strict=True):
-                    with suppress(NotReached):
-                        rows += _swap_of(subject, [i], [t], variant)
-    return rows
+    asked = [(variant, n) for (what, variant), n in _swaps(lab).items() if what == CLASSIFYING]
+    return [r for variant, n in asked for r in subject.reached(n, partial(_swap_of, subject, variant))]
 
 
-def _swap_of(subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens], variant: Variant) -> list[Row]:
+def _swap_of(subject: Subject, variant: Variant, batch: Sequence[int], tokens: Sequence[Tokens]) -> list[Row]:
     attending, parts = opened(subject.classifier, tokens)
     new = swapped(attending, parts, efficient_rows(parts, variant))
     moved, changed = movement(subject.classifier, attending, new)
@@ -121,38 +115,40 @@ def _whole(lab: EfficientLab, subject: Subject) -> list[Row]:
 
 
 def _swap_all(lab: EfficientLab, subject: Subject) -> list[Row]:
+    return subject.reached(_swaps(lab)[ALL, "norm"], partial(_swap_all_of, subject))
+
+
+def _swap_all_of(subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens]) -> list[Row]:
     import torch
 
-    model, rows = subject.classifier, []
-    for batch, tokens in subject.batches(lab.pick(3, 24)):
-        with torch.no_grad():
-            trace = model.trace(tokens)
-        attention: dict[int, Tensor] = {}
-        heads: list[Row] = []
-        for layer, own in enumerate(trace.attention):
-            new = np.full(own.shape, np.nan)
-            for b, some in enumerate(problems(trace, tokens, layer, rows=own)):
-                far: dict[int, list[tuple[float, float, int]]] = {}
-                for p in some:
-                    x = p.space.efficient(p.rows).rows
-                    p.put(x, new[b])
-                    both = zip(np.ravel(tvd(p.rows, x)), np.ravel(wasserstein(p.rows, x)), strict=True)
-                    far.setdefault(p.heads[0], []).extend((t, w, p.space.nullity > 0) for t, w in both)
-                heads += [
-                    {"document": batch[b], "layer": layer, "head": h, "keys": len(tokens[b])}
-                    | dict(zip(("TVD", "Wasserstein", "open"), map(float, np.mean(v, 0)), strict=True))
-                    for h, v in far.items()
-                ]
-            attention[layer] = torch.from_numpy(new).to(own.dtype)
-        with torch.no_grad():
-            after = model.probabilities(model.trace(tokens, attention=attention, layers=()).logits.double().numpy())
-        before = model.probabilities(trace.logits.detach().double().numpy())
-        place = {i: b for b, i in enumerate(batch)}
-        for r in heads:
-            b = place[r["document"]]
-            r |= {"moved": float(tvd(after[b], before[b])), "changed": float(after[b].argmax() != before[b].argmax())}
-        rows += [r | {"swapped": ALL, "variant": "norm"} for r in heads]
-    return rows
+    model = subject.classifier
+    with torch.no_grad():
+        trace = model.trace(tokens)
+    attention: dict[int, Tensor] = {}
+    heads: list[Row] = []
+    for layer, own in enumerate(trace.attention):
+        new = np.full(own.shape, np.nan)
+        for b, some in enumerate(problems(trace, tokens, layer, rows=own)):
+            far: dict[int, list[tuple[float, float, int]]] = {}
+            for p in some:
+                x = p.space.efficient(p.rows).rows
+                p.put(x, new[b])
+                both = zip(np.ravel(tvd(p.rows, x)), np.ravel(wasserstein(p.rows, x)), strict=True)
+                far.setdefault(p.heads[0], []).extend((t, w, p.space.nullity > 0) for t, w in both)
+            heads += [
+                {"document": batch[b], "layer": layer, "head": h, "keys": len(tokens[b])}
+                | dict(zip(("TVD", "Wasserstein", "open"), map(float, np.mean(v, 0)), strict=True))
+                for h, v in far.items()
+            ]
+        attention[layer] = torch.from_numpy(new).to(own.dtype)
+    with torch.no_grad():
+        after = model.probabilities(model.trace(tokens, attention=attention, layers=()).logits.double().numpy())
+    before = model.probabilities(trace.logits.detach().double().numpy())
+    place = {i: b for b, i in enumerate(batch)}
+    for r in heads:
+        b = place[r["document"]]
+        r |= {"moved": float(tvd(after[b], before[b])), "changed": float(after[b].argmax() != before[b].argmax())}
+    return [r | {"swapped": ALL, "variant": "norm"} for r in heads]
 
 
 # Near the original?
@@ -172,6 +168,7 @@ def near(lab: EfficientLab) -> Outcome:
             small = found["ours"] is not None and found["ours"] < _NEAR
             note = f"The output moves by {moved:.1g}; attention itself by this."
             note += "" if small or moved >= _NEAR else " “Below 0.01” is true of the output alone."
+            note += _left(s, _swaps(lab)[ALL, "norm"] if s.stacked else _nears(lab), own)
             results.append(
                 Result("near", s.data, s.model, f"{metric} between attention and efficient attention",
                        note=note, **found)
@@ -194,15 +191,24 @@ def near(lab: EfficientLab) -> Outcome:
     return Outcome(results, figures, {"heads": rows})
 
 
+def _nears(lab: EfficientLab) -> int:
+    return lab.pick(12, 500)
+
+
 def _near(lab: EfficientLab, subject: Subject) -> list[Row]:
+    return subject.reached(_nears(lab), partial(_near_of, subject))
+
+
+def _near_of(subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens]) -> list[Row]:
     rows = []
-    for i, _, p in subject.problems(lab.pick(12, 500)):
-        x = p.space.efficient(p.rows).rows
-        rows.append(
-            {"document": i, "layer": 0, "head": p.heads[0], "keys": len(p.keys)}
-            | {"TVD": float(np.mean(tvd(p.rows, x))), "Wasserstein": float(wasserstein(p.rows, x).mean())}
-            | {"open": float(p.space.nullity > 0)}
-        )
+    for i, some in zip(batch, opened(subject.classifier, tokens)[1], strict=True):
+        for p in some:
+            x = p.space.efficient(p.rows).rows
+            rows.append(
+                {"document": i, "layer": 0, "head": p.heads[0], "keys": len(p.keys)}
+                | {"TVD": float(np.mean(tvd(p.rows, x))), "Wasserstein": float(wasserstein(p.rows, x).mean())}
+                | {"open": float(p.space.nullity > 0)}
+            )
     return rows
 
 
@@ -225,18 +231,14 @@ def shared(lab: EfficientLab) -> Outcome:
             if not some:
                 continue
             exact = kind == "linear program"
-            for key, what in (
-                ("raw", "attention and adversary"),
-                ("efficient", "their efficient attentions (least norm)"),
-                ("entropy", "their efficient attentions (most entropy)"),
-            ):
+            for key, (what, short) in _BETWEEN.items():
                 if key not in some[0]:
                     continue
                 found = mean_of([r[key] for r in some])
                 algebra = "" if key == "raw" else ALGEBRA if exact else _SEARCH
                 results.append(Result("shared", s.data, s.model, f"TVD between {what}, {kind}", note=algebra, **found))
                 shown.append(
-                    {"distance between": _BETWEEN[key], "TVD": found["ours"]}
+                    {"distance between": short, "TVD": found["ours"]}
                     | {"low": found["low"], "high": found["high"], "model": f"{s.model}, {s.data}: {kind}"}
                 )
     figure = Figure(
@@ -248,7 +250,11 @@ def shared(lab: EfficientLab) -> Outcome:
     return Outcome(results, [figure] if shown else [], {"rows": rows})
 
 
-_BETWEEN = {"raw": "attention", "efficient": "efficient, least norm", "entropy": "efficient, most entropy"}
+_BETWEEN = {
+    "raw": ("attention and adversary", "attention"),
+    "efficient": ("their efficient attentions (least norm)", "efficient, least norm"),
+    "entropy": ("their efficient attentions (most entropy)", "efficient, most entropy"),
+}
 _SEARCH = "Not exactly nil: the search keeps the prediction within .01, not exactly."
 
 
@@ -346,34 +352,25 @@ _NONE = "Every row is determined: there is no step that the output does not see.
 
 
 def _shifts(lab: EfficientLab, subject: Subject) -> list[Row]:
-    import torch
+    return subject.reached(lab.pick(6, 200), partial(_shifts_of, subject, lab.seed))
 
-    rows = []
-    for batch, tokens in subject.batches(lab.pick(6, 200)):
-        attending, parts = opened(subject.classifier, tokens)
-        open_ = [b for b, some in enumerate(parts) if any(p.space.nullity for p in some)]
-        if not open_:
-            continue
-        efficient = efficient_rows(parts)
-        base = swapped(attending, parts, efficient)
-        for size in SIZES:
-            means = {}
-            for kind in ("determined", "null"):
-                rng = {
-                    p: generator(lab.seed, kind, i, p.heads[0])
-                    for i, some in zip(batch, parts, strict=True)
-                    for p in some
-                }
-                steps = [
-                    {p: x + size * direction(p, kind == "null", rng[p]) for p, x in efficient.items()} for _ in range(4)
-                ]
-                put = [swapped(attending, parts, x) for x in steps]
-                means[kind] = movement(subject.classifier, attending, torch.stack(put), base)[0].mean(0)
-            rows += [
-                {"document": batch[b], "size": size, "determined": float(means["determined"][b])}
-                | {"null": float(means["null"][b])}
-                for b in open_
-            ]
+
+def _shifts_of(subject: Subject, seed: int, batch: Sequence[int], tokens: Sequence[Tokens]) -> list[Row]:
+    found = opened(subject.classifier, tokens)
+    parts, rows = found[1], []
+    open_ = [b for b, some in enumerate(parts) if any(p.space.nullity for p in some)]
+    efficient = efficient_rows(parts)
+    for size in SIZES if open_ else ():
+        means = {}
+        for kind in ("determined", "null"):
+            noise = {
+                p: generator(seed, kind, i, p.heads[0]) for i, some in zip(batch, parts, strict=True) for p in some
+            }
+            means[kind] = shifted(subject.classifier, found, efficient, size, kind == "null", noise, draws=4)
+        rows += [
+            {"document": batch[b], "size": size} | {kind: float(moved[b]) for kind, moved in means.items()}
+            for b in open_
+        ]
     return rows
 
 
@@ -386,8 +383,7 @@ def context(lab: EfficientLab) -> Outcome:
     for s in lab.subjects:
         if s.model != "BiLSTM":
             continue
-        name = next(n for n in lab.names if lab.corpus(n, lab.limit(n)).name == s.data)
-        trained = lab.rows("uniform", s, partial(_uniform, lab, s, name))[0]
+        trained = lab.rows("uniform", s, partial(_uniform, lab, s))[0]
         shifts = lab.rows("shifts everywhere", s, partial(_moves, lab, s))
         rows.append(
             {"dataset": s.data, "model": s.model, "accuracy": trained["accuracy"], "uniform": trained["uniform"]}
@@ -409,7 +405,8 @@ def context(lab: EfficientLab) -> Outcome:
     return Outcome(results, [figure], {"sets": rows})
 
 
-def _uniform(lab: EfficientLab, subject: Subject, name: str) -> list[Row]:
+def _uniform(lab: EfficientLab, subject: Subject) -> list[Row]:
+    name = lab.name_of(subject)
     flat: Any = lab.retraining(name, lab.limit(name)).again(1, uniform=True)
     gold = np.array([d.label for d in subject.documents])
     return [
@@ -425,17 +422,13 @@ def _moves(lab: EfficientLab, subject: Subject) -> list[Row]:
     rows = []
     for batch, tokens in subject.batches(lab.pick(12, 200)):
         attending, parts = opened(subject.classifier, tokens)
-        steps = {p: _inside(p, lab.seed, i) for i, some in zip(batch, parts, strict=True) for p in some}
-        put = swapped(attending, parts, {p: p.rows + 0.1 * step for p, step in steps.items()})
+        noise = {
+            p: generator(lab.seed, "inside", i, p.heads[0]) for i, some in zip(batch, parts, strict=True) for p in some
+        }
+        put = swapped(attending, parts, {p: p.rows + 0.1 * direction(p, False, rng) for p, rng in noise.items()})
         moved, _ = movement(subject.classifier, attending, put)
         rows += [{"document": i, "moved": float(m)} for i, m in zip(batch, moved, strict=True)]
     return rows
-
-
-def _inside(problem: Problem, seed: int, document: int) -> Float[np.ndarray, "row weight"]:
-    basis = problem.space.Q[:, problem.space.sums :]
-    drawn = generator(seed, "inside", document, problem.heads[0]).standard_normal((1, basis.shape[1])) @ basis.T
-    return drawn / max(float(np.linalg.norm(drawn)), 1e-300)
 
 
 # Head by head
@@ -457,9 +450,10 @@ def heads(lab: EfficientLab) -> Outcome:
             for h, moved in enumerate(each["ablated"])
         ]
         order = spearman(np.array(each["ablated"]), np.array(each["ablated efficient"]))
+        note = "Algebra: what a head puts out is the same, so is what its loss does." + _left(s, _headed(lab), own)
         results.append(
             Result("heads", s.data, s.model, "ranking of heads by ablation: attention beside efficient (ρ)", order,
-                   n=len(each["ablated"]), note="Algebra: what a head puts out is the same, so is what its loss does.")
+                   n=len(each["ablated"]), note=note)
         )  # fmt: skip
         for key, what in (("peaked", "attention"), ("peaked efficient", "efficient attention")):
             results.append(
@@ -474,28 +468,35 @@ def heads(lab: EfficientLab) -> Outcome:
     return Outcome(results, [figure], {"heads": rows})
 
 
+def _headed(lab: EfficientLab) -> int:
+    return lab.pick(6, 200)
+
+
 def _heads(lab: EfficientLab, subject: Subject) -> list[Row]:
+    return subject.reached(_headed(lab), partial(_heads_of, subject))
+
+
+def _heads_of(subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens]) -> list[Row]:
     rows = []
-    for batch, tokens in subject.batches(lab.pick(6, 200)):
-        attending, parts = opened(subject.classifier, tokens)
-        efficient = efficient_rows(parts)
-        base = swapped(attending, parts, efficient)
-        for head in sorted({p.heads[0] for some in parts for p in some}):
-            raw = {p: p.rows for p in efficient}
-            put = [
-                swapped(attending, parts, {p: _uniform_like(p) if p.heads[0] == head else x for p, x in own.items()})
-                for own in (raw, efficient)
-            ]
-            plain, _ = movement(subject.classifier, attending, put[0])
-            new, _ = movement(subject.classifier, attending, put[1], base)
-            for b, i in enumerate(batch):
-                (p,) = [p for p in parts[b] if p.heads[0] == head][:1]
-                flat = _uniform_like(p)
-                rows.append(
-                    {"document": i, "head": head, "ablated": float(plain[b]), "ablated efficient": float(new[b])}
-                    | {"peaked": float(np.mean(tvd(p.rows, flat)))}
-                    | {"peaked efficient": float(np.mean(tvd(efficient[p], flat)))}
-                )
+    attending, parts = opened(subject.classifier, tokens)
+    efficient = efficient_rows(parts)
+    base = swapped(attending, parts, efficient)
+    for head in sorted({p.heads[0] for some in parts for p in some}):
+        raw = {p: p.rows for p in efficient}
+        put = [
+            swapped(attending, parts, {p: _uniform_like(p) if p.heads[0] == head else x for p, x in own.items()})
+            for own in (raw, efficient)
+        ]
+        plain, _ = movement(subject.classifier, attending, put[0])
+        new, _ = movement(subject.classifier, attending, put[1], base)
+        for b, i in enumerate(batch):
+            (p,) = [p for p in parts[b] if p.heads[0] == head][:1]
+            flat = _uniform_like(p)
+            rows.append(
+                {"document": i, "head": head, "ablated": float(plain[b]), "ablated efficient": float(new[b])}
+                | {"peaked": float(np.mean(tvd(p.rows, flat)))}
+                | {"peaked efficient": float(np.mean(tvd(efficient[p], flat)))}
+            )
     return rows
 
 

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from heed import data
 from heed.data import Dataset
+from heed.efficient import NotReached
 from heed.explain.efficient import Problem, opened
 from heed.models import load
 from heed.models.classifier import Classifier
@@ -51,6 +53,18 @@ class Subject:
         tokens = self.classifier.tokens(self.documents[:n])
         for batch in self.classifier.batches(tokens):
             yield batch, [tokens[i] for i in batch]
+
+    def reached(self, n: int, measure: Callable[[Sequence[int], Sequence[Tokens]], list[Row]]) -> list[Row]:
+        """Rows of the first n documents, without those for whose attention double precision is not enough."""
+        rows = []
+        for batch, tokens in self.batches(n):
+            try:
+                rows += measure(batch, tokens)
+            except NotReached:  # of one of them
+                for i, t in zip(batch, tokens, strict=True):
+                    with suppress(NotReached):
+                        rows += measure([i], [t])
+        return rows
 
     def problems(self, n: int, tolerance: float | None = None) -> Iterator[tuple[int, Tokens, Problem]]:
         """The rows that classify the first n documents, head by head, each with its document and that one's place."""
@@ -148,12 +162,14 @@ class EfficientLab(DebateLab):
 
     def rows(self, what: str, subject: Subject, measure: Callable[[], list[Row]], **settings: Any) -> list[Row]:
         """Rows of a piece of work on a model, kept under all that has a say in them."""
-        documents = self.corpus(self._name_of(subject), self.limit(self._name_of(subject))).fingerprint
+        name = self.name_of(subject)
+        documents = self.corpus(name, self.limit(name)).fingerprint
         about = {"what": what, "data": subject.data, "model": subject.model, "revision": subject.classifier.revision}
         found = self.piece(about | {"documents": documents} | settings, measure)
         return [{"dataset": subject.data, "model": subject.model} | row for row in found]
 
-    def _name_of(self, subject: Subject) -> str:
+    def name_of(self, subject: Subject) -> str:
+        """The name of its data set, as a user would say it."""
         return next(n for n in self.names if self.corpus(n, self.limit(n)).name == subject.data)
 
 
