@@ -21,6 +21,7 @@ import termios
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -1030,7 +1031,14 @@ def test_a_refuted_claim_can_end_with_code_1(run: Run, reviews: Path) -> None:
     bad = run(*signed, "--fail-on", "signed", "-o", "bad.json")
     outcomes = {v["claim"]: v["outcome"] for v in json.loads(Path("bad.json").read_text(encoding="utf8"))["verdicts"]}
     assert outcomes["signed"] == "refuted" and bad.code == 1 and "refuted: signed" in bad.err
+    both = run(*signed, "--explainer", "attention-mean", "--explainer", "lime", "--fail-on", "signed")
+    silent, refuted = both.err.splitlines()
+    assert silent.startswith("signed (lime) (asked for by --fail-on) was not judged: ") and both.code == 1
+    assert refuted == "refuted: signed (attention-mean) (asked for by --fail-on)"
+    gate = run(*signed, "--fail-on", "used", "--budget", 0)
+    assert gate.code == 0 and gate.err.startswith("used (asked for by --fail-on) was not judged: the budget")
     refused(run(*signed, "--fail-on", "removes"), "claim of this audit")
+    refused(run(*asked[:3], "--diagnostic", "removes", "--fail-on", "used"), "claim of this audit")
     refused(run("audit", "--data", reviews, "--set", "removes.orders=0"), "orders")
 
 
@@ -1040,7 +1048,21 @@ def test_a_budget_ends_an_audit_between_claims(run: Run, reviews: Path) -> None:
     assert done.code == 0 and {v["outcome"] for v in found} == {"not applicable"}
     assert {v["reason"] for v in found} == {"the budget of 0 minutes was spent"}
     done = run("audit", "--data", reviews, "--budget", 0, "--fail-on", "signed", "--diagnostic", "signed")
-    assert done.code == 0 and "signed (asked for by --fail-on) was not judged: the budget of 0 minutes" in done.err
+    assert done.code == 0 and "signed (attention-mean) (asked for by --fail-on) was not judged: the budget" in done.err
+
+
+def test_an_audit_that_was_stopped_says_that_it_goes_on_where_it_can(
+    run: Run, reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["heed.audit"], "audit", interrupt)
+    words = ("audit", "--data", reviews, "--limit", 5)
+    assert run(*words) == Done(130, "", "stopped; the same command goes on where it was\n")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HEED_CACHE", str(tmp_path / "file"))  # where nothing can be kept
+    assert run(*words) == Done(130, "", "")
 
 
 # What an audit takes and leaves
@@ -1061,13 +1083,19 @@ def test_explanations_from_a_file_are_judged_on_their_documents(run: Run, tmp_pa
     found = json.loads(done.out)
     assert found["facts"]["unfit"].startswith("1 of 34 documents")
     page = run("report", tmp_path / "a.parquet", "-o", tmp_path / "a.html")
-    assert page.code == 0 and "1 of 34 documents, such as" in (tmp_path / "a.html").read_text(encoding="utf8")
+    drawn = (tmp_path / "a.html").read_text(encoding="utf8")
+    assert page.code == 0 and re.search("<dt>not explained</dt><dd>1 of 34 documents, such as", drawn)
     assert found["facts"]["data"] == "mine (all)" and found["facts"]["documents"] == 33
     assert [(v["claim"], v["explainer"]) for v in found["verdicts"]] == [("removes", "mine")]
     names = {p.name for p in (tmp_path / "charts").iterdir()}
     assert names == {f"{n}{e}" for n in ("removes-mine", "agreement") for e in (".svg", ".png", ".pdf")}
     cited = run("cite", tmp_path / "a.parquet")
     assert cited.code == 0 and "deyoung2020" in cited.out and "jain2019" not in cited.out
+    more = [json.dumps({"text": text, "label": "positive"}) + "\n" for text in [*texts, "fine", "a film"]]
+    (tmp_path / "more.jsonl").write_text("".join(more), encoding="utf8")
+    done = run(*words, "--data", tmp_path / "more.jsonl", "--format", "json")
+    assert "left out: 2 of 36 documents, of which there is no explanation in mine\n" in done.err
+    assert re.fullmatch("2 of 36 .*; 1 of 34 .*", json.loads(done.out)["facts"]["unfit"])
     refused(run(*words, "--split", "test"), "Leave out --split")
     refused(run("audit", "--explainer", tmp_path / "none.json"), "There is no file")
     refused(run(*words, "--data", "task:planted"), "None of the documents")

@@ -259,6 +259,8 @@ def audit(
     from heed.audit import audit as run
 
     claims = _claims(diagnostic, set_)
+    if "used" in (fail_on or ()) and any(c.claim.gated for c in claims) and all(c.claim.id != "used" for c in claims):
+        claims += _claims(["used"], None)  # the gate, which need not be named to be judged
     for name in fail_on or ():
         if name not in (names := [c.claim.id for c in claims]):
             raise UnknownName("claim of this audit", name, names)
@@ -272,12 +274,12 @@ def audit(
     for path in output or ():
         _check_writable(path, (".html", ".parquet", ".json"))
     _check_figures(figures)
-    dataset = _audited(judged, data, split, limit, seed, labels, classes)
+    dataset, missing = _audited(judged, data, split, limit, seed, labels, classes)
     loaded = _load(model)
     dataset, unfit = _fitting(judged, loaded, dataset)
     lessons = _lessons(loaded, dataset) if train else (None, ())
     shown = format == Format.html or figures is not None or any(path.suffix != ".json" for path in output or ())
-    with _kept(keep, loaded, dataset, seed, claims) as folder, _resumable():
+    with _kept(keep, loaded, dataset, seed, claims) as folder, _resumable() if folder else nullcontext():
         found = run(
             loaded,
             dataset,
@@ -296,19 +298,19 @@ def audit(
         if found.facts["accuracy"] is None and dataset.labels:
             theirs, ours = ", ".join(dataset.labels), ", ".join(loaded.labels)
             _say(f"The labels of the data ({theirs}) are not those of the model ({ours}): no accuracy is given.")
-        if unfit:
-            found.facts["unfit"] = unfit
+        if missing or unfit:
+            found.facts["unfit"] = "; ".join(filter(None, (missing, unfit)))
         found.facts["command"] = shlex.join(["heed", *sys.argv[1:]])
         _emit_audit(found, format, output or [], figures)
-    failed = [
-        f"{v.claim.id} ({v.explainer})" if v.claim.of_explanation else v.claim.id
-        for v in found.verdicts
-        if v.outcome == "refuted" and v.claim.id in (fail_on or ())
-    ]
-    silent = {v.claim.id: v.reason for v in found.verdicts if v.outcome == "not applicable"}
-    for name in fail_on or ():
-        if name in silent:
-            _say(f"{name} (asked for by --fail-on) was not judged: {silent[name]}")
+    failed = []
+    for v in found.verdicts:
+        if v.claim.id not in (fail_on or ()):
+            continue
+        called = f"{v.claim.id} ({v.explainer})" if v.claim.of_explanation else v.claim.id
+        if v.outcome == "not applicable":
+            _say(f"{called} (asked for by --fail-on) was not judged: {v.reason}")
+        if v.outcome == "refuted":
+            failed.append(called)
     if failed:
         _say(f"refuted: {', '.join(failed)} (asked for by --fail-on)")
         raise typer.Exit(1)
@@ -558,7 +560,7 @@ def train_transformer(
     heed train transformer --scratch 2x128 --data imdb -o my-model
 
     Settings: epochs, batch, learning_rate, weight_decay, warmup, max_tokens, word_dropout, smoothing, average,
-    validation; from scratch also vocabulary, heads, dropout.
+    validation; from scratch also family, vocabulary, heads, dropout.
     """
     from heed.models import folders, recipes
 
@@ -742,15 +744,15 @@ def _audited(
     seed: int,
     labels: str | None,
     classes: str | None,
-) -> Dataset:
-    """The documents to audit; only those that are explained by every explanation that was brought along."""
+) -> tuple[Dataset, str]:
+    """The documents to audit, only those that every explanation brought along explains; and why not all."""
     from heed.data import Dataset
     from heed.data.dataset import some
     from heed.explain import Brought
 
     brought = [e for e in judged if isinstance(e, Brought)]
     if not brought:
-        return _dataset(name, split, limit, seed, labels, classes)
+        return _dataset(name, split, limit, seed, labels, classes), ""
     if name is None:
         if split or labels or classes:
             raise InputError("Leave out --split, --labels and --classes, or name the --data that they choose from.")
@@ -760,9 +762,12 @@ def _audited(
     kept = tuple(d for d in whole if all(e.explains(d) for e in brought))
     if not kept:
         raise DataError(f"None of the documents of {whole.name} is explained by {', '.join(e.name for e in brought)}.")
-    if len(kept) < len(whole):
-        _say(f"{len(kept):,} of {len(whole):,} documents are explained by {', '.join(e.name for e in brought)}.")
-    return some(replace(whole, documents=kept), limit, seed)
+    why = ""
+    if left := len(whole) - len(kept):
+        names = " or ".join(e.name for e in brought)
+        why = f"{left:,} of {len(whole):,} documents, of which there is no explanation in {names}"
+        _say(f"left out: {why}")
+    return some(replace(whole, documents=kept), limit, seed), why
 
 
 def _fitting(judged: Sequence[Explainer], model: Classifier, dataset: Dataset) -> tuple[Dataset, str]:

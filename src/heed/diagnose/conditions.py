@@ -81,8 +81,8 @@ def findings(rows: Sequence[Mapping[str, float]]) -> list[Finding]:
 def measure(study: Study) -> list[Row]:
     """One row per document; none where the model's attention cannot be replaced.
 
-    A value speaks against the label where more attention on its word would lower its log-odds, to first order: exactly
-    so where the output is linear in attention.
+    A value speaks against the label where more attention on its word would lower the label's log-odds, to first order:
+    exactly so where the output is linear in attention.
     """
     if REPLACEABLE not in study.model.offers:
         return []

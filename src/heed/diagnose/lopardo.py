@@ -25,7 +25,10 @@ def best_lime(study: Study, samples: int) -> Lime | LimeExact:
 
 @dataclass(frozen=True)
 class AgreesLime(Diagnostic):
-    """Rank correlation with the absolute LIME scores (exact where the model has a closed form), over distinct words."""
+    """Rank correlation with the absolute LIME scores, over distinct words.
+
+    LIME is exact where the model has a closed form and two labels.
+    """
 
     claim: ClassVar[Claim] = Claim(
         id="agrees-lime",
@@ -50,7 +53,7 @@ class AgreesLime(Diagnostic):
 class Signed(Diagnostic):
     """Of a document's top distinct words (a tenth, at least 3), the share that LIME does not score negative.
 
-    LIME is exact where the model has a closed form.
+    LIME is exact where the model has a closed form and two labels.
     """
 
     claim: ClassVar[Claim] = Claim(
@@ -117,7 +120,7 @@ class Robust(Diagnostic):
     """Rank correlation of LIME when words are replaced and when they are deleted.
 
     Sampling noise lowers it: a document counts only where LIME drawn again agrees with itself above the threshold, both
-    ways. Where the model has a closed form, LIME with words replaced is exact.
+    ways. Where the model has a closed form and two labels, LIME with words replaced is exact.
     """
 
     claim: ClassVar[Claim] = Claim(
