@@ -20,7 +20,6 @@ from heed.reproduce.results import Figure, Outcome, Result, Row, mean_by_documen
 
 BINS = ("0 to .25", ".25 to .5", ".5 to .75", ".75 to 1")
 _SHARE = "Share of documents in which the correlation is significant by itself."
-_PARTS = ("ag_news",)  # of which we have a part
 _NEAR_F1, _NEAR = 0.03, 0.08  # F1 and other figures within this of the published ones need no word
 
 
@@ -28,7 +27,6 @@ def accuracy(lab: DebateLab) -> Outcome:
     """F1 and AUC on the test sets."""
     results: list[Result] = []
     rows: list[Row] = []
-    bars: list[Row] = []
     for name in lab.names:
         corpus = lab.corpus(name)
         for encoder, attention in MODELS:
@@ -45,8 +43,6 @@ def accuracy(lab: DebateLab) -> Outcome:
                 )
             ]
             rows += own
-            mean = float(np.mean([row["F1"] for row in own]))
-            bars.append({"dataset": corpus.name, "model": called(encoder, attention), "F1": mean})
             main = (encoder, attention) == MODELS[0]
             for metric, table in (("F1", published.F1), ("AUC", published.AUC)):
                 theirs = table.get(corpus.name) if main else None
@@ -55,8 +51,6 @@ def accuracy(lab: DebateLab) -> Outcome:
                 note = _difference(mean, theirs, _NEAR_F1 if metric == "F1" else _NEAR)
                 if main and metric == "F1":
                     note = f"{note} {_set_up(lab, corpus)}".strip()
-                if len(own) > 1:
-                    note = f"{len(own)} training seeds: {min(values):.3f} to {max(values):.3f}. {note}".strip()
                 results.append(
                     Result(
                         "accuracy",
@@ -66,9 +60,10 @@ def accuracy(lab: DebateLab) -> Outcome:
                         mean,
                         n=len(corpus.test),
                         published=theirs,
-                        note=note,
+                        note=_over_seeds(values, note),
                     )
                 )
+    bars: list[Row] = [{"dataset": r.dataset, "model": r.model, "F1": r.ours} for r in results if r.metric == "F1"]
     figure = Figure(
         "f1", "F1 on the test sets", "bars", bars, x="model", y="F1", panel="dataset" if len(lab.names) > 1 else "",
         caption="Means over training seeds, where there are several.",
@@ -95,15 +90,20 @@ def _difference(ours: float | None, theirs: float | None, near: float = _NEAR) -
     return f"{ours - theirs:+.3f} from the published figure."
 
 
+def _over_seeds(values: Sequence[float], note: str) -> str:
+    """The note, behind how far the values of several training seeds lie apart."""
+    if len(values) < 2:
+        return note
+    return f"{len(values)} training seeds: {min(values):.3f} to {max(values):.3f}. {note}".strip()
+
+
 def _set_up(lab: DebateLab, corpus: Corpus) -> str:
     """What differs from the paper in all that is measured."""
     if lab.scale == "smoke":
         return f"A small model, trained shortly on {len(corpus.train):,} documents: a smoke test, not a reproduction."
     start = "from GloVe's vectors of 50 numbers" if lab.pretrained else "at random"
-    size = (
-        f" There are {len(corpus.train):,} training documents, a part of the paper's." if corpus.name in _PARTS else ""
-    )
-    return f"Embeddings start {start}, the paper's from fastText's of 300.{size}"
+    part = f" There are {len(corpus.train):,} training documents, a part of the paper's."
+    return f"Embeddings start {start}, the paper's from fastText's of 300.{part if corpus.name == 'ag_news' else ''}"
 
 
 def correlations(lab: DebateLab) -> Outcome:
@@ -180,27 +180,26 @@ def _taus(rows: Sequence[Row], corpus: Corpus, model: str, main: bool) -> list[R
             for c, label in enumerate(corpus.classes):
                 part = [r for r in rows if r["predicted"] == c]
                 theirs = table[corpus.name][c] if corpus.name in table else None
-                results += _tau(part, key, f"{metric}, predicted {label}", corpus, model, theirs)
+                results += _tau(part, key, f"{metric}, predicted {label}", corpus.name, model, theirs)
         else:
             both = published.TAU_OTHERS.get(model, {}).get(corpus.name)
-            results += _tau(rows, key, metric, corpus, model, both[k] if both else None)
+            results += _tau(rows, key, metric, corpus.name, model, both[k] if both else None)
     yardstick = published.TAU_YARDSTICK.get(corpus.name) if main else None
     metric = "τ(gradient, leave-one-out), the yardstick"
-    return [*results, *_tau(rows, "gradient_removal", metric, corpus, model, yardstick)]
+    return [*results, *_tau(rows, "gradient_removal", metric, corpus.name, model, yardstick)]
 
 
-def _tau(rows: Sequence[Row], key: str, metric: str, corpus: Corpus, model: str, theirs: float | None) -> list[Result]:
+def _tau(rows: Sequence[Row], key: str, metric: str, dataset: str, model: str, theirs: float | None) -> list[Result]:
     mean = mean_by_document(rows, key)
     note = _difference(mean["ours"], theirs) if rows else "No document was predicted so."
     by_seed = [float(np.nanmean([r[key] for r in rows if r["seed"] == s])) for s in sorted({r["seed"] for r in rows})]
-    if len(by_seed) > 1:
-        note = f"{len(by_seed)} training seeds: {min(by_seed):.3f} to {max(by_seed):.3f}. {note}".strip()
+    note = _over_seeds(by_seed, note)
     significant = [{"document": r["document"], "p": float(r[f"{key}_p"] <= 0.05)} for r in rows]
     return [
-        Result("correlations", corpus.name, model, metric, published=theirs, note=note, **mean),
+        Result("correlations", dataset, model, metric, published=theirs, note=note, **mean),
         Result(
             "correlations",
-            corpus.name,
+            dataset,
             model,
             f"{metric}: p ≤ .05",
             note=_SHARE if rows else note,
