@@ -344,9 +344,12 @@ def test_proper_subsets_are_neither_empty_nor_all() -> None:
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 @pytest.mark.parametrize("words", [None, 3])
-def test_the_regression_of_pairs_is_its_definition(model: SingleLayer, penalty: float, words: int | None) -> None:
+@pytest.mark.parametrize("n", [400, 900])
+def test_the_regression_of_pairs_is_its_definition(
+    model: SingleLayer, n: int, penalty: float, words: int | None
+) -> None:
     """Weighted least squares on words and controls, written out."""
-    n, nu = 400, 0.25
+    nu = 0.25
     keep, y, explainer = drawn(model, LONG, samples=n, sampling="pairs", ridge=penalty, words=words)
     found = heed.explain(model, LONG, explainer, label=1)
     keep, y = keep[1:], y[1:]
@@ -373,19 +376,48 @@ def test_the_regression_of_pairs_is_its_definition(model: SingleLayer, penalty: 
     level = np.average(y - linear, weights=w)
     spread = w @ (y - np.average(y, weights=w)) ** 2
     assert found.facts["r2"] == pytest.approx(1 - w @ (y - linear - level) ** 2 / spread, abs=1e-5)
-    # CR2: residuals of a pair times (I - H)^(-1/2) of its rows; the fixed row adds nothing
-    meat = np.zeros((len(solution), len(solution)))
-    rest = y - full @ solution
-    for i in range(1, len(x), 2):
-        rows, root = full[i : i + 2], np.sqrt(w[i : i + 2])
-        scaled = root[:, None] * rows
-        values, vectors = np.linalg.eigh(np.eye(2) - scaled @ inverse @ scaled.T)
-        pushed = vectors @ np.diag(values**-0.5) @ vectors.T @ (root * rest[i : i + 2])
-        one = scaled.T @ pushed
-        meat += np.outer(one, one)
-    errors = np.sqrt(np.diag(inverse @ meat @ inverse))[1 : 1 + q]
+    scaled = np.sqrt(w)[:, None] * full
+    variance = (by_unbiased if n == 400 else by_cr2)(scaled, inverse, np.sqrt(w) * (y - full @ solution))
     assert found.standard_errors is not None
-    np.testing.assert_allclose(found.standard_errors[chosen], errors, rtol=0.02)
+    np.testing.assert_allclose(found.standard_errors[chosen], np.sqrt(np.diag(variance))[1 : 1 + q], rtol=1e-3)
+
+
+def by_cr2(scaled: np.ndarray, inverse: np.ndarray, rest: np.ndarray) -> np.ndarray:
+    """Residuals of a pair times (I - H)^(-1/2) of its rows; the fixed row adds nothing, 250 pairs stand for all."""
+    meat = np.zeros_like(inverse)
+    for i in range(1, 501, 2):
+        rows = scaled[i : i + 2]
+        values, vectors = np.linalg.eigh(np.eye(2) - rows @ inverse @ rows.T)
+        pushed = vectors @ np.diag(values**-0.5) @ vectors.T @ rest[i : i + 2]
+        meat += np.outer(rows.T @ pushed, rows.T @ pushed)
+    return inverse @ meat @ inverse * (len(scaled) - 1) / 500
+
+
+def by_unbiased(scaled: np.ndarray, inverse: np.ndarray, rest: np.ndarray) -> np.ndarray:
+    """The covariances of pairs for which those of residuals have the right mean, by a system of Kronecker products."""
+    pairs = [scaled[i : i + 2] for i in range(1, len(scaled), 2)]
+    system = np.zeros((4 * len(pairs), 4 * len(pairs)))
+    for g, own in enumerate(pairs):
+        for h, other in enumerate(pairs):
+            M = (g == h) * np.eye(2) - own @ inverse @ other.T
+            system[4 * g : 4 * g + 4, 4 * h : 4 * h + 4] = np.kron(M, M)
+    seen = [np.outer(rest[i : i + 2], rest[i : i + 2]).ravel() for i in range(1, len(scaled), 2)]
+    C = np.linalg.solve(system, np.concatenate(seen)).reshape(-1, 2, 2)
+    return sum(inverse @ rows.T @ own @ rows @ inverse for rows, own in zip(pairs, C, strict=True))
+
+
+def test_standard_errors_have_an_answer_where_the_unbiased_ones_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    half = rng.random((40, 5)) < 0.5
+    keep = np.stack([half, ~half], 1).reshape(-1, 5)
+    y, w = keep @ rng.normal(size=5) + rng.normal(size=80), np.ones(80)
+    plain = fit_ridge(Words(keep), y, w, 0.1, first=0, together=2).standard_errors
+    monkeypatch.setattr(regression, "_unbiased", lambda *_: np.array([-1.0, 0.0, 4.0, 4.0, 4.0]))
+    some = fit_ridge(Words(keep), y, w, 0.1, first=0, together=2).standard_errors
+    monkeypatch.setattr(regression, "_unbiased", lambda *_: np.linalg.solve(np.zeros((2, 2)), np.ones(2)))
+    none = fit_ridge(Words(keep), y, w, 0.1, first=0, together=2).standard_errors
+    assert (some[:2] == none[:2]).all() and (some[2:] == 2).all() and (none > 0).all()
+    assert (plain != none).all()
 
 
 def test_pairs_tend_to_the_limit_of_lime(model: SingleLayer) -> None:

@@ -269,9 +269,6 @@ class Shapley(Repeating):
         more = len(keep) > self.samples + 2
         note = f"{len(job.units):,} words need more than {self.samples:,} samples: {len(keep):,} were taken."
         notes = [note] if more else []
-        orders = (len(keep) - 2) // (2 * (d - 1))
-        if self.estimator == "permutation" and orders < 70:
-            notes.append(f"With {orders} pairs of orders the standard errors are too small: 70 are needed.")
         return Measured(scores, None, errors, len(keep), {"change": float(change)}, tuple(notes))
 
     def _exact(self, d: int) -> bool:
@@ -324,24 +321,45 @@ class Shapley(Repeating):
         return scores, np.sqrt(variance)
 
     def _orders(self, rng: np.random.Generator, d: int) -> Bool[np.ndarray, "sample unit"]:
-        """For each random order the first 1 … d-1 words, and the same for the reversed order."""
-        pairs = max(10, self.samples // (2 * (d - 1)))  # with fewer the standard errors mean little
-        rank = rng.permuted(np.tile(np.arange(d), (pairs, 1)), axis=1)
+        """For each random order the first 1 … d-1 words, and the same for the reversed order.
+
+        Ten of them together (a Latin square) bring each word in once at each of ten depths, counted from both ends:
+        most of what orders differ in is how early a word comes. Few words have fewer depths.
+        """
+        pairs, depths = max(10, self.samples // (2 * (d - 1))), _depths(d)
+        squares = np.tile(np.arange(d) * depths // d, (-(-pairs // depths), 1))
+        drawn = rng.permuted(squares, axis=1).repeat(depths, 0)[:pairs] + np.arange(pairs)[:, None]
+        inwards = (drawn % depths + rng.random((pairs, d))).argsort(1).argsort(1)  # 0, 1: the ends; 2, 3: next to them
+        swap = np.take_along_axis(rng.integers(0, 2, (pairs, d // 2 + 1)), inwards // 2, 1)
+        rank = np.where((inwards + swap) % 2, d - 1 - inwards // 2, inwards // 2)
         both = np.stack([rank, d - 1 - rank], 1)  # [pair, direction, unit]
         return (both[:, :, None, :] < np.arange(1, d)[:, None]).reshape(-1, d)
 
     def _fit_orders(
         self, keep: Bool[np.ndarray, "sample unit"], y: Float[np.ndarray, "sample"], full: float, empty: float
     ) -> tuple[Float[np.ndarray, "unit"], Float[np.ndarray, "unit"]]:
+        """The mean gain of each word, and how far other orders would have moved it.
+
+        One square tells the spread of gains as a whole. Several tell that within a depth, which is less, since words
+        come in equally often at every depth: the more squares, the more it counts.
+        """
         d = keep.shape[1]
         steps = y.reshape(-1, d - 1)
         steps = np.hstack([np.full((len(steps), 1), empty), steps, np.full((len(steps), 1), full)])
-        came_in = (
-            d - 1 - keep.reshape(-1, d - 1, d).sum(1)
-        )  # a word that is in k of the d-1 prefixes came in at place d-1-k
-        gains = np.take_along_axis(np.diff(steps, axis=1), came_in, 1)
-        by_pair = gains.reshape(-1, 2, d).mean(1)
-        return by_pair.mean(0), by_pair.std(0, ddof=1) / math.sqrt(len(by_pair))
+        place = d - 1 - keep.reshape(-1, d - 1, d).sum(1)  # a word in k of the d-1 prefixes came in at place d-1-k
+        gains = np.take_along_axis(np.diff(steps, axis=1), place, 1)
+        by_pair, depth = gains.reshape(-1, 2, d).mean(1), np.minimum(place, d - 1 - place)[::2]
+        depths, variance = _depths(d), gains.var(0, ddof=1) / len(gains)
+        if (free := len(by_pair) - depths) >= depths:
+            by_depth = np.array_split(np.take_along_axis(by_pair, depth.argsort(0), 0), depths)
+            within = sum(part.var(0) * len(part) for part in by_depth) / (free * len(by_pair))
+            whole = 2 * depths - 1  # the differences that the gains of one square tell
+            variance = (whole * variance + free * within) / (whole + free)
+        return gains.mean(0), np.sqrt(variance)
+
+
+def _depths(d: int) -> int:
+    return min(10, d // 2)
 
 
 def check_removal(removal: Removal | None) -> None:
