@@ -439,7 +439,7 @@ class Program:
         lp.a_matrix_.value_ = np.ascontiguousarray(A).ravel()
         self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
         self._n, self._done = n, highspy.HighsModelStatus.kOptimal
-        self._set(output_flag=False, threads=1, presolve="off")
+        self._set(output_flag=False, threads=1, presolve="off", simplex_iteration_limit=1000 + 10 * (n + r))
         self._solver.passModel(lp)
 
     def _set(self, **options: bool | int | float | str) -> None:
@@ -449,7 +449,8 @@ class Program:
     def smallest(self, cost: Float[np.ndarray, "variable"]) -> Float[np.ndarray, "variable"]:
         """Where the cost is least."""
         self._solver.changeColsCost(self._n, np.arange(self._n, dtype=np.int32), np.ascontiguousarray(cost, float))
-        # primal, for where the last program ended is a corner of this one; else dual, from scratch and less strictly
+        # primal, for where the last program ended is a corner of this one; where that goes round in circles, or fails,
+        # dual, from scratch and less strictly
         for strategy, tolerance in ((4, 1e-10), (1, 1e-9), (1, 1e-8)):
             self._set(primal_feasibility_tolerance=tolerance, dual_feasibility_tolerance=tolerance)
             self._set(simplex_strategy=strategy)
