@@ -18,7 +18,7 @@ from conftest import UNTRAINED
 from scipy.stats import spearmanr
 
 import heed
-from heed.audit import Audit, Example, audit
+from heed.audit import OPENED, Audit, Example, audit
 from heed.data import Dataset
 from heed.diagnose import DIAGNOSTICS, Claim, Evidence, Study, judge
 from heed.diagnose.diagnostic import FAMILIES
@@ -656,6 +656,14 @@ def test_documents_without_words_are_left_out_and_counted(model: SingleLayer) ->
     assert [e.explanations[0].document.text for e in found.examples] == ["a good film", "bad plot"]
 
 
+def test_intervals_are_shown_of_the_documents_that_leave_most_open() -> None:
+    texts = [d.text for d in heed.tasks.reviews(60)]
+    long = " ".join(texts)
+    found = audit(heed.load(), [*texts[:OPENED], long], "used")
+    shown = [next(e for e in x.explanations if e.method == "efficient").intervals is not None for x in found.examples]
+    assert shown[-1] and sum(shown) == OPENED
+
+
 @pytest.mark.parametrize("documents", [[], ["", "  "]])
 def test_nothing_to_audit_is_refused(model: SingleLayer, documents: list) -> None:
     with pytest.raises(InputError, match="needs documents"):
@@ -691,7 +699,7 @@ def test_a_reason_that_a_family_shares_is_said_once() -> None:
     lines = Audit({"explainers": {"attention-mean": {}}}, tuple(rows)).closing()
     assert len(lines) == 2
     assert "does not hold" in lines[0]
-    assert lines[1].count("does not apply") == 3
+    assert lines[1].count("was not judged") == 3
     assert lines[1].count("bad testbed") == 1
 
 

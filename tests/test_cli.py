@@ -1046,7 +1046,10 @@ def test_a_budget_ends_an_audit_between_claims(run: Run, reviews: Path) -> None:
     done = run("audit", "--data", reviews, "--budget", 0, "--format", "json")
     found = json.loads(done.out)["verdicts"]
     assert done.code == 0 and {v["outcome"] for v in found} == {"not applicable"}
-    assert {v["reason"] for v in found} == {"the budget of 0 minutes was spent"}
+    spent = {v["claim"] for v in found if v["reason"] == "the budget of 0 minutes was spent"}
+    assert spent and all(
+        v["claim"] in spent or re.search("no training data|no human|pairs", v["reason"]) for v in found
+    )
     done = run("audit", "--data", reviews, "--budget", 0, "--fail-on", "signed", "--diagnostic", "signed")
     assert done.code == 0 and "signed (attention-mean) (asked for by --fail-on) was not judged: the budget" in done.err
 

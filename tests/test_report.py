@@ -21,11 +21,11 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from heed.audit import Audit, Example
-from heed.diagnose import DIAGNOSTICS, Claim, Evidence
+from heed.diagnose import DIAGNOSTICS, Claim, Evidence, Verdict
 from heed.errors import InputError
 from heed.explain.drawing import tint
 from heed.explain.explanation import Explanation, Special, Unit
-from heed.report import browser, by_document, charts, extras, html, number, terminal
+from heed.report import browser, by_document, charts, extras, html, interval, number, terminal
 from heed.text import Document
 
 HOSTILE = (
@@ -488,6 +488,38 @@ def test_extras_in_plain_words() -> None:
 )
 def test_numbers(value: float | None, text: str) -> None:
     assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "mean", "high", "n", "text"),
+    [
+        (0.1, 0.25, 0.5, 200, "0.250 [0.100, 0.500]"),
+        (0.0, 0.0001, 0.0007, 200, "0.0001 [0.0000, 0.0007]"),
+        (9e3, 1e4, 2e4, 30, "10,000 [9,000, 20,000]"),
+        (0.25, 0.25, 0.25, 1, "0.250"),
+        (None, None, None, 0, "–"),
+    ],
+)
+def test_intervals_have_the_digits_of_their_mean(
+    low: float | None, mean: float | None, high: float | None, n: int, text: str
+) -> None:
+    verdict = Verdict(DIAGNOSTICS["used"].claim, "undecided", mean, low, high, n, 0.95)
+    assert interval(verdict) == text
+
+
+def test_bars_end_where_values_do() -> None:
+    values = np.array([0.0, 0.01, 0.3, 0.9])
+    edges = charts._edges(values, 0.1)
+    assert edges[0] == 0 and edges[-1] == 0.9 and np.isclose(edges, 0.1).any()
+    assert np.histogram(values, edges)[0].sum() == 4
+    assert charts._edges(values, 1.5)[-1] > 1.5 and charts._edges(values, -1.0)[0] < -1
+
+
+@pytest.mark.parametrize(
+    ("most", "ticks"), [(1, [0, 1]), (2, [0, 1, 2]), (7, [0, 2, 4, 6]), (200, [0, 50, 100, 150, 200])]
+)
+def test_documents_are_counted_in_whole_numbers(most: int, ticks: list[int]) -> None:
+    assert charts._counts(most) == ticks
 
 
 def test_explanations_are_grouped_by_document() -> None:

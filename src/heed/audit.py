@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 from heed.data import Dataset
 from heed.data.dataset import draw
 from heed.diagnose import DIAGNOSTICS, Diagnostic, Evidence, Study, Verdict, judge
-from heed.diagnose.conditions import Finding, findings
+from heed.diagnose.conditions import LEVEL, Finding, findings
 from heed.diagnose.conditions import measure as measure_conditions
 from heed.diagnose.diagnostic import FAMILIES, GATES, Row
 from heed.diagnose.lopardo import AgreesLime, best_lime
@@ -46,9 +46,14 @@ from heed.models.classifier import ATTENTION, Classifier
 from heed.settings import plain
 from heed.text import Document, Tokens
 
-SHOWN = (AttentionMean(), GradientInput(), Occlusion(output="probability"), EfficientAttention(intervals=0))
+SHOWN = (
+    AttentionMean(),
+    GradientInput(output="probability"),
+    Occlusion(output="probability"),
+    EfficientAttention(intervals=0),
+)
 FEW = 5  # documents that are explained for the reader by what takes long and no claim asked for
-OPENED = 20  # documents for which the intervals of attention weights are worked out for the reader
+OPENED = 20  # documents, of which most is open, whose intervals of attention weights are worked out for the reader
 
 
 class Example(NamedTuple):
@@ -254,7 +259,8 @@ def audit(
         bar.set_postfix_str(diagnostic.claim.id)
         for study in studies if diagnostic.claim.of_explanation else studies[:1]:
             spent = budget is not None and time.perf_counter() - began > 60 * budget
-            rows, reason = ([], f"the budget of {budget:g} minutes was spent") if spent else _measure(diagnostic, study)
+            over = diagnostic.refusal(study) or f"the budget of {budget:g} minutes was spent" if spent else ""
+            rows, reason = ([], over) if over else _measure(diagnostic, study)
             keyed = [
                 {"document": i, "id": printable(d.id)} | row
                 for i, (d, row) in enumerate(zip(texts, rows, strict=not reason))
@@ -320,8 +326,9 @@ def _examples(studies: Sequence[Study], count: int, spent: bool) -> tuple[Exampl
         try:
             column = first.explain_some(explainer, some)
             if explainer == SHOWN[-1]:
-                opened = first.explain_some(replace(SHOWN[-1], intervals=12), few[:OPENED])
-                column = [*opened, *column[len(opened) :]]
+                most = sorted(range(len(few)), key=lambda i: -column[i].facts["null_space"])[:OPENED]
+                opened = first.explain_some(replace(SHOWN[-1], intervals=12), [few[i] for i in most])
+                column = [dict(zip(most, opened, strict=True)).get(i, e) for i, e in enumerate(column)]
             columns.append(column)
         except NotApplicable:  # the model does not offer what it needs, or a text is too long for it
             continue
@@ -359,7 +366,7 @@ _WORDS = {
     "supported": "holds",
     "refuted": "does not hold",
     "undecided": "is undecided",
-    "not applicable": "does not apply",
+    "not applicable": "was not judged",
 }
 
 
@@ -388,7 +395,10 @@ def _conditions(found: Sequence[Finding]) -> str:
         for f in found
     ]
     text = "; ".join(parts)
-    return f"Conditions for attention to explain: {text[0].upper()}{text[1:]}. They are no proof that it does."
+    return (
+        f"Conditions for attention to explain: {text[0].upper()}{text[1:]}. These are {LEVEL:.1%} intervals; that the"
+        " conditions hold is no proof that attention explains."
+    )
 
 
 def _diagnostics(claims: Sequence[str | Diagnostic] | str | None, studies: Sequence[Study]) -> list[Diagnostic]:

@@ -103,8 +103,8 @@ def bibtex(names: Sequence[str]) -> str:
 
 
 def cited(audit: Audit) -> list[str]:
-    """What an audit rests on, by name: claims that were measured, its data, and methods that it judges and shows."""
+    """What an audit rests on, by name: its claims, its data, and methods that it judges and shows."""
     shown = [e.method for example in audit.examples[:1] for e in example.explanations]
-    claims = [e.claim.id for e in audit.evidence if not e.reason]
+    claims = [e.claim.id for e in audit.evidence]
     named = [*claims, str(audit.facts["data"]).split(" ")[0], *audit.facts["explainers"], *shown]
     return [name for name in dict.fromkeys(named) if name in METHODS or name in DIAGNOSTICS or name in KNOWN]

@@ -188,11 +188,11 @@ def audit(
             "--data",
             "-d",
             help="A data set of `heed list data`, or a csv/jsonl/parquet file.",
-            show_default="rotten_tomatoes",
+            show_default="rotten_tomatoes, or the texts of explanations from a file",
         ),
     ] = None,
     split: Annotated[
-        str | None, typer.Option(help="Which part of the data.", show_default="test, else dev, else the only one")
+        str | None, typer.Option(help="Which part of the data.", show_default="test, else dev, else train")
     ] = None,
     labels: Annotated[
         str | None, typer.Option(help="Names of a file's labels in order, as a,b,c.", show_default="from the file")
@@ -232,7 +232,11 @@ def audit(
     ] = None,
     fail_on: Annotated[
         list[str] | None,
-        typer.Option(help="End with exit code 1 if this claim is refuted; may be repeated.", show_default="none"),
+        typer.Option(
+            help="End with exit code 1 if this claim is refuted; may be repeated. One that was not judged is named, and"
+            " does not count.",
+            show_default="none",
+        ),
     ] = None,
     seed: SeedOption = 0,
     format: Annotated[Format, typer.Option(help="What to print.")] = Format.text,

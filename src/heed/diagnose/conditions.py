@@ -47,6 +47,9 @@ CONDITIONS = (
 )
 
 
+LEVEL = 1 - 0.05 / len(CONDITIONS)
+
+
 @dataclass(frozen=True)
 class Finding:
     """A condition, and the mean of its number over n documents, with an interval wide enough for all conditions."""
@@ -73,7 +76,7 @@ def findings(rows: Sequence[Mapping[str, float]]) -> list[Finding]:
         values = np.array([row[condition.id] for row in rows], dtype=float)
         values = values[np.isfinite(values)]
         if len(values):
-            low, high = bootstrap_mean(values, 1 - 0.05 / len(CONDITIONS))
+            low, high = bootstrap_mean(values, LEVEL)
             found.append(Finding(condition, float(values.mean()), low, high, len(values)))
     return found
 

@@ -102,7 +102,7 @@ class OfRows(Diagnostic):
 
 @dataclass(frozen=True)
 class Identified(OfRows):
-    """How far attention can go while its output stays what it is.
+    """How far attention can go while its output stays what it is: the vectors that heads put out, not the prediction.
 
     For every document the farthest attention with the same output is looked for by linear programs: first the one that
     overlaps least with the mean over heads that is judged, then on to farther ones as long as there are any. What they
@@ -168,7 +168,10 @@ def _farthest(rows: Sequence[tuple[Problem, int]], judged: Float[np.ndarray, "ke
 
 @dataclass(frozen=True)
 class EfficientSufficient(OfRows):
-    """Put efficient attention into the running model in the place of the rows that classify."""
+    """Put efficient attention into the running model in the place of the rows that classify.
+
+    Where no row has a null space, efficient attention is attention itself, and nothing changes.
+    """
 
     claim: ClassVar[Claim] = Claim(
         id="efficient-sufficient",

@@ -71,21 +71,26 @@ _KEYS = (
 )  # names, and what says nothing as a mean
 
 
-def number(value: float | None) -> str:
-    """Three decimals, a fourth where these would all be zero, none for large numbers."""
+def number(value: float | None, digits: int | None = None) -> str:
+    """Three decimals, a fourth where these would all be zero, unless told; none for large numbers."""
     if value is None or math.isnan(value):
         return "–"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
-    digits = 3 if abs(value) >= 0.0005 or abs(value) < 0.00005 else 4
+    digits = _digits(value) if digits is None else digits
     return f"{round(value, digits) + 0.0:.{digits}f}"  # + 0.0: no minus before zero
 
 
+def _digits(value: float) -> int:
+    return 3 if abs(value) >= 0.0005 or abs(value) < 0.00005 else 4
+
+
 def interval(verdict: Verdict) -> str:
-    """The mean with its interval, or a dash where nothing was measured."""
-    if verdict.mean is None:
-        return "–"
-    return f"{number(verdict.mean)} [{number(verdict.low)}, {number(verdict.high)}]"
+    """The mean with its interval, which one document does not tell, or a dash where nothing was measured."""
+    if verdict.mean is None or verdict.n < 2:
+        return number(verdict.mean)
+    digits = _digits(verdict.mean)
+    return f"{number(verdict.mean)} [{number(verdict.low, digits)}, {number(verdict.high, digits)}]"
 
 
 def shown(value: float | None, whole: bool = True) -> str:

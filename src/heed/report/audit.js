@@ -152,6 +152,10 @@
     return make("div", { class: "method" }, name, text);
   };
 
+  /* A weight of a head; where these are kept in one byte, what rounds to nothing is less than half a step. */
+  const headed = (d, share) =>
+    share === 0 && d.heads.bytes === 1 ? `< ${number(d.heads.largest / 254)}` : number(share * d.heads.largest);
+
   /* Attention of each head over the words, as bars on a common scale. */
   const smallMultiples = (d) => {
     $("heads-part").hidden = !heads;
@@ -170,7 +174,7 @@
           "data-word": i,
         });
         const tip = drawn("title", {});
-        tip.textContent = `${words[i]}: ${number(share * d.heads.largest)}`;
+        tip.textContent = `${words[i]}: ${headed(d, share)}`;
         bar.append(tip);
         svg.append(bar);
       });
@@ -186,7 +190,9 @@
   const bands = (d) => {
     const rows = d.bands ? d.bands.rows : [];
     $("bands-part").hidden = rows.length === 0;
-    $("bands-known").hidden = rows.every((r) => r[3] === null);
+    const unknown = rows.every((r) => r[3] === null);
+    $("bands-known").hidden = unknown;
+    $("bands-unknown").hidden = !unknown;
     const top = Math.max(1e-12, ...rows.flatMap((r) => r.slice(1)));
     $("bands").replaceChildren(
       ...rows.map(([i, raw, made, low, high]) => {
@@ -212,6 +218,7 @@
       part.classList.toggle("chosen", i !== null && Number(part.dataset.word) === i);
     $("word-part").hidden = i === null;
     $("word-hint").hidden = i !== null;
+    $("word-panel").classList.toggle("open", i !== null);
     if (i === null) return;
     const d = current();
     $("word").textContent = words[i];
@@ -224,7 +231,7 @@
       const sign = m.signed && value > 0 ? "+" : "";
       rows.push(
         make("tr", {}, make("th", { scope: "row" }, m.name), make("td", { class: "numbers" }, sign + number(value)),
-          make("td", { class: "numbers" }, `${rank} of ${words.length}`)),
+          make("td", {}, m.output), make("td", { class: "numbers" }, `${rank} of ${words.length}`)),
       );
     });
     $("word-scores").replaceChildren(...rows);
@@ -239,15 +246,15 @@
     } else if (effect !== null) text = `Without it, the output for ${label} changes by ${number(-effect)}.`;
     $("word-effect").textContent = text;
     if (heads) {
-      const own = [...Array(d.heads.count).keys()].map((h) => heads[h * words.length + i] * d.heads.largest);
-      $("word-effect").append(` Attention head by head: ${own.map(number).join(", ")}.`);
+      const own = [...Array(d.heads.count).keys()].map((h) => headed(d, heads[h * words.length + i]));
+      $("word-effect").append(` Attention head by head: ${own.join(", ")}.`);
     }
   };
   const step = (by) => choose(word === null ? (by > 0 ? 0 : words.length - 1) : (word + by + words.length) % words.length);
 
   if (known.documents.length) {
     for (const [i, label] of known.labels.entries()) $("filter").append(make("option", { value: i }, `predicted ${label}`));
-    for (const claim of known.claims) $("sort").append(make("option", { value: claim.key }, `most ${claim.key} first`));
+    for (const claim of known.claims) $("sort").append(make("option", { value: claim.key }, `by ${claim.key}, largest first`));
     $("filter").addEventListener("change", arrange);
     $("sort").addEventListener("change", arrange);
     $("document").addEventListener("change", () => open(Number($("document").value)));

@@ -1,7 +1,7 @@
 """What the page of an audit knows of its documents: words, and numbers small enough for a file of 3 MB.
 
-Scores are kept as shares of the largest of the document, in two bytes, or in one where there are many documents; those
-of heads in one. Nothing here is markup: the page's own script makes text of it.
+Scores are kept as shares of the largest of the document, in two bytes, or in one where there are many documents.
+Nothing here is markup: the page's own script makes text of it.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _document(index: int, example: Example, methods: list[str], kind: Kind) -> d
         "label": list(finest.probabilities).index(finest.label),
         "gold": example.gold,
         "scores": {methods.index(e.method): _packed(_on(e, places), kind) for e in example.explanations},
-        "heads": None if example.heads is None else {"count": len(example.heads)} | _packed(example.heads, np.int8),
+        "heads": None if example.heads is None else {"count": len(example.heads)} | _packed(example.heads, kind),
         "bands": next((_bands(e) for e in example.explanations if e.raw is not None), None),
         "notes": list(dict.fromkeys(printable(note) for e in example.explanations for note in e.notes)),
     }

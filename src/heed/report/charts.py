@@ -169,12 +169,16 @@ def save(chart: alt.TopLevelMixin, path: Path) -> None:
 
 
 def _edges(values: Float[np.ndarray, "document"], threshold: float) -> Float[np.ndarray, "edge"]:
-    """Edges of bars of equal width; the threshold is one of them, so that no bar lies on both sides of it."""
+    """Edges of bars of equal width; the threshold is one of them, so that no bar lies on both sides of it.
+
+    The outermost bars end where values do.
+    """
     low, high = min(values.min(), threshold), max(values.max(), threshold)
     width = (high - low) / np.clip(2 * np.sqrt(len(values)), 20, 40) or max(abs(high), 1e-3) / 20
     first = min(-1, np.floor((low - threshold) / width - 1e-9))
     last = max(1, np.ceil((high - threshold) / width + 1e-9))
-    return threshold + width * np.arange(first, last + 1)
+    edges = threshold + width * np.arange(first, last + 1)
+    return np.clip(edges, low if low < threshold else None, high if high > threshold else None)
 
 
 def _data(rows: list[dict[str, Any]]) -> alt.InlineData:
@@ -207,13 +211,19 @@ def _histogram(
     y = alt.Y(
         "documents:Q",
         scale=alt.Scale(domain=[0, most], range=[HEIGHT, _BARS]),
-        axis=alt.Axis(title="documents", tickMinStep=1, tickCount=4, format="d", titleAnchor="start"),
+        axis=alt.Axis(title="documents", values=_counts(most), format="d", titleAnchor="start"),
     )
     marks = alt.Chart(_data(rows)).mark_bar(color=FILL, binSpacing=1)
     # vl_convert aborts the whole process on a control character, hence `printable`
     axis = alt.Axis(title=f"{printable(statistic)}, per document", tickCount=8)
     tips = [alt.Tooltip("documents:Q"), alt.Tooltip("from:Q", format=".3~g"), alt.Tooltip("to:Q", format=".3~g")]
     return marks.encode(x=alt.X("from:Q", scale=x, bin="binned", axis=axis), x2="to:Q", y=y, tooltip=tips)
+
+
+def _counts(most: int) -> list[int]:
+    """Round numbers from 0 to `most`, four or so."""
+    step = next(s for power in range(12) for s in (10**power, 2 * 10**power, 5 * 10**power) if most // s <= 4)
+    return list(range(0, most + 1, step))
 
 
 def _threshold(verdict: Verdict, domain: tuple[float, float], x: alt.Scale) -> list[alt.Chart]:

@@ -230,7 +230,8 @@ def _about(name: str) -> str:
     """How a claim is measured: what its diagnostic says of itself."""
     from heed.diagnose import DIAGNOSTICS
 
-    return " ".join((inspect.getdoc(DIAGNOSTICS[name]) or "").split()) if name in DIAGNOSTICS else ""
+    told = (inspect.getdoc(DIAGNOSTICS[name]) or "") if name in DIAGNOSTICS else ""
+    return " ".join(told.replace("`", "").split())
 
 
 # Documents

@@ -139,11 +139,13 @@ def _closing(audit: Audit) -> Iterator[RenderableType]:
 
 
 def _reading(audit: Audit) -> Text:
+    from heed.diagnose.diagnostic import FEWEST
+
     level = audit.verdicts[0].level if audit.verdicts else 0.95
     return Text(
         f"Intervals are {level:.1%} bootstrap intervals, wide enough for all claims together. "
         "A claim is supported if its interval lies wholly on the side that was asked, refuted if wholly on the other, "
-        "and undecided else.",
+        f"and undecided else, or with fewer than {FEWEST} documents.",
         style="dim",
     )
 
