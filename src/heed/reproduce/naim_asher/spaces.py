@@ -447,8 +447,8 @@ def failing(lab: EfficientLab) -> Outcome:
     ]
     figure = Figure(
         "failing", "What is lost of a head's output", "heat", shown, x="way", y="model", value="digits kept",
-        caption="−log10 of ‖xT − aT‖ ÷ ‖aT‖, the mean over rows with a null space. Rounding leaves about 16, and 7 "
-        "where some directions of a model's values are nothing but its own rounding.",
+        caption="−log10 of ‖xT − aT‖ ÷ ‖aT‖, the mean over rows with a null space. Rounding leaves about 16, and "
+        "fewer where some directions of a model's values are nothing but its own rounding.",
     )  # fmt: skip
     return Outcome(results, [figure] if shown else [], {"rows": rows})
 
