@@ -21,9 +21,10 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from heed.audit import Audit, Example
+from heed.catalogue import authors
 from heed.diagnose import DIAGNOSTICS, Claim, Evidence, Verdict
 from heed.errors import InputError
-from heed.explain.drawing import tint
+from heed.explain.drawing import counted, tint
 from heed.explain.explanation import Explanation, Special, Unit
 from heed.report import browser, by_document, charts, extras, html, interval, number, terminal
 from heed.text import Document
@@ -198,7 +199,7 @@ def test_an_audit_page_holds_everything() -> None:
     for verdict in audit.verdicts:
         assert verdict.claim.id in text
         assert verdict.sentence in text
-        assert verdict.claim.source in text
+        assert authors(verdict.claim.source) in text
         assert verdict.reason in text
         assert f"claim-{charts.key_of(verdict)}" in page.values("id")
     assert {v.outcome for v in audit.verdicts} == {"supported", "refuted", "undecided", "not applicable"}
@@ -469,7 +470,7 @@ def test_extras_in_plain_words() -> None:
     )
     assert extras(found) == [
         ("yardstick: τ between gradient × input and leave-one-out", "0.250"),
-        ("new column", "2.000"),
+        ("new column", "2.0"),
         ("documents without this statistic", "1"),
     ]
 
@@ -561,3 +562,33 @@ def test_the_script_of_a_page_tints_words_as_all_else_does() -> None:
 
 def _source(name: str) -> str:
     return resources.files("heed.report").joinpath(name).read_text(encoding="utf8")
+
+
+@pytest.mark.parametrize(
+    ("mean", "line", "align"),
+    [(0.5, 0.9, "center"), (0.5, 0.55, "right"), (0.5, 0.45, "left"), (0.05, 0.9, "left"), (0.95, 0.1, "right")],
+)
+def test_the_label_of_a_mean_keeps_off_the_line_and_within_the_chart(mean: float, line: float, align: str) -> None:
+    assert charts._beside(mean, line, (0.0, 1.0), 0.3 * charts.WIDTH) == align
+
+
+def test_a_label_that_finds_no_free_place_stays_within_the_chart() -> None:
+    assert charts._beside(0.1, 0.2, (0.0, 1.0), 0.3 * charts.WIDTH) == "left"
+    assert charts._beside(0.1, 0.2, (0.0, 1.0), 2.0 * charts.WIDTH) == "center"
+
+
+def test_numbers_and_their_nouns() -> None:
+    assert [counted(n) for n in (0, 1, 2, 1200)] == ["0 documents", "1 document", "2 documents", "1,200 documents"]
+    found = replace(made().evidence[0], rows=[{"value": 0.5, "keys": 5, "share": 1.0, "correct": 1}] * 3)
+    assert dict(extras(found)) == {
+        "keys that a row looks at": "5.0",
+        "share": "1.000",
+        "accuracy with attention": "1.000",
+    }
+
+
+def test_sources_are_cited_by_names() -> None:
+    assert authors("brunner2020 naim2024") == "Brunner et al. 2020; Naim and Asher 2024"
+    assert authors("lang1995") == "Lang 1995"
+    assert authors("lopardo2024") == "Lopardo, Precioso and Garreau 2024"
+    assert authors("somebody2030") == "somebody2030"

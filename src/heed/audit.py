@@ -39,7 +39,7 @@ from heed.explain import (
     reads_attention,
 )
 from heed.explain.attention import heads
-from heed.explain.drawing import printable
+from heed.explain.drawing import counted, printable
 from heed.models import Model
 from heed.models import of as classifier_of
 from heed.models.classifier import ATTENTION, Classifier
@@ -269,7 +269,7 @@ def audit(
     facts = {
         "model": model.name,
         "revision": model.revision,
-        "data": f"{data.name} ({data.split})" if data else f"{len(texts)} documents",
+        "data": f"{data.name} ({data.split})" if data else counted(len(texts)),
         "documents": len(texts),
         "left_out": given - len(texts),
         "truncated": sum(t.dropped > 0 for t in read),
@@ -390,7 +390,7 @@ def _conditions(found: Sequence[Finding]) -> str:
     words = {True: "holds", False: "does not hold", None: "is open"}
     parts = [
         f"that {f.condition.sentence} {words[f.holds]} ({f.condition.statistic} {f.mean:.3f}"
-        f" [{f.low:.3f}, {f.high:.3f}] over {f.n:,} documents, {'>' if f.condition.above else '<'}"
+        f" [{f.low:.3f}, {f.high:.3f}] over {counted(f.n)}, {'>' if f.condition.above else '<'}"
         f" {f.condition.threshold:g} counts)"
         for f in found
     ]

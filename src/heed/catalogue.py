@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +54,7 @@ def diagnostics() -> list[tuple[str, str]]:
         claim, settings = cls.claim, ", ".join(_default(f) for f in fields(cls))
         needs = [*sorted(claim.needs), *(["labels"] if claim.labelled else []), *([cls.asks] if cls.asks else [])]
         needs += ["training data (--train)"] if claim.trains else []
-        lines = [claim.of("attention"), f"{claim.statistic} {claim.side()} ({claim.source})"]
+        lines = [claim.of("attention"), f"{claim.statistic} {claim.side()} ({authors(claim.source)})"]
         lines += [f"needs {', '.join(needs)}"] if needs else []
         lines += [f"cost: {cls.cost}"] + ([settings] if settings else [])
         rows.append((name, "\n".join(lines)))
@@ -98,8 +100,36 @@ def bibtex(names: Sequence[str]) -> str:
         if name not in keys:
             raise UnknownName("method, claim, data set or paper", name, keys)
     wanted = {key for name in chosen for key in keys[name].split()}
+    return "\n\n".join(entry for key, entry in _papers().items() if key in wanted)
+
+
+def authors(source: str) -> str:
+    """Who wrote the papers with these keys, and when, as one cites them in a sentence; other keys as they are."""
+    papers = _papers()
+    return "; ".join(
+        f"{_names(papers[key])} {_field(papers[key], 'year')}" if key in papers else key for key in source.split()
+    )
+
+
+def _names(entry: str) -> str:
+    """Family names; of more than three authors the first."""
+    family = [name.partition(",")[0] for name in _field(entry, "author").split(" and ")]
+    if len(family) > 3:
+        return f"{family[0]} et al."
+    return " and ".join([", ".join(family[:-1]), family[-1]] if family[1:] else family)
+
+
+def _field(entry: str, name: str) -> str:
+    found = re.search(rf"^ *{name} = {{(.*)}},?$", entry, re.MULTILINE)
+    assert found, f"{name} is missing in {entry}"
+    return found[1]
+
+
+@cache
+def _papers() -> dict[str, str]:
+    """BibTeX entries by their keys."""
     entries = (Path(__file__).parent / "papers.bib").read_text(encoding="utf8").split("\n\n")
-    return "\n\n".join(e.strip() for e in entries if any(f"{{{key}," in e for key in wanted))
+    return {entry.strip().partition("{")[2].partition(",")[0]: entry.strip() for entry in entries}
 
 
 def cited(audit: Audit) -> list[str]:

@@ -89,6 +89,11 @@ def printable(text: str) -> str:
 # Terminal
 
 
+def counted(n: int, noun: str = "document") -> str:
+    """A number with its noun: 1 document, 2 documents."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
 def word(text: str, share: float, signed: bool, colour: bool) -> Text:
     """One shaded word."""
     text = printable(text)
@@ -258,7 +263,7 @@ def provenance(explanation: Explanation) -> str:
     parts = [printable(f"{explanation.model}@{explanation.revision}")]
     if explanation.removal:
         parts.append(f"removal: {explanation.removal}")
-    many = f"{explanation.forward_passes:,} evaluation" + ("s" if explanation.forward_passes != 1 else "")
+    many = counted(explanation.forward_passes, "evaluation")
     parts += [many, f"{explanation.seconds * 1000:.0f} ms"]
     return " · ".join(parts)
 

@@ -155,9 +155,15 @@ def extras(evidence: Evidence) -> list[tuple[str, str]]:
     """The means of the further columns, and how many documents had no statistic."""
     present = {key for row in evidence.rows for key, value in row.items() if _is_extra(key, value)}
     columns = [c for c in _COLUMNS if c in present] + sorted(present - set(_COLUMNS))
-    found = [(_COLUMNS.get(c, c.replace("_", " ")), number(evidence.mean(c))) for c in columns]
+    found = [(_COLUMNS.get(c, c.replace("_", " ")), number(evidence.mean(c), _places(evidence, c))) for c in columns]
     missing = len(evidence.rows) - len(evidence.values)
     return found + ([("documents without this statistic", f"{missing:,}")] if missing else [])
+
+
+def _places(evidence: Evidence, column: str) -> int | None:
+    """Decimals of the mean of a column: one, if it counts something."""
+    values = [row[column] for row in evidence.rows if row.get(column) is not None]
+    return 1 if all(float(v).is_integer() for v in values) and max(values) > 1 else None
 
 
 def _is_extra(key: str, value: object) -> bool:

@@ -33,6 +33,7 @@ WIDTH, HEIGHT = 680, 180
 ENDINGS = (".svg", ".png", ".pdf")
 _IDS = re.compile(r'(\bid="|\burl\(#|href="#)([^")]*)')  # where an SVG names its parts, or calls them
 _ASKED, _LABEL, _MEAN, _BARS = 9, 30, 46, 62  # heights, from the top, of labels, mean and bars
+_LETTER = 7.6  # width of a character of a bold label in a wide font
 INK, FILL = "#6b7280", "#9aa5b1"
 _AXIS = dict.fromkeys(("labelColor", "titleColor", "domainColor", "tickColor"), INK) | {
     "grid": False, "titleFontWeight": "normal", "labelFontSize": 12, "titleFontSize": 12,
@@ -265,9 +266,9 @@ def _mean(verdict: Verdict, domain: tuple[float, float], x: alt.Scale) -> list[a
     if verdict.mean is None or not np.isfinite(numbers).all():
         return []
     colour = COLOURS[verdict.outcome]
-    place = (verdict.mean - domain[0]) / (domain[1] - domain[0])
-    align: Align = "left" if place < 0.2 else "right" if place > 0.8 else "center"
-    row = {"mean": verdict.mean, "low": verdict.low, "high": verdict.high, "text": f"mean {interval(verdict)}"}
+    text = f"mean {interval(verdict)}"
+    align = _beside(verdict.mean, verdict.claim.threshold, domain, _LETTER * len(text))
+    row = {"mean": verdict.mean, "low": verdict.low, "high": verdict.high, "text": text}
     base = alt.Chart(_data([row])).encode(y=alt.value(_MEAN))
     at = alt.X("mean:Q", scale=x)
     label = base.mark_text(color=colour, align=align, fontSize=12, fontWeight="bold")
@@ -276,3 +277,12 @@ def _mean(verdict: Verdict, domain: tuple[float, float], x: alt.Scale) -> list[a
         base.mark_point(color=colour, shape="diamond", size=110, filled=True, opacity=1).encode(x=at),
         label.encode(x=at, y=alt.value(_LABEL), text="text:N"),
     ]
+
+
+def _beside(mean: float, line: float, domain: tuple[float, float], wide: float) -> Align:
+    """How a label of this width hangs on the mean: within the chart, and off the line if there is room."""
+    at, crossed = (WIDTH * (x - domain[0]) / (domain[1] - domain[0]) for x in (mean, line))
+    starts: dict[Align, float] = {"center": at - wide / 2, "left": at, "right": at - wide}
+    fits = [a for a, start in starts.items() if start >= 0 and start + wide <= WIDTH]
+    free = [a for a in fits if not starts[a] <= crossed <= starts[a] + wide]
+    return (free or fits or ["center"])[0]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from heed.catalogue import bibtex, cited
+from heed.catalogue import authors, bibtex, cited
 from heed.explain import agreement as agreement_of
 from heed.explain import drawing
 from heed.report import SYMBOLS, by_document, comparable, extras, interval, lasted
@@ -145,7 +145,7 @@ def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
     if facts.get("unfit"):
         yield "not explained", facts["unfit"]
     if facts.get("truncated"):
-        yield "cut off", f"{facts['truncated']:,} documents were longer than the model reads"
+        yield "cut off", f"{drawing.counted(facts['truncated'])} longer than the model reads"
     if facts.get("unknown"):
         yield "unknown words", f"{facts['unknown']:.1%}"
     if facts.get("accuracy") is not None:
@@ -159,7 +159,7 @@ def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
 def _provenance(audit: Audit) -> Iterator[tuple[str, str]]:
     facts = audit.facts
     yield "model", f"{facts['model']} (revision {facts['revision']})"
-    yield "data", f"{facts['data']}, {facts['documents']:,} documents"
+    yield "data", f"{facts['data']}, {drawing.counted(facts['documents'])}"
     for name, settings in facts["explainers"].items():
         shown = [f"{key} = {value}" for key, value in _pairs(settings)]
         yield f"explanation {name}", ", ".join(shown) or "no settings"
@@ -202,7 +202,7 @@ def _claim(audit: Audit, evidence: Evidence, verdict: Verdict, content: dict[str
         "symbol": SYMBOLS[verdict.outcome],
         "kind": verdict.outcome.replace(" ", "-"),
         "reason": verdict.reason,
-        "source": claim.source,
+        "source": authors(claim.source),
         "about": _about(claim.id),
         "extras": extras(evidence),
         "settings": _pairs(settings),

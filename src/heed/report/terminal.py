@@ -14,7 +14,7 @@ from rich.text import Text
 
 from heed.explain import Comparison, agreement
 from heed.explain.comparison import side_by_side
-from heed.explain.drawing import has_colour, printable, shaded
+from heed.explain.drawing import counted, has_colour, printable, shaded
 from heed.report import MANY, SYMBOLS, alike, by_document, comparable, interval, named, ours, published, remarks
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _head(audit: Audit) -> Iterator[RenderableType]:
     facts = audit.facts
     model = printable(f"{facts['model']}@{facts['revision']}")
     yield Text.assemble(("Audit of ", "dim"), (model, "bold"), (" on ", "dim"), (printable(str(facts["data"])), "bold"))
-    about = [f"{facts['documents']:,} documents"]
+    about = [counted(facts["documents"])]
     if facts.get("left_out"):
         about.append(f"{facts['left_out']:,} left out (no word that the model can read)")
     if facts.get("unfit"):
