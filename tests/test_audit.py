@@ -26,7 +26,7 @@ from heed.diagnose.eraser import Removes, falls_of, kept_after_removal
 from heed.diagnose.jain_wallace import Used
 from heed.diagnose.lopardo import AgreesLime, Signed, Tracks
 from heed.errors import DataError, InputError, OutputError, UnknownName
-from heed.explain import AttentionMax, Lime, LimeExact, method
+from heed.explain import AttentionMax, AttentionMean, EfficientAttention, Explainer, Lime, LimeExact, method
 from heed.explain.comparison import rank_agreement
 from heed.explain.explanation import units_of
 from heed.metrics import bootstrap_mean
@@ -662,6 +662,15 @@ def test_intervals_are_shown_of_the_documents_that_leave_most_open() -> None:
     found = audit(heed.load(), [*texts[:OPENED], long], "used")
     shown = [next(e for e in x.explanations if e.method == "efficient").intervals is not None for x in found.examples]
     assert shown[-1] and sum(shown) == OPENED
+
+
+@pytest.mark.parametrize("explainer", [AttentionMean(), EfficientAttention(intervals=12)])
+def test_an_example_holds_explanations_of_its_own_document(explainer: Explainer) -> None:
+    texts = [d.text for d in heed.tasks.reviews(60)]
+    growing = [" ".join(texts[:n]) for n in (1, 2, 8, 3, 16)]  # of which ever more is open, but for one
+    found = audit(heed.load(), growing, "used", explainer)
+    for text, example in zip(growing, found.examples, strict=True):
+        assert {e.document.text for e in example.explanations} == {text}
 
 
 @pytest.mark.parametrize("documents", [[], ["", "  "]])

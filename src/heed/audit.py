@@ -322,12 +322,12 @@ def _examples(studies: Sequence[Study], count: int, spent: bool) -> tuple[Exampl
     columns: list[list[Explanation]] = []
     for explainer in (e for e in wanted if named[e.name] == e):
         quick = explainer.evaluations(10) <= 1 or (isinstance(explainer, Occlusion) and not spent)
-        some = few if quick or first.explained(explainer) else few[:FEW]
+        some = len(few) if quick or first.explained(explainer) else min(FEW, len(few))
         try:
-            column = first.explain_some(explainer, some)
+            column = first.explain_some(explainer, range(some))
             if explainer == SHOWN[-1]:
                 most = sorted(range(len(few)), key=lambda i: -column[i].facts["null_space"])[:OPENED]
-                opened = first.explain_some(replace(SHOWN[-1], intervals=12), [few[i] for i in most])
+                opened = first.explain_some(replace(SHOWN[-1], intervals=12), most)
                 column = [dict(zip(most, opened, strict=True)).get(i, e) for i, e in enumerate(column)]
             columns.append(column)
         except NotApplicable:  # the model does not offer what it needs, or a text is too long for it

@@ -154,11 +154,13 @@ class Study:
         """Whether some claim has asked for these explanations already."""
         return explainer in self._explanations
 
-    def explain_some(self, explainer: Explainer, documents: Sequence[Document]) -> list[Explanation]:
-        """Explanations of the first documents alone."""
-        if self.explained(explainer) or len(documents) == len(self.documents):
-            return self.explain(explainer)[: len(documents)]
-        return explainer.explain(self.model, documents, seed=self.seed, progress=self.progress)
+    def explain_some(self, explainer: Explainer, places: Sequence[int]) -> list[Explanation]:
+        """Explanations of the documents at these places alone."""
+        if self.explained(explainer) or len(places) == len(self.documents):
+            found = self.explain(explainer)
+            return [found[i] for i in places]
+        chosen = [self.documents[i] for i in places]
+        return explainer.explain(self.model, chosen, seed=self.seed, progress=self.progress)
 
     def _explained(self, explainer: Explainer, again: int = 0) -> list[Explanation]:
         """Explanations, some documents at a time where there is a file to keep them in."""
