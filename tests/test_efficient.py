@@ -105,7 +105,7 @@ def test_many_rows_at_once_are_the_rows_one_by_one(n: int, p: int, spread: float
     T, rows = drawn(n, p, p, spread, rows=24)
     space = Space.of(T)
     found = least_norm_batch(space.Q, rows @ space.Q)
-    one_by_one = np.stack([space._least_distance(row @ space.Q) for row in rows])
+    one_by_one = np.stack([space._least_distance(row @ space.Q)[0] for row in rows])
     done = ~np.isnan(found).any(1)
     assert done.mean() > 0.9
     np.testing.assert_allclose(np.maximum(found[done], 0), one_by_one[done], atol=1e-11)
@@ -128,7 +128,7 @@ def test_rows_that_are_not_peaked_are_found_before_the_first_step(spread: float)
     found = least_norm_batch(space.Q, rows @ space.Q, steps=0)
     done = ~np.isnan(found).any(1)
     assert done.mean() > (0.9 if spread < 3 else 0.2)
-    one_by_one = np.stack([space._least_distance(row @ space.Q) for row in rows[done]])
+    one_by_one = np.stack([space._least_distance(row @ space.Q)[0] for row in rows[done]])
     np.testing.assert_allclose(found[done], one_by_one, atol=1e-12)
 
 
@@ -257,6 +257,40 @@ def test_equal_keys_and_peaked_rows_are_solved(n: int, spread: float) -> None:
         for key in np.unique(T[:, 0]):  # equal keys get equal weights
             same = x[:, T[:, 0] == key]
             np.testing.assert_allclose(same, np.broadcast_to(same.mean(1, keepdims=True), same.shape), atol=1e-7)
+
+
+@pytest.mark.parametrize("spread", [8.0, 20.0, 60.0])
+@pytest.mark.parametrize(("n", "p"), [(30, 8), (60, 8), (60, 32), (90, 32)])
+@pytest.mark.parametrize("scales", [0.0, 1.0])
+def test_the_least_norm_is_the_least_where_keys_are_equal(n: int, p: int, spread: float, scales: float) -> None:
+    """More different keys than the output has directions: the exact method alone stops too soon on some of these."""
+    rng = np.random.default_rng(26)
+    for _ in range(6):
+        T = rng.normal(size=(n // 3, p)) * np.exp(scales * rng.normal(size=p))
+        T = T[rng.integers(0, n // 3, n)]
+        row = softmax(spread * rng.normal(size=(1, n)))[0]
+        space = Space.of(T)
+        (x,) = space.efficient(row[None]).rows
+        assert (
+            x @ space.smallest(row)(x) >= x @ x - 1e-8
+        )  # no member of the class lies further down the slope of the norm
+        (shared,) = space.efficient(space.farthest(row)[None]).rows
+        np.testing.assert_allclose(shared, x, atol=1e-7)
+        for key in np.unique(T[:, 0]):
+            assert np.ptp(x[T[:, 0] == key]) < 1e-12
+
+
+def test_a_least_norm_that_is_not_certain_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    T, rows = drawn(20, 6, 6, 6.0)
+    space = Space.of(T)
+    open_ = rows[(rows @ space.Q @ space.Q.T).min(1) < 0]
+    assert len(open_) and space.efficient(open_).rows.min() >= 0
+    monkeypatch.setattr("heed.efficient.least_norm_batch", lambda Q, c: np.full((len(c), len(Q)), np.nan))
+    for row in open_:  # in its class, but not the least: with any multipliers
+        for multipliers in (np.zeros(20), np.ones(20), np.full(20, np.nan)):
+            monkeypatch.setattr(Space, "_least_distance", lambda self, c, r=row, m=multipliers: (r, m))
+            with pytest.raises(NotReached):
+                space.efficient(row[None])
 
 
 @pytest.mark.parametrize("spread", [1.0, 4.0, 8.0])

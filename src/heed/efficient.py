@@ -35,6 +35,7 @@ Variant = Literal["norm", "entropy"]
 VARIANTS: tuple[Variant, ...] = ("norm", "entropy")
 _CLOSE = 1e-8  # of the largest value: how far the output of a result may be off
 _SUMS, _BELOW = 1e-10, -1e-12
+_SURE, _LEAST = 1e-14, 1e-10  # of half the square of a norm: excess that is rounding, and that a result may have
 _DOUBLE = float(np.finfo(float).eps)
 _NARROW = 0.6  # of the rank: null spaces of fewer dimensions are searched themselves
 _FEW_DIMENSIONS, _FEW_ROWS = 64, 8  # below which the exact method, row by row, is faster
@@ -165,34 +166,86 @@ class Space:
         return Efficient(self._kept(rows, found.rows), found.fallbacks)
 
     def _least_norm(self, rows: Float[np.ndarray, "row key"]) -> Efficient:
+        """Equal keys get equal weights, so they are one key here: apart, they mislead the exact method."""
+        inner, place, root = self._folded
+        folded = np.stack([np.bincount(place, row, len(root)) for row in rows]) / root
+        if not inner.nullity:
+            return Efficient((folded / root)[:, place], 0)
         coordinates = rows @ self.Q
-        found = coordinates @ self.Q.T
+        found = coordinates @ inner.Q.T
         open_ = np.flatnonzero(found.min(1) < -1e-15)
-        many = self.nullity >= _FEW_DIMENSIONS and (len(open_) >= _FEW_ROWS or self.nullity > 1000)
-        if many:
-            found[open_] = least_norm_batch(self.Q, coordinates[open_])
-            open_ = open_[~self._fits(rows[open_], found[open_])]
-        for i in open_:
-            found[i] = self.polished(rows[i], self._least_distance(coordinates[i]))
-        if not many:  # the exact method gives up on some rows with equal keys
-            left = open_[~self._fits(rows[open_], found[open_])]
-            found[left] = least_norm_batch(self.Q, coordinates[left])
-        return Efficient(np.maximum(found, 0), len(open_) if many else 0)
 
-    def _least_distance(self, coordinates: Float[np.ndarray, "rank"]) -> Float[np.ndarray, "key"]:
-        """The nearest point to the origin of { x = Qc + Nz ≥ 0 } by non-negative least squares (Lawson and Hanson)."""
+        def fits(chosen: Int[np.ndarray, "_"]) -> Bool[np.ndarray, "_"]:
+            return self._fits(rows[chosen], (found[chosen] / root)[:, place])
+
+        many = inner.nullity >= _FEW_DIMENSIONS and (len(open_) >= _FEW_ROWS or inner.nullity > 1000)
+        if many:
+            found[open_] = least_norm_batch(inner.Q, coordinates[open_])
+            open_ = open_[~fits(open_)]
+        gaps = np.zeros(len(rows))
+        for i in open_:
+            near, multipliers = inner._least_distance(coordinates[i])
+            found[i] = inner.polished(folded[i], near)
+            gaps[i] = inner._excess(found[i], coordinates[i], multipliers)
+        if not many:
+            doubtful = open_[~fits(open_) | (gaps[open_] > _SURE)]
+            exact = found[doubtful]
+            found[doubtful] = least_norm_batch(inner.Q, coordinates[doubtful])
+            better = fits(doubtful)
+            found[doubtful[~better]] = exact[~better]
+            gaps[doubtful[better]] = 0.0
+        found[gaps > _LEAST] = np.nan
+        return Efficient((np.maximum(found, 0) / root)[:, place], len(open_) if many else 0)
+
+    @cached_property
+    def _folded(self) -> tuple[Space, Int[np.ndarray, "key"], Float[np.ndarray, "distinct"]]:
+        """The space of distinct keys, the place of each key among them, and the roots of how many each stands for.
+
+        √m times the weight of each of m equal keys is a coordinate there: that keeps norms, and Q orthonormal.
+        """
+        n, r = self.Q.shape
+        if (
+            len(np.unique(np.round(self.Q @ np.cos(np.arange(r)), 12))) == n
+        ):  # a quick look, which is nearly always enough
+            return self, np.arange(n), np.ones(n)
+        _, first, place, counts = np.unique(
+            np.round(self.Q, 13) + 0.0, axis=0, return_index=True, return_inverse=True, return_counts=True
+        )
+        root = np.sqrt(counts)
+        inner = Space(root[:, None] * self.T[first], self.group[first], self.tolerance, root[:, None] * self.Q[first])
+        return inner, place.ravel(), root
+
+    def _least_distance(
+        self, coordinates: Float[np.ndarray, "rank"]
+    ) -> tuple[Float[np.ndarray, "key"], Float[np.ndarray, "key"]]:
+        """The nearest point to the origin of { x = Qc + Nz ≥ 0 } by non-negative least squares (Lawson and Hanson).
+
+        And its multipliers: μ ≥ 0 with z = N^T μ and, at the nearest point, μ·x = 0. NaN if there is no answer.
+        """
         from scipy.optimize import nnls
 
         x = self.Q @ coordinates
         system = np.vstack([self.N.T, -x])
         target = np.zeros(len(system))
         target[-1] = 1
+        lost = np.full_like(x, np.nan)
         try:
             weights, _ = nnls(system, target, maxiter=30 * len(x))
         except RuntimeError:  # too many steps
-            return np.full_like(x, np.nan)
+            return lost, lost
         rest = system @ weights - target
-        return x - self.N @ (rest[:-1] / rest[-1]) if rest[-1] else np.full_like(x, np.nan)
+        return (x - self.N @ (rest[:-1] / rest[-1]), -weights / rest[-1]) if rest[-1] else (lost, lost)
+
+    def _excess(
+        self, x: Float[np.ndarray, "key"], coordinates: Float[np.ndarray, "rank"], mu: Float[np.ndarray, "key"]
+    ) -> float:
+        """How far ½|x|² is from what no member of the class can go below, by these multipliers.
+
+        That is ½|x0|² - ½|N^T μ|² - μ·x0 with x0 = Qc, the dual problem, for any μ ≥ 0.
+        """
+        mu, start = np.maximum(mu, 0), self.Q @ coordinates
+        bound = start @ start / 2 - np.square(self.N.T @ mu).sum() / 2 - mu @ start
+        return float(np.nan_to_num(abs(x @ x / 2 - bound), nan=np.inf))
 
     def _most_entropy(self, rows: Float[np.ndarray, "row key"]) -> Efficient:
         U = self.Q[:, self.sums :]
