@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -18,12 +19,12 @@ from conftest import UNTRAINED
 from scipy.stats import spearmanr
 
 import heed
-from heed.audit import OPENED, Audit, Example, audit
+from heed.audit import FEW, OPENED, Audit, Example, audit
 from heed.data import Dataset
-from heed.diagnose import DIAGNOSTICS, Claim, Evidence, Study, judge
+from heed.diagnose import DIAGNOSTICS, Claim, Diagnostic, Evidence, Study, judge
 from heed.diagnose.diagnostic import FAMILIES
 from heed.diagnose.eraser import Removes, falls_of, kept_after_removal
-from heed.diagnose.jain_wallace import Used
+from heed.diagnose.jain_wallace import Exclusive, Used
 from heed.diagnose.lopardo import AgreesLime, Signed, Tracks
 from heed.errors import DataError, InputError, OutputError, UnknownName
 from heed.explain import AttentionMax, AttentionMean, EfficientAttention, Explainer, Lime, LimeExact, method
@@ -864,3 +865,64 @@ def test_perturbation_claims_are_put_to_occlusion_on_any_model(reviews: list, tm
     assert outcomes["signed"] != "not applicable"
     found.save(tmp_path / "rows.parquet")
     same(found, Audit.load(tmp_path / "rows.parquet"))
+
+
+def test_what_takes_long_has_its_turn_last_and_stands_in_its_place(
+    model: SingleLayer, named: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[str] = []
+    measure = sys.modules["heed.audit"]._measure
+
+    def spy(diagnostic: Diagnostic, study: Study) -> Any:
+        turns.append(diagnostic.claim.id)
+        return measure(diagnostic, study)
+
+    monkeypatch.setattr(sys.modules["heed.audit"], "_measure", spy)
+    asked = ["exclusive", "removes", "agrees-removal", "used", "needed"]
+    found = audit(model, named, asked, examples=0)
+    assert turns == ["used", "agrees-removal", "removes", "exclusive", "needed"]
+    assert [e.claim.id for e in found.evidence] == ["used", "needed", "exclusive", "removes", "agrees-removal"]
+
+
+def test_a_spent_budget_leaves_only_a_few_slow_explanations_to_the_reader(model: SingleLayer, named: list) -> None:
+    documents = (named * 3)[: 2 * FEW]
+    found = audit(model, documents, "used", budget=0)
+    shown = [{e.method for e in example.explanations} for example in found.examples]
+    assert all("attention-mean" in methods for methods in shown) and len(shown) == 2 * FEW
+    assert [("efficient" in m, "occlusion" in m) for m in shown] == [(i < FEW, i < FEW) for i in range(2 * FEW)]
+
+
+@pytest.mark.parametrize("epsilon", [-1.0, 0.0, 1.5])
+def test_an_adversary_needs_some_room(epsilon: float) -> None:
+    with pytest.raises(InputError, match="epsilon"):
+        Exclusive(epsilon=epsilon)
+
+
+def test_the_closing_names_what_does_most_and_the_caveats() -> None:
+    rows = [
+        {
+            "value": 0.2,
+            "comprehensiveness": 0.2,
+            "comprehensiveness_of_lime": 0.5,
+            "comprehensiveness_of_occlusion": 0.4,
+        }
+    ] * 40
+    claim = DIAGNOSTICS["competitive"].claim
+    (line,) = Audit({"explainers": {"attention-mean": {}}}, (Evidence(claim, rows),)).closing()
+    assert (
+        "does not hold (comprehensiveness ÷ that of the best explanation 0.400 [0.400, 0.400] over 40 documents" in line
+    )
+    assert "what lime points to does most: the probability falls by 0.500, that of attention-mean by 0.200" in line
+    assert "the others compared: occlusion." in line
+    assert line.endswith("are unlike those that the model was trained on.")
+    (silent,) = Audit({"explainers": {"attention-mean": {}}}, (Evidence(claim, [], "no time"),)).closing()
+    assert silent.endswith("was not judged: no time.")
+
+
+def test_an_audit_is_short_where_it_is_printed(whole: Audit) -> None:
+    assert repr(whole).startswith(f"<Audit of {whole.facts['model']} on {whole.facts['data']}: ")
+    assert len(repr(whole)) < 200 and f"{sum(v.outcome == 'undecided' for v in whole.verdicts)} undecided" in repr(
+        whole
+    )
+    page = whole._repr_html_()
+    assert all(v.claim.id in page and v.outcome in page for v in whole.verdicts) and len(page) < 20_000

@@ -24,7 +24,7 @@ from heed.audit import Audit, Example
 from heed.catalogue import authors
 from heed.diagnose import DIAGNOSTICS, Claim, Evidence, Verdict
 from heed.errors import InputError
-from heed.explain.drawing import counted, tint
+from heed.explain.drawing import counted, harmless, tint
 from heed.explain.explanation import Explanation, Special, Unit
 from heed.report import browser, by_document, charts, extras, html, interval, number, terminal
 from heed.text import Document
@@ -278,7 +278,7 @@ def test_texts_notes_settings_and_ids_are_escaped() -> None:
     assert HOSTILE.replace("\x1b", "")[:40] in check_safe(html.explanations([hostile])).text
     page = check_safe(html.audit(made(examples=((hostile, hostile),))), 2)
     (document,) = json.loads(page.scripts[0])["documents"]
-    assert document["segments"] == [HOSTILE]  # which the script shows as text
+    assert document["segments"] == [harmless(HOSTILE)]  # which the script shows as text
 
 
 def test_facts_reasons_claims_and_columns_are_escaped() -> None:
@@ -517,6 +517,41 @@ def test_bars_end_where_values_do() -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "threshold"),
+    [
+        ([1 / 3] * 13 + [2 / 3] * 20 + [1.0] * 7, 0.8),
+        ([0.0] * 30 + [0.7], 0.05),
+        ([0.31, 0.5, 0.7001], 0.7),
+        ([0.5] * 4, 0.5),
+        (list(np.linspace(-0.9, 0.9, 50)), 0.1),
+    ],
+)
+def test_no_bar_is_a_hairline(values: list[float], threshold: float) -> None:
+    edges = charts._edges(np.array(values), threshold)
+    wide = np.diff(edges)
+    assert wide.min() > 0.5 * wide.max() and np.isclose(edges, threshold, atol=1e-12).any()
+    assert edges[0] <= min(values) and edges[-1] >= max(values)
+    assert np.histogram(values, edges)[0].sum() == len(values)
+
+
+def test_charts_for_telephones_are_narrow_and_say_the_same() -> None:
+    audit = mixed()
+    wide, narrow = charts.every(audit), charts.every(audit, charts.NARROW)
+    assert list(wide) == list(narrow)
+    for key, chart in narrow.items():
+        if key != "agreement":
+            assert chart.to_dict()["width"] == charts.NARROW
+            drawn = charts.svg(chart)
+            assert max(map(int, re.findall(r'^<svg[^>]* width="(\d+)', drawn))) < 360
+
+
+def test_directions_of_writing_cannot_be_turned_by_a_document() -> None:
+    example = Example((explanation("a \u202efine film"),))
+    page = html.audit(replace(mixed(), examples=(example,)))
+    assert "\u202e" not in page and "a ·fine film" in page
+
+
+@pytest.mark.parametrize(
     ("most", "ticks"), [(1, [0, 1]), (2, [0, 1, 2]), (7, [0, 2, 4, 6]), (200, [0, 50, 100, 150, 200])]
 )
 def test_documents_are_counted_in_whole_numbers(most: int, ticks: list[int]) -> None:
@@ -569,12 +604,12 @@ def _source(name: str) -> str:
     [(0.5, 0.9, "center"), (0.5, 0.55, "right"), (0.5, 0.45, "left"), (0.05, 0.9, "left"), (0.95, 0.1, "right")],
 )
 def test_the_label_of_a_mean_keeps_off_the_line_and_within_the_chart(mean: float, line: float, align: str) -> None:
-    assert charts._beside(mean, line, (0.0, 1.0), 0.3 * charts.WIDTH) == align
+    assert charts._beside(mean, line, 0.3) == align
 
 
 def test_a_label_that_finds_no_free_place_stays_within_the_chart() -> None:
-    assert charts._beside(0.1, 0.2, (0.0, 1.0), 0.3 * charts.WIDTH) == "left"
-    assert charts._beside(0.1, 0.2, (0.0, 1.0), 2.0 * charts.WIDTH) == "center"
+    assert charts._beside(0.1, 0.2, 0.3) == "left"
+    assert charts._beside(0.1, 0.2, 2.0) == "center"
 
 
 def test_numbers_and_their_nouns() -> None:

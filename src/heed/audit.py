@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from html import escape
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +25,7 @@ from heed.diagnose import DIAGNOSTICS, Diagnostic, Evidence, Study, Verdict, jud
 from heed.diagnose.conditions import LEVEL, Finding, findings
 from heed.diagnose.conditions import measure as measure_conditions
 from heed.diagnose.diagnostic import FAMILIES, GATES, Row
+from heed.diagnose.eraser import RIVAL
 from heed.diagnose.lopardo import AgreesLime, best_lime
 from heed.diagnose.notebook import Notebook
 from heed.errors import DataError, HeedError, InputError, NotApplicable, OutputError, UnknownName
@@ -96,7 +99,21 @@ class Audit:
         """The conditions, then one paragraph per family of claims; never one yes or no for all of them."""
         families = [[v for v in self.verdicts if v.claim.family == family] for family in FAMILIES]
         about = [_conditions(self.findings)] if self.findings else []
-        return about + [_closing(members) for members in families if members]
+        best = {"faithful": [text for e in self.evidence if (text := _best(e))]}
+        return about + [_closing(m, best.get(m[0].claim.family, [])) for m in families if m]
+
+    def __repr__(self) -> str:
+        counts: Counter[str] = Counter(v.outcome for v in self.verdicts)
+        found = ", ".join(f"{counts[outcome]} {outcome}" for outcome in _WORDS if counts[outcome])
+        return f"<Audit of {self.facts['model']} on {self.facts['data']}: {found}>"
+
+    def _repr_html_(self) -> str:
+        """The verdicts as a table, for a notebook."""
+        head = "".join(
+            f"<th>{name}</th>" for name in ("claim", "explanation", "mean", "interval", "asked", "n", "verdict")
+        )
+        rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in _cells(v))}</tr>" for v in self.verdicts)
+        return f"<p>{escape(printable(repr(self)))}</p><table><tr>{head}</tr>{rows}</table>"
 
     def agreement(self) -> tuple[list[str], Float[np.ndarray, "method method"], Float[np.ndarray, "method method"]]:
         """Kendall's τ between the explanations that are shown, the mean over the documents that have both; and these.
@@ -217,7 +234,7 @@ def audit(
     folder       rows and trained models are kept there as they come in: an audit that was stopped goes on from them
     say          where remarks go that a person who waits would want to read
     base         what a transformer was fine-tuned from, for the claims that train it again
-    budget       minutes after which no further claim is begun
+    budget       minutes after which no further claim is begun; those that take long come last
     """
     began, model = time.perf_counter(), classifier_of(model)
     if isinstance(dataset, str | Document):
@@ -253,8 +270,8 @@ def audit(
     )
     studies = [replace(first, explainer=e) for e in judged]  # which share what they have explained
     chosen = _diagnostics(diagnostics, studies)
-    evidence = []
-    bar = tqdm(chosen, desc="claims", leave=False, delay=1, disable=not progress, position=1)
+    measured: dict[str, list[Evidence]] = {}
+    bar = tqdm(sorted(chosen, key=_turn), desc="claims", leave=False, delay=1, disable=not progress, position=1)
     for diagnostic in bar:
         bar.set_postfix_str(diagnostic.claim.id)
         for study in studies if diagnostic.claim.of_explanation else studies[:1]:
@@ -265,7 +282,9 @@ def audit(
                 {"document": i, "id": printable(d.id)} | row
                 for i, (d, row) in enumerate(zip(texts, rows, strict=not reason))
             ]
-            evidence.append(Evidence(diagnostic.claim, keyed, reason, study.explainer.name))
+            found = Evidence(diagnostic.claim, keyed, reason, study.explainer.name)
+            measured.setdefault(diagnostic.claim.id, []).append(found)
+    evidence = [e for d in chosen for e in measured[d.claim.id]]
     facts = {
         "model": model.name,
         "revision": model.revision,
@@ -321,11 +340,12 @@ def _examples(studies: Sequence[Study], count: int, spent: bool) -> tuple[Exampl
     named = {e.name: e for e in reversed(wanted)}  # what is judged comes before another of the same name
     columns: list[list[Explanation]] = []
     for explainer in (e for e in wanted if named[e.name] == e):
-        quick = explainer.evaluations(10) <= 1 or (isinstance(explainer, Occlusion) and not spent)
+        slow = isinstance(explainer, Occlusion | EfficientAttention)  # but not so slow as LIME
+        quick = not spent if slow else explainer.evaluations(10) <= 1
         some = len(few) if quick or first.explained(explainer) else min(FEW, len(few))
         try:
             column = first.explain_some(explainer, range(some))
-            if explainer == SHOWN[-1]:
+            if explainer == SHOWN[-1] and not spent:
                 most = sorted(range(len(few)), key=lambda i: -column[i].facts["null_space"])[:OPENED]
                 opened = first.explain_some(replace(SHOWN[-1], intervals=12), most)
                 column = [dict(zip(most, opened, strict=True)).get(i, e) for i, e in enumerate(column)]
@@ -370,19 +390,63 @@ _WORDS = {
 }
 
 
-def _closing(members: Sequence[Verdict]) -> str:
+# What must be kept in mind about each family of claims.
+_CAVEATS = {
+    "needed": "Where attention is not needed, tests of it say little, for or against.",
+    "determined": "That other attention would do does not make this one a wrong account of what the model did.",
+    "causal": "Efficient attention is heed's definition: that it suffices, and is shared, is algebra.",
+    "agrees": "Two explanations can agree and both be wrong.",
+    "signed": "LIME's signs are those of the words' removal, which is one way to ask.",
+    "informative": "What helps another model shows where information lies, not how this model uses it.",
+    "faithful": "Texts without some of their words are unlike those that the model was trained on.",
+    "plausible": "What people would point to need not be what the model used.",
+    "stable": "LIME is what attention is compared with above.",
+}
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3f}"
+
+
+def _cells(v: Verdict) -> tuple[str, ...]:
+    numbers = ["–" if x is None else _number(x) for x in (v.mean, v.low, v.high)]
+    interval = "–" if v.mean is None else f"[{numbers[1]}, {numbers[2]}]"
+    return v.claim.id, printable(v.explainer), numbers[0], interval, v.claim.side(), f"{v.n:,}", v.outcome
+
+
+def _best(evidence: Evidence) -> str:
+    """Which of the explanations that were compared does most when its words are removed, and how much that is."""
+    if evidence.claim.id != "competitive" or not len(evidence.values):
+        return ""
+    own = printable(evidence.explainer)
+    falls = {own: float(evidence.values.mean())}
+    for column in evidence.rows[0]:
+        if column.startswith(RIVAL) and (fall := evidence.mean(column)) is not None:
+            falls[column.removeprefix(RIVAL)] = fall
+    best = max(falls, key=falls.__getitem__)
+    beside = "" if best == own else f", that of {own} by {falls[own]:.3f}"
+    others = "; the others compared: " + ", ".join(sorted(set(falls) - {best, own}, key=lambda n: -falls[n]))
+    return (
+        f"The removal of what {best} points to does most: the probability falls by {falls[best]:.3f}{beside}{others}."
+    )
+
+
+def _closing(members: Sequence[Verdict], more: Sequence[str] = ()) -> str:
     """What is to be said of one family of claims; a reason that claims in a row share is given once, behind them."""
     parts = []
     for i, v in enumerate(members):
         text = f"“{v.sentence}” {_WORDS[v.outcome]}"
         if v.mean is not None:
-            mean = f"{v.mean:,.0f}" if abs(v.mean) >= 1000 else f"{v.mean:.3f}"
-            text += f" ({v.claim.statistic} {mean}, {v.claim.side()} was asked)"
+            _, _, mean, interval, *_ = _cells(v)
+            several = f" {interval} over {counted(v.n)}" if v.n > 1 else " for 1 document"
+            text += f" ({v.claim.statistic} {mean}{several}, {v.claim.side()} was asked)"
         following = members[i + 1] if i + 1 < len(members) else None
         if v.reason and (following is None or (following.outcome, following.reason) != (v.outcome, v.reason)):
             text += f": {v.reason}"
         parts.append(text)
-    return f"{members[0].claim.family.capitalize()}: {'; '.join(parts)}."
+    family = members[0].claim.family
+    caveat = [_CAVEATS[family]] if family in _CAVEATS and any(v.mean is not None for v in members) else []
+    return " ".join([f"{family.capitalize()}: {'; '.join(parts)}.", *more, *caveat])
 
 
 def _conditions(found: Sequence[Finding]) -> str:
@@ -401,11 +465,14 @@ def _conditions(found: Sequence[Finding]) -> str:
     )
 
 
-def _diagnostics(claims: Sequence[str | Diagnostic] | str | None, studies: Sequence[Study]) -> list[Diagnostic]:
-    """The diagnostics that were asked for; where they include gated ones, the one that opens the gate joins them.
+def _turn(diagnostic: Diagnostic) -> tuple[bool, ...]:
+    """When a claim has its turn: what decides most for the least time goes first, and last what trains."""
+    claim, dear = diagnostic.claim, diagnostic.dear
+    return claim.id != "used", claim.trains, claim.id != "needed", dear, dear and claim.gated
 
-    Those that can close the gate come first, so that no budget is spent before.
-    """
+
+def _diagnostics(claims: Sequence[str | Diagnostic] | str | None, studies: Sequence[Study]) -> list[Diagnostic]:
+    """The diagnostics that were asked for, the gates first; where some are gated, the one that opens the gate joins."""
     study = studies[0]
     wanted = [claims] if isinstance(claims, str) else list(DIAGNOSTICS if claims is None else claims)
     found = [_diagnostic(c) for c in wanted]

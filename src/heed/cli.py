@@ -228,7 +228,11 @@ def audit(
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option(help="Minutes after which no further claim is begun.", min=0, show_default="no limit"),
+        typer.Option(
+            help="Minutes after which no further claim is begun; the dear ones come last.",
+            min=0,
+            show_default="no limit",
+        ),
     ] = None,
     fail_on: Annotated[
         list[str] | None,

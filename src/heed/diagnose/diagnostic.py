@@ -221,6 +221,7 @@ class Diagnostic(ABC):
 
     claim: ClassVar[Claim]
     cost: ClassVar[str]  # in passes of the model for each document, in words
+    dear: ClassVar[bool] = False  # whether it takes much longer than others, which a budget is then spent on first
     asks: ClassVar[str] = ""  # what documents must have
     against: ClassVar[tuple[type[Explainer], ...]] = ()  # the explanations that serve as the yardstick
 

@@ -36,6 +36,7 @@ class Removes(Diagnostic):
         source="deyoung2020",
     )
     cost: ClassVar[str] = "10 passes for each of 21 orders of the words, and as many the other way round"
+    dear: ClassVar[bool] = True
 
     orders: int = 20
     removal: Removal | None = None
@@ -75,6 +76,7 @@ class Competitive(Diagnostic):
         per_document="comprehensiveness",
     )
     cost: ClassVar[str] = "those of gradient × input, occlusion and LIME, and 20 passes for each"
+    dear: ClassVar[bool] = True
 
     samples: int = 1000
     removal: Removal | None = None
@@ -87,8 +89,9 @@ class Competitive(Diagnostic):
         others = {r.name: study.explain(r) for r in rivals}
 
         def row(i: int, e: Explanation) -> Row:
-            rivalling = {f"{_RIVAL}{name}": self._area(study, found[i]) for name, found in others.items()}
-            return {"value": self._area(study, e)} | rivalling
+            rivalling = {f"{RIVAL}{name}": self._area(study, found[i]) for name, found in others.items()}
+            own = self._area(study, e)
+            return {"value": own, "comprehensiveness": own} | rivalling
 
         return study.by_explanation(self, row)
 
@@ -96,11 +99,11 @@ class Competitive(Diagnostic):
         return float(falls_of(study, explanation, [ranking(explanation)], self.removal)[0][0])
 
 
-_RIVAL = "comprehensiveness_of_"
+RIVAL = "comprehensiveness_of_"  # and then the name of another explanation
 
 
 def _share_of_best(columns: Mapping[str, np.ndarray]) -> float:
-    best = max(float(column.mean()) for name, column in columns.items() if name.startswith(_RIVAL))
+    best = max(float(column.mean()) for name, column in columns.items() if name.startswith(RIVAL))
     return float(columns["value"].mean()) / best if best > 1e-9 else float("nan")
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from heed.diagnose.diagnostic import Claim, Diagnostic, Row, Study
+from heed.errors import InputError
 from heed.explain import AttentionMean, GradientInput, Occlusion
 from heed.explain.comparison import rank_agreement
 from heed.metrics import tvd
@@ -100,7 +101,8 @@ class Exclusive(Diagnostic):
     Several candidates start from random weights and follow the gradient of their distance (Jensen–Shannon) from the
     model's attention and from each other; moving the prediction by more than 0.01 is punished. The statistic is the
     distance of the farthest candidate whose prediction moved by at most `epsilon`, as a share of the largest possible
-    one, ln 2. Distances are those of the mean over heads of the classifying row, as shares of what lies on words.
+    one, ln 2; 0 where there is no such candidate, though a better search might find one. Distances are those of the
+    mean over heads of the classifying row, as shares of what lies on words.
     `layers` is "last", "all", or numbers as in "0,2": then the classifying row of each of these is free, and the mean
     of their distances counts. Special tokens and padding keep their weights (positions="all": only padding does).
     """
@@ -117,6 +119,7 @@ class Exclusive(Diagnostic):
         gated=True,
     )
     cost: ClassVar[str] = "a pass, and the last layer forth and back at each step, for all candidates at once"
+    dear: ClassVar[bool] = True
 
     candidates: int = 5
     steps: int = 500
@@ -127,6 +130,10 @@ class Exclusive(Diagnostic):
 
     def __post_init__(self) -> None:
         self.at_least(candidates=1, steps=0)
+        if not 0 < self.epsilon <= 1:
+            raise InputError(
+                f"The setting epsilon of the claim exclusive must be above 0 and at most 1, got {self.epsilon}."
+            )
         AttentionMean(layers=self.layers)  # refuses what is no choice of layers
 
     def measure(self, study: Study) -> list[Row]:
@@ -154,6 +161,7 @@ class Exclusive(Diagnostic):
                 "jsd": float(farthest[best[b], b]),
                 "tvd": float(moves[best[b], b]) if close[:, b].any() else None,
                 "candidates_left": int(close[:, b].sum()),
+                "any_left": float(close[:, b].any()),
                 "adversary_predicted": int(labels[best[b], b] if close[:, b].any() else target[b].argmax()),
             }
             | shown

@@ -40,6 +40,7 @@ class AgreesLime(Diagnostic):
         gated=True,
     )
     cost: ClassVar[str] = "one pass for each sample of LIME; milliseconds where it is exact"
+    dear: ClassVar[bool] = True
     against = (Lime, LimeExact)
 
     samples: int = 2000
@@ -66,6 +67,7 @@ class Signed(Diagnostic):
         gated=True,
     )
     cost: ClassVar[str] = "nothing more than agrees-lime"
+    dear: ClassVar[bool] = True
     against = (Lime, LimeExact)
 
     samples: int = 2000
@@ -132,6 +134,7 @@ class Robust(Diagnostic):
         source="lopardo2024",
     )
     cost: ClassVar[str] = "four runs of LIME"
+    dear: ClassVar[bool] = True
 
     samples: int = 2000
 

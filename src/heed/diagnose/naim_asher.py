@@ -122,6 +122,7 @@ class Identified(OfRows):
     cost: ClassVar[str] = (
         "a pass, and least squares and linear programs for each head: up to a second for a long document"
     )
+    dear: ClassVar[bool] = True
 
     queries: int = 16
 
@@ -304,6 +305,7 @@ class EfficientShared(OfRows):
         per_document="distance from attention to the farthest one with the same output",
     )
     cost: ClassVar[str] = "a pass, and linear programs for each head: up to a second for a long document"
+    dear: ClassVar[bool] = True
     open_only = True
 
     variant: Variant = "norm"

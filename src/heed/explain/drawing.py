@@ -82,16 +82,21 @@ def rgba(colour: tuple[int, int, int], alpha: float) -> str:
 
 def printable(text: str) -> str:
     """Text that cannot steer a terminal: blanks folded, control and direction characters shown as a dot."""
-    folded = re.sub(r"\s+", " ", text)
-    return "".join(c if unicodedata.category(c) not in ("Cc", "Cf", "Cs") or c in _JOINERS else "·" for c in folded)
+    return harmless(re.sub(r"\s+", " ", text))
 
 
-# Terminal
+def harmless(text: str) -> str:
+    """Text of the same length without control and direction characters, which are shown as a dot; blanks stay."""
+    unseen = ("Cc", "Cf", "Cs")
+    return "".join(c if unicodedata.category(c) not in unseen or c in _JOINERS or c.isspace() else "·" for c in text)
 
 
 def counted(n: int, noun: str = "document") -> str:
     """A number with its noun: 1 document, 2 documents."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+# Terminal
 
 
 def word(text: str, share: float, signed: bool, colour: bool) -> Text:

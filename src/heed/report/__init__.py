@@ -27,6 +27,7 @@ _COLUMNS = {
     "correct_uniform": "accuracy with uniform weights",
     "tvd": "change of the prediction (TVD)",
     "candidates_left": "candidates that left the prediction as it is",
+    "any_left": "share of documents where at least one did",
     "maximum": "largest distance over training seeds (JSD / ln 2)",
     "seeds": "median distance between training seeds (JSD)",
     "max_attention": "largest attention on one word",

@@ -279,17 +279,23 @@
         const place = order.findIndex((i) => known.documents[i].index === Number(button.dataset.document));
         if (place >= 0) open(place);
         $("documents").scrollIntoView();
+        $("document").focus({ preventScroll: true });
       });
     arrange();
     $("browser").hidden = false;
   }
 
-  for (const [key, spec] of Object.entries(specs)) {
-    const place = document.querySelector(`[data-chart="${CSS.escape(key)}"]`);
-    const whole = make("div");
-    vegaEmbed(whole, spec, { actions: false, renderer: "svg", ast: true }).then(
-      () => place.replaceChildren(whole),
-      () => {}, // what was drawn beforehand stays
-    );
-  }
+  const telephone = window.matchMedia("(max-width: 44rem)");
+  const draw = () => {
+    for (const [key, spec] of Object.entries(specs)) {
+      const place = document.querySelector(`[data-chart="${CSS.escape(key)}"]`);
+      const whole = make("div");
+      vegaEmbed(whole, telephone.matches ? spec.narrow : spec.wide, { actions: false, renderer: "svg", ast: true }).then(
+        () => place.replaceChildren(whole),
+        () => {}, // what was drawn beforehand stays
+      );
+    }
+  };
+  telephone.addEventListener("change", draw);
+  draw();
 })();

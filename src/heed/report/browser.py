@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from heed.explain.drawing import printable
+from heed.explain.drawing import harmless, printable
 from heed.report.charts import key_of
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _document(index: int, example: Example, methods: list[str], kind: Kind) -> d
     return {
         "index": index,
         "id": printable(document.id),
-        "segments": list(document.segments),
+        "segments": [harmless(segment) for segment in document.segments],
         "units": [_gaps(places, s) for s in range(len(document.segments))],
         "probabilities": [float(f"{p:.4g}") for p in finest.probabilities.values()],
         "label": list(finest.probabilities).index(finest.label),

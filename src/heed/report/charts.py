@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 COLOURS = {"supported": "#0072b2", "refuted": "#c45500", "undecided": "#6b7280", "not applicable": "#6b7280"}
 Align = Literal["left", "center", "right"]
 Chart = TypeVar("Chart", "alt.LayerChart", "alt.ConcatChart")
-WIDTH, HEIGHT = 680, 180
+WIDTH, HEIGHT, NARROW = 680, 180, 270  # of a chart's area; its width on telephones
 ENDINGS = (".svg", ".png", ".pdf")
 _IDS = re.compile(r'(\bid="|\burl\(#|href="#)([^")]*)')  # where an SVG names its parts, or calls them
 _ASKED, _LABEL, _MEAN, _BARS = 9, 30, 46, 62  # heights, from the top, of labels, mean and bars
@@ -40,7 +41,7 @@ _AXIS = dict.fromkeys(("labelColor", "titleColor", "domainColor", "tickColor"), 
 }  # fmt: skip
 
 
-def claim(evidence: Evidence, verdict: Verdict) -> alt.LayerChart:
+def claim(evidence: Evidence, verdict: Verdict, width: int = WIDTH) -> alt.LayerChart:
     """The distribution of the statistic over documents, with its mean, interval and threshold."""
     import altair as alt
 
@@ -52,11 +53,11 @@ def claim(evidence: Evidence, verdict: Verdict) -> alt.LayerChart:
     edges = _edges(values, float(values.mean()) if about.per_document else about.threshold)
     domain = float(edges[0]), float(edges[-1])
     x = alt.Scale(domain=list(domain), nice=False, zero=False)
-    bars = _histogram(values, edges, about.per_document or about.statistic, x)
-    layers = [_side(verdict, domain, x), bars, *_threshold(verdict, domain, x), *_mean(verdict, domain, x)]
+    bars = _histogram(values, edges, about.per_document or about.statistic, x, width)
+    layers = [_side(verdict, domain, x), bars, *_threshold(verdict, domain, x), *_mean(verdict, domain, x, width)]
     if about.per_document:  # the statistic is not on the axis of the documents
-        layers = [bars, *_words(verdict)]
-    return styled(alt.LayerChart(layer=layers).properties(width=WIDTH, height=HEIGHT))
+        layers = [bars, *_words(verdict, width)]
+    return styled(alt.LayerChart(layer=layers).properties(width=width, height=HEIGHT))
 
 
 def agreement(
@@ -91,9 +92,10 @@ def agreement(
     return styled(alt.LayerChart(layer=[cells, numbers]).properties(width=max(120, size), height=max(40, size // 2)))
 
 
-def every(audit: Audit) -> dict[str, alt.LayerChart]:
+def every(audit: Audit, width: int = WIDTH) -> dict[str, alt.LayerChart]:
     """All charts of an audit by name: those of its claims that have numbers, and `agreement`."""
-    found = {key_of(v): claim(e, v) for e, v in zip(audit.evidence, audit.verdicts, strict=True) if len(e.values)}
+    judged = zip(audit.evidence, audit.verdicts, strict=True)
+    found = {key_of(v): claim(e, v, width) for e, v in judged if len(e.values)}
     names, matrix, counts = audit.agreement()
     if np.isfinite(matrix[np.tril_indices(len(names), -1)]).any():
         found["agreement"] = agreement(names, matrix, counts)
@@ -170,16 +172,19 @@ def save(chart: alt.TopLevelMixin, path: Path) -> None:
 
 
 def _edges(values: Float[np.ndarray, "document"], threshold: float) -> Float[np.ndarray, "edge"]:
-    """Edges of bars of equal width; the threshold is one of them, so that no bar lies on both sides of it.
+    """Edges of bars of nearly equal width; the threshold is one of them, so that no bar lies on both sides of it.
 
-    The outermost bars end where values do.
+    On both sides bars end where values do, unless that would leave less than half a bar.
     """
     low, high = min(values.min(), threshold), max(values.max(), threshold)
     width = (high - low) / np.clip(2 * np.sqrt(len(values)), 20, 40) or max(abs(high), 1e-3) / 20
-    first = min(-1, np.floor((low - threshold) / width - 1e-9))
-    last = max(1, np.ceil((high - threshold) / width + 1e-9))
-    edges = threshold + width * np.arange(first, last + 1)
-    return np.clip(edges, low if low < threshold else None, high if high > threshold else None)
+
+    def side(reach: float) -> Float[np.ndarray, "edge"]:
+        return np.linspace(0, reach if reach > width / 2 else width, max(1, round(reach / width)) + 1)
+
+    below, above = side(threshold - low), side(high - threshold)
+    edges = np.concatenate([threshold - below[::-1], threshold + above[1:]])
+    return np.concatenate([[min(edges[0], low)], edges[1:-1], [max(edges[-1], high)]])  # in spite of rounding
 
 
 def _data(rows: list[dict[str, Any]]) -> alt.InlineData:
@@ -198,7 +203,7 @@ def _side(verdict: Verdict, domain: tuple[float, float], x: alt.Scale) -> alt.Ch
 
 
 def _histogram(
-    values: Float[np.ndarray, "document"], edges: Float[np.ndarray, "edge"], statistic: str, x: alt.Scale
+    values: Float[np.ndarray, "document"], edges: Float[np.ndarray, "edge"], statistic: str, x: alt.Scale, width: int
 ) -> alt.Chart:
     import altair as alt
 
@@ -216,7 +221,7 @@ def _histogram(
     )
     marks = alt.Chart(_data(rows)).mark_bar(color=FILL, binSpacing=1)
     # vl_convert aborts the whole process on a control character, hence `printable`
-    axis = alt.Axis(title=f"{printable(statistic)}, per document", tickCount=8)
+    axis = alt.Axis(title=_lines(f"{printable(statistic)}, per document", width), tickCount=width // 80)
     tips = [alt.Tooltip("documents:Q"), alt.Tooltip("from:Q", format=".3~g"), alt.Tooltip("to:Q", format=".3~g")]
     return marks.encode(x=alt.X("from:Q", scale=x, bin="binned", axis=axis), x2="to:Q", y=y, tooltip=tips)
 
@@ -243,14 +248,20 @@ def _threshold(verdict: Verdict, domain: tuple[float, float], x: alt.Scale) -> l
     ]
 
 
-def _words(verdict: Verdict) -> list[alt.Chart]:
+def _lines(text: str, width: int) -> list[str]:
+    """A text in lines that are no wider than a chart."""
+    return wrap(text, int(width / _LETTER))
+
+
+def _words(verdict: Verdict, width: int) -> list[alt.Chart]:
     """The statistic and what was asked of it, in words alone."""
     import altair as alt
 
     lines: list[tuple[int, str, dict[str, Any]]] = [(_ASKED, f"asked: {verdict.claim.side()}", {"color": INK})]
     if verdict.mean is not None:
         look = {"color": COLOURS[verdict.outcome], "fontWeight": "bold"}
-        lines.append((_LABEL, f"{printable(verdict.claim.statistic)}: {interval(verdict)}", look))
+        text = f"{printable(verdict.claim.statistic)}: {interval(verdict)}"
+        lines += [(_LABEL + 15 * i, part, look) for i, part in enumerate(_lines(text, width))]
     return [
         alt.Chart(_data([{"text": text}]))
         .mark_text(align="left", fontSize=12, **look)
@@ -259,7 +270,7 @@ def _words(verdict: Verdict) -> list[alt.Chart]:
     ]
 
 
-def _mean(verdict: Verdict, domain: tuple[float, float], x: alt.Scale) -> list[alt.Chart]:
+def _mean(verdict: Verdict, domain: tuple[float, float], x: alt.Scale, width: int) -> list[alt.Chart]:
     import altair as alt
 
     numbers = np.array([verdict.mean, verdict.low, verdict.high], dtype=float)  # None becomes NaN
@@ -267,7 +278,8 @@ def _mean(verdict: Verdict, domain: tuple[float, float], x: alt.Scale) -> list[a
         return []
     colour = COLOURS[verdict.outcome]
     text = f"mean {interval(verdict)}"
-    align = _beside(verdict.mean, verdict.claim.threshold, domain, _LETTER * len(text))
+    place, line = ((v - domain[0]) / (domain[1] - domain[0]) for v in (verdict.mean, verdict.claim.threshold))
+    align = _beside(place, line, _LETTER * len(text) / width)
     row = {"mean": verdict.mean, "low": verdict.low, "high": verdict.high, "text": text}
     base = alt.Chart(_data([row])).encode(y=alt.value(_MEAN))
     at = alt.X("mean:Q", scale=x)
@@ -279,10 +291,12 @@ def _mean(verdict: Verdict, domain: tuple[float, float], x: alt.Scale) -> list[a
     ]
 
 
-def _beside(mean: float, line: float, domain: tuple[float, float], wide: float) -> Align:
-    """How a label of this width hangs on the mean: within the chart, and off the line if there is room."""
-    at, crossed = (WIDTH * (x - domain[0]) / (domain[1] - domain[0]) for x in (mean, line))
-    starts: dict[Align, float] = {"center": at - wide / 2, "left": at, "right": at - wide}
-    fits = [a for a, start in starts.items() if start >= 0 and start + wide <= WIDTH]
-    free = [a for a in fits if not starts[a] <= crossed <= starts[a] + wide]
+def _beside(place: float, line: float, wide: float) -> Align:
+    """How a label of this width hangs on its place: within the chart, and off the line if there is room.
+
+    All are shares of the chart's width.
+    """
+    starts: dict[Align, float] = {"center": place - wide / 2, "left": place, "right": place - wide}
+    fits = [a for a, start in starts.items() if start >= 0 and start + wide <= 1]
+    free = [a for a in fits if not starts[a] <= line <= starts[a] + wide]
     return (free or fits or ["center"])[0]

@@ -62,7 +62,8 @@ def audit(audit: Audit) -> str:
 
     drawn = charts.every(audit)
     pictures = {name: charts.svg(chart, _anchor(name)) for name, chart in drawn.items()}
-    specs = _inert({name: chart.to_dict() for name, chart in drawn.items()})
+    narrow = charts.every(audit, charts.NARROW)
+    specs = _inert({n: {"wide": drawn[n].to_dict(), "narrow": narrow[n].to_dict()} for n in drawn})
     scripts = [_library(), resources.files("heed.report").joinpath("audit.js").read_text(encoding="utf8")]
     room = _LARGEST - sum(len(text.encode()) for text in (*scripts, *pictures.values(), specs))
     content = browser.content(audit, room)
@@ -197,6 +198,7 @@ def _claim(audit: Audit, evidence: Evidence, verdict: Verdict, content: dict[str
         "statistic": claim.statistic,
         "mean": interval(verdict),
         "asked": claim.side(),
+        "averaged": claim.combine is None,
         "n": f"{verdict.n:,}",
         "outcome": verdict.outcome,
         "symbol": SYMBOLS[verdict.outcome],
