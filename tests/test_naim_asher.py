@@ -142,7 +142,7 @@ def test_an_explanation_carries_raw_attention_intervals_and_facts(kind: str) -> 
     assert looked.sum() == 3 and np.maximum(e.raw, e.scores)[looked].min() >= np.maximum(e.raw, e.scores)[~looked].max()
     np.testing.assert_allclose(few.intervals[looked], e.intervals[looked], atol=1e-6)
     np.testing.assert_array_equal(Explanation.from_json(few.to_json()).intervals, few.intervals)
-    assert any("words have none here" in note for note in few.notes)
+    assert any("and not for the other" in note for note in few.notes)
 
 
 def test_intervals_of_words_are_linear_programs_over_all_heads() -> None:
@@ -168,6 +168,22 @@ def test_short_texts_are_identified_and_say_so() -> None:
     assert any("already identified" in note and "5 weights, 8 numbers" in note for note in e.notes)
     assert e.intervals is not None
     np.testing.assert_allclose(e.intervals[:, 0], e.intervals[:, 1], atol=1e-12)
+    few = heed.explain(build(), "the film is good", "efficient", intervals=1)
+    np.testing.assert_array_equal(few.intervals, e.intervals)  # which cost nothing
+    assert not any("not for the other" in note for note in few.notes)
+
+
+def test_what_has_no_interval_says_why() -> None:
+    for change in ({"aggregate": "max"}, {"merge": "max"}):
+        e = heed.explain(build(), LONG, "efficient", **change)
+        assert e.intervals is None and any("no intervals of largest weights" in note for note in e.notes)
+    assert not any("no intervals" in note for note in heed.explain(build(), LONG, "efficient", intervals=0).notes)
+
+
+def test_negative_weights_of_effective_attention_are_counted() -> None:
+    e = heed.explain(build(), LONG, "effective")
+    below = e.scores[e.scores < -1e-9]
+    assert len(below) and any(note.startswith(f"{len(below)} of {len(e.scores)} weights") for note in e.notes)
 
 
 def test_one_head_and_the_largest_of_heads() -> None:

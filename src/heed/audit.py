@@ -424,11 +424,10 @@ def _best(evidence: Evidence) -> str:
         if column.startswith(RIVAL) and (fall := evidence.mean(column)) is not None:
             falls[column.removeprefix(RIVAL)] = fall
     best = max(falls, key=falls.__getitem__)
-    beside = "" if best == own else f", that of {own} by {falls[own]:.3f}"
-    others = "; the others compared: " + ", ".join(sorted(set(falls) - {best, own}, key=lambda n: -falls[n]))
-    return (
-        f"The removal of what {best} points to does most: the probability falls by {falls[best]:.3f}{beside}{others}."
-    )
+    beside = "" if best == own else f", and by {falls[own]:.3f} for {own}"
+    others = ", ".join(sorted(set(falls) - {best, own}, key=lambda name: -falls[name]))
+    also = f"; also compared: {others}" if others else ""
+    return f"Removing what {best} points to does most: the probability falls by {falls[best]:.3f}{beside}{also}."
 
 
 def _closing(members: Sequence[Verdict], more: Sequence[str] = ()) -> str:

@@ -244,6 +244,9 @@ def terminal(explanation: Explanation, console: Console, options: ConsoleOptions
     if explanation.specials:
         apart = "  ".join(f"{printable(s.text)} {s.score:+.3g}" for s in explanation.specials)
         yield Text.assemble(("apart      ", "dim"), apart)
+    if explanation.facts:
+        known = " · ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in explanation.facts.items())
+        yield Text.assemble(("measured   ", "dim"), printable(known))
     for note in explanation.notes:
         yield Text(f"note: {printable(note)}", style="dim")
 

@@ -316,6 +316,10 @@ class Determined(TokenMethod):
         """The interval of units' scores over all attention with the same output, where it is asked for."""
         return None
 
+    def without_bounds(self, parts: Sequence[Problem]) -> str:
+        """Why there are no intervals though they are asked for, or nothing."""
+        return ""
+
     def remarks(self, scores: Float[np.ndarray, "unit"]) -> tuple[str, ...]:
         return ()
 
@@ -365,8 +369,10 @@ class Determined(TokenMethod):
             notes += (_trivial(parts),) if facts["tvd_from_attention"] < 1e-9 else ()
         elif self.level == "prediction":
             notes += tuple(_of_prediction(intervals, moved, linear))
+        if why := self.without_bounds(parts):
+            notes += (why,)
         if intervals is not None and (left := int(np.isnan(intervals[:, 0]).sum())):
-            notes += (f"Intervals were looked for where weights are largest; {left:,} words have none here.",)
+            notes += (f"Intervals were looked for where weights are largest, and not for the other {left:,}.",)
         return Measured(rows=shown, raw=before, intervals=intervals, forward_passes=passes, facts=facts, notes=notes)
 
     def _aggregated(self, rows: Float[np.ndarray, "head query key"], job: Job) -> Float[np.ndarray, "key"]:
@@ -426,11 +432,11 @@ class EfficientAttention(Determined):
     def bounds(
         self, job: Job, parts: Sequence[Problem], scores: Float[np.ndarray, "unit"]
     ) -> Float[np.ndarray, "unit 2"] | None:
-        heads = [h for p in parts for h in p.heads]
-        single = all(len(p.rows) == 1 for p in parts) and len(set(heads)) == len(heads)
-        if not self.intervals or not single or self.aggregate != "mean" or self.merge != "sum":
+        if not self.intervals or self.without_bounds(parts):
             return None
-        chosen = np.sort(np.argsort(-scores, kind="stable")[: self.intervals])
+        heads = [h for p in parts for h in p.heads]
+        many = self.intervals if any(p.space.nullity for p in parts) else len(scores)  # else they cost nothing
+        chosen = np.sort(np.argsort(-scores, kind="stable")[:many])
         bounds = np.zeros((len(chosen), 2))
         for part in parts:
             inside = part.keys < len(job.tokens)
@@ -446,6 +452,14 @@ class EfficientAttention(Determined):
         found[chosen] = bounds
         return found
 
+    def without_bounds(self, parts: Sequence[Problem]) -> str:
+        heads = [h for p in parts for h in p.heads]
+        single = all(len(p.rows) == 1 for p in parts) and len(set(heads)) == len(heads)
+        if not self.intervals or (single and self.aggregate == "mean" and self.merge == "sum"):
+            return ""
+        of = "several rows that classify" if not single else "largest weights (aggregate or merge is max)"
+        return f"There are no intervals of {of}: only means over heads and sums over tokens have them."
+
 
 @dataclass(frozen=True)
 class EffectiveAttention(Determined):
@@ -459,8 +473,8 @@ class EffectiveAttention(Determined):
         return Efficient(problem.space.effective(problem.rows), 0)
 
     def remarks(self, scores: Float[np.ndarray, "unit"]) -> tuple[str, ...]:
-        if not (scores < -1e-9).any():
+        below = scores[scores < -1e-9]
+        if not len(below):
             return ()
-        return (
-            "Some of these weights are negative (marked with a minus, or grey): effective attention is no attention.",
-        )
+        many = f"{len(below)} of {len(scores)} weights are negative, by {-below.sum():.2g} together"
+        return (f"{many} (marked with a minus where it is shown, or grey): effective attention is no attention.",)

@@ -260,8 +260,8 @@ def _words(verdict: Verdict, width: int) -> list[alt.Chart]:
     lines: list[tuple[int, str, dict[str, Any]]] = [(_ASKED, f"asked: {verdict.claim.side()}", {"color": INK})]
     if verdict.mean is not None:
         look = {"color": COLOURS[verdict.outcome], "fontWeight": "bold"}
-        text = f"{printable(verdict.claim.statistic)}: {interval(verdict)}"
-        lines += [(_LABEL + 15 * i, part, look) for i, part in enumerate(_lines(text, width))]
+        whole = f"{printable(verdict.claim.statistic)}: {interval(verdict)}"
+        lines.append((_LABEL, whole if len(whole) * _LETTER <= width else f"found: {interval(verdict)}", look))
     return [
         alt.Chart(_data([{"text": text}]))
         .mark_text(align="left", fontSize=12, **look)
