@@ -65,11 +65,12 @@ def test_competitive_is_a_ratio_of_means(model: SingleLayer) -> None:
             label = model.label(e.label)
             np.testing.assert_allclose(row[key], fall(model, e.document, e.scores, label, False), atol=1e-9)
     columns = {k: np.array([r[k] for r in rows]) for k in rows[0]}
-    best = max(columns[k].mean() for k in columns if k != "value")
+    best = max(columns[k].mean() for k in columns if k.startswith("comprehensiveness_of_"))
     assert diagnostic.claim.combine is not None
     assert diagnostic.claim.combine(columns) == pytest.approx(columns["value"].mean() / best)
     assert set(rows[0]) == {
         "value",
+        "comprehensiveness",
         *(f"comprehensiveness_of_{n}" for n in ("gradient-input", "occlusion", "lime-exact")),
     }
     against = Study(model, texts, LimeExact())
