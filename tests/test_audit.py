@@ -912,7 +912,7 @@ def test_the_closing_names_what_does_most_and_the_caveats() -> None:
     assert (
         "does not hold (comprehensiveness ÷ that of the best explanation 0.400 [0.400, 0.400] over 40 documents" in line
     )
-    assert "what lime points to does most: the probability falls by 0.500, and by 0.200 for attention-mean" in line
+    assert "what lime points to does most: on average the probability falls by 0.500, and by 0.200 for " in line
     assert "; also compared: occlusion." in line
     assert line.endswith("are unlike those that the model was trained on.")
     (silent,) = Audit({"explainers": {"attention-mean": {}}}, (Evidence(claim, [], "no time"),)).closing()

@@ -427,7 +427,7 @@ def _best(evidence: Evidence) -> str:
     beside = "" if best == own else f", and by {falls[own]:.3f} for {own}"
     others = ", ".join(sorted(set(falls) - {best, own}, key=lambda name: -falls[name]))
     also = f"; also compared: {others}" if others else ""
-    return f"Removing what {best} points to does most: the probability falls by {falls[best]:.3f}{beside}{also}."
+    return f"Removing what {best} points to does most: on average the probability falls by {falls[best]:.3f}{beside}{also}."
 
 
 def _closing(members: Sequence[Verdict], more: Sequence[str] = ()) -> str:
