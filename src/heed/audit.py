@@ -421,13 +421,14 @@ def _best(evidence: Evidence) -> str:
     own = printable(evidence.explainer)
     falls = {own: float(evidence.values.mean())}
     for column in evidence.rows[0]:
-        if column.startswith(RIVAL) and (fall := evidence.mean(column)) is not None:
-            falls[column.removeprefix(RIVAL)] = fall
+        if column.startswith(RIVAL) and (mean := evidence.mean(column)) is not None:
+            falls[column.removeprefix(RIVAL)] = mean
     best = max(falls, key=falls.__getitem__)
     beside = "" if best == own else f", and by {falls[own]:.3f} for {own}"
     others = ", ".join(sorted(set(falls) - {best, own}, key=lambda name: -falls[name]))
     also = f"; also compared: {others}" if others else ""
-    return f"Removing what {best} points to does most: on average the probability falls by {falls[best]:.3f}{beside}{also}."
+    fall = f"on average the probability falls by {falls[best]:.3f}{beside}{also}"
+    return f"Removing what {best} points to does most: {fall}."
 
 
 def _closing(members: Sequence[Verdict], more: Sequence[str] = ()) -> str:
