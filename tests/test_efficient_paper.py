@@ -88,6 +88,16 @@ def test_every_other_experiment_runs_and_says_something(lab: EfficientLab, name:
     if name == "failing":
         right, wrong = of(found, "output error, the right one"), of(found, "output error, clipped")
         assert max(right.values()) < 1e-7 and max(wrong.values()) > 1e-4
+    if name == "heads":
+        assert min(of(found, "ranking of heads by ablation").values()) > 0.999
+    if name == "context":
+        (told,) = [r for r in found.results if "determined step" in r.metric]
+        assert (
+            told.note.startswith("Uniform attention, trained again, costs") and told.ours is not None and told.ours > 0
+        )
+    if name == "older-argument":
+        far = [r for r in found.results if "TVD" in r.metric]
+        assert far and all(r.ours is not None and -1e-9 <= r.ours <= 1 + 1e-9 for r in far)
     if name == "beyond":
         assert max(of(found, "relative change of later layers' values, first layer efficient").values()) < 1e-4
 
