@@ -168,7 +168,7 @@ class Space:
     def _least_norm(self, rows: Float[np.ndarray, "row key"]) -> Efficient:
         """Equal keys get equal weights, so they are one key here: apart, they mislead the exact method."""
         inner, place, root = self._folded
-        folded = np.stack([np.bincount(place, row, len(root)) for row in rows]) / root
+        folded = rows if inner is self else np.stack([np.bincount(place, row, len(root)) for row in rows]) / root
         if not inner.nullity:
             return Efficient((folded / root)[:, place], 0)
         coordinates = rows @ self.Q
