@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-from bench import coverage, debate, efficient, known_truth, sampling, single_layer, transformer
+from bench import coverage, debate, efficient, known_truth, same_output, sampling, single_layer, transformer
 
 PARTS = {
     "single-layer": single_layer.run,
@@ -12,6 +12,7 @@ PARTS = {
     "sampling": sampling.run,
     "debate": debate.run,
     "efficient": efficient.run,
+    "same-output": same_output.run,
     "known-truth": known_truth.run,
     "coverage": coverage.run,
 }

@@ -67,7 +67,7 @@ def all_rows(model: Classifier, name: str) -> None:
             _ = p.space.N  # shared by all rows of a head, as the decomposition is
             for i in range(int(p.heads[0]) % EVERY, len(p.rows), EVERY):
                 began = time.perf_counter()
-                one, _ = p.space._least_distance(p.rows[i] @ p.space.Q)
+                one, _ = p.space.nearest(p.rows[i] @ p.space.Q)
                 alone += time.perf_counter() - began
                 worst = max(worst, float(np.abs(one - x.rows[i]).max()))
                 solved += 1

@@ -35,7 +35,7 @@ Variant = Literal["norm", "entropy"]
 VARIANTS: tuple[Variant, ...] = ("norm", "entropy")
 _CLOSE = 1e-8  # of the largest value: how far the output of a result may be off
 _SUMS, _BELOW = 1e-10, -1e-12
-_SURE, _LEAST = 1e-14, 1e-10  # of half the square of a norm: excess that is rounding, and that a result may have
+_SURE = 5e-19  # what half the square of a norm may have too much: then no weight is off by more than 1e-9
 _DOUBLE = float(np.finfo(float).eps)
 _NARROW = 0.6  # of the rank: null spaces of fewer dimensions are searched themselves
 _FEW_DIMENSIONS, _FEW_ROWS = 64, 8  # below which the exact method, row by row, is faster
@@ -99,14 +99,16 @@ class Space:
             tolerance = max(max(T.shape) * _DOUBLE, max(T.shape) ** 0.5 * precision)
         if not 0 <= tolerance < 1:
             raise InputError(f"A tolerance is a share of the largest singular value, below 1, got {tolerance}.")
-        sums = (group[:, None] == np.unique(group)) / 1.0
+        first, place, root = _distinct(np.column_stack([group, T]))  # so that equal keys are equal in Q, to the bit
+        sums = root[:, None] * (group[first, None] == np.unique(group))
         sums /= np.linalg.norm(sums, axis=0)
-        apart = T
+        values = root[:, None] * T[first]
+        apart = values
         for _ in range(2):  # what is left of the sums after the first time is rounding
             apart = apart - sums @ (sums.T @ apart)
         U, S, _ = np.linalg.svd(apart, full_matrices=False)
-        U = U[:, tolerance * np.linalg.norm(T, 2) < S]
-        Q = np.linalg.qr(np.hstack([sums, U]))[0]
+        U = U[:, tolerance * np.linalg.norm(values, 2) < S]
+        Q = (np.linalg.qr(np.hstack([sums, U]))[0] / root[:, None])[place]
         if rounded:  # what is left is exact
             T, tolerance = Q @ (Q.T @ T), max(T.shape) * _DOUBLE
         return cls(T, group, float(tolerance), Q)
@@ -182,19 +184,11 @@ class Space:
         if many:
             found[open_] = least_norm_batch(inner.Q, coordinates[open_])
             open_ = open_[~fits(open_)]
-        gaps = np.zeros(len(rows))
         for i in open_:
-            near, multipliers = inner._least_distance(coordinates[i])
-            found[i] = inner.polished(folded[i], near)
-            gaps[i] = inner._excess(found[i], coordinates[i], multipliers)
+            found[i] = inner._least_distance(folded[i], coordinates[i])
         if not many:
-            doubtful = open_[~fits(open_) | (gaps[open_] > _SURE)]
-            exact = found[doubtful]
+            doubtful = open_[~fits(open_)]
             found[doubtful] = least_norm_batch(inner.Q, coordinates[doubtful])
-            better = fits(doubtful)
-            found[doubtful[~better]] = exact[~better]
-            gaps[doubtful[better]] = 0.0
-        found[gaps > _LEAST] = np.nan
         return Efficient((np.maximum(found, 0) / root)[:, place], len(open_) if many else 0)
 
     @cached_property
@@ -203,19 +197,25 @@ class Space:
 
         √m times the weight of each of m equal keys is a coordinate there: that keeps norms, and Q orthonormal.
         """
-        n, r = self.Q.shape
-        if (
-            len(np.unique(np.round(self.Q @ np.cos(np.arange(r)), 12))) == n
-        ):  # a quick look, which is nearly always enough
-            return self, np.arange(n), np.ones(n)
-        _, first, place, counts = np.unique(
-            np.round(self.Q, 13) + 0.0, axis=0, return_index=True, return_inverse=True, return_counts=True
-        )
-        root = np.sqrt(counts)
+        first, place, root = _distinct(np.round(self.Q, 13) + 0.0)
+        if len(first) == len(self.Q):
+            return self, place, root
         inner = Space(root[:, None] * self.T[first], self.group[first], self.tolerance, root[:, None] * self.Q[first])
-        return inner, place.ravel(), root
+        return inner, place, root
 
     def _least_distance(
+        self, row: Float[np.ndarray, "key"], coordinates: Float[np.ndarray, "rank"]
+    ) -> Float[np.ndarray, "key"]:
+        """The member of the row's class with the least norm, or NaN if the multipliers do not prove it to be that."""
+        x, mu = self.nearest(coordinates)
+        if np.isnan(x).any():
+            return x
+        x = self.polished(row, np.where(mu > 0, 0, x))
+        lam, seen = self.Q.T @ (x - mu), x > 0
+        lam += np.linalg.lstsq(self.Q[seen], x[seen] - self.Q[seen] @ lam, rcond=None)[0]  # else rounding is as x · μ
+        return x if excess(x[None], (self.Q @ lam)[None])[0] < _SURE else np.full_like(x, np.nan)
+
+    def nearest(
         self, coordinates: Float[np.ndarray, "rank"]
     ) -> tuple[Float[np.ndarray, "key"], Float[np.ndarray, "key"]]:
         """The nearest point to the origin of { x = Qc + Nz ≥ 0 } by non-negative least squares (Lawson and Hanson).
@@ -236,17 +236,6 @@ class Space:
         rest = system @ weights - target
         return (x - self.N @ (rest[:-1] / rest[-1]), -weights / rest[-1]) if rest[-1] else (lost, lost)
 
-    def _excess(
-        self, x: Float[np.ndarray, "key"], coordinates: Float[np.ndarray, "rank"], mu: Float[np.ndarray, "key"]
-    ) -> float:
-        """How far ½|x|² is from what no member of the class can go below, by these multipliers.
-
-        That is ½|x0|² - ½|N^T μ|² - μ·x0 with x0 = Qc, the dual problem, for any μ ≥ 0.
-        """
-        mu, start = np.maximum(mu, 0), self.Q @ coordinates
-        bound = start @ start / 2 - np.square(self.N.T @ mu).sum() / 2 - mu @ start
-        return float(np.nan_to_num(abs(x @ x / 2 - bound), nan=np.inf))
-
     def _most_entropy(self, rows: Float[np.ndarray, "row key"]) -> Efficient:
         U = self.Q[:, self.sums :]
         masses = np.stack([rows[:, self.group == g].sum(1) for g in np.unique(self.group)], 1)
@@ -256,23 +245,26 @@ class Space:
             found[i] = self._most_entropy_inside(rows[i])
         return Efficient(found, len(open_))
 
-    def _most_entropy_inside(self, row: Float[np.ndarray, "key"], steps: int = 300) -> Float[np.ndarray, "key"]:
+    def _most_entropy_inside(self, row: Float[np.ndarray, "key"], steps: int = 500) -> Float[np.ndarray, "key"]:
         """The same for a row so peaked that its class lies at the boundary: Newton's method within the class.
 
         A step is x (Qλ - log x) for the λ that fits log x best where x has its weight: it leaves the output as it is.
+        Done when x and exp(Qλ), which has the most entropy of all with its own output, have no divergence.
         """
-        x = row.copy() if row.min() > 0 else (row + self._widest(row)) / 2
+        start = row if row.min() > 0 else (row + self._widest(row)) / 2
+        seen = start > 0
+        x, Q = start[seen], self.Q[seen]
         for _ in range(steps):
-            seen = np.flatnonzero(x > 0)
-            Q, log, root = self.Q[seen], np.log(x[seen]), np.sqrt(x[seen])
-            growth = Q @ np.linalg.lstsq(root[:, None] * Q, root * log, rcond=None)[0] - log
-            vanishing = (growth < 0) & (x[seen] < 1e-14)  # would hold up all others
-            x[seen[vanishing]] = 0
-            seen, growth = seen[~vanishing], growth[~vanishing]
-            change = x[seen] * growth
-            if np.abs(change).max() < 1e-13:
-                return x
-            x[seen] += min(1.0, 0.99 / max(float(-growth.min()), 1e-300)) * change
+            x = np.maximum(x, 1e-280)
+            growth = Q @ _graded(Q, np.log(x), np.sqrt(x)) - np.log(x)
+            divergence = float((x * (np.expm1(np.minimum(growth, 700)) - growth)).sum())
+            if divergence < _SURE:
+                found = np.zeros_like(row)
+                found[seen] = x
+                return found
+            vanishing = (growth < 0) & (x < 1e-16)  # would hold up all others
+            length = min(1.0, 0.99 / max(float(-growth[~vanishing].min()), 1e-300))
+            x = x * np.where(vanishing, np.exp(np.clip(length * growth, -50, 0)), 1 + length * growth)
         raise NotReached("The attention of most entropy was not found: the row is too peaked, choose the least norm.")
 
     def _widest(self, row: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
@@ -421,6 +413,39 @@ class Space:
                 f"{found.min():.1g}): {_BEYOND}."
             )
         return found
+
+
+def _distinct(
+    rows: Float[np.ndarray, "key number"],
+) -> tuple[Int[np.ndarray, "distinct"], Int[np.ndarray, "key"], Float[np.ndarray, "distinct"]]:
+    """Where each distinct row comes first, the place of each row among them, and the roots of how often they come."""
+    n, r = rows.shape
+    if len(np.unique((rows * np.cos(np.arange(r))).sum(1))) == n:  # a quick look, which is nearly always enough
+        return np.arange(n), np.arange(n), np.ones(n)
+    _, first, place, counts = np.unique(rows, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    return first, place.ravel(), np.sqrt(counts)
+
+
+def _graded(
+    A: Float[np.ndarray, "row column"], b: Float[np.ndarray, "row"], weights: Float[np.ndarray, "row"]
+) -> Float[np.ndarray, "column"]:
+    """Least squares with weights of any size: rows are sorted and columns pivoted, so that small ones count, too."""
+    from scipy.linalg import qr, solve_triangular
+
+    order = np.argsort(-weights, kind="stable")
+    left, R, pivots = qr(weights[order, None] * A[order], mode="economic", pivoting=True)
+    rank = int(np.count_nonzero(np.diag(R)))
+    found = np.zeros(A.shape[1])
+    found[pivots[:rank]] = solve_triangular(R[:rank, :rank], left.T[:rank] @ (weights * b)[order])
+    return found
+
+
+def excess(x: Float[np.ndarray, "row key"], y: Float[np.ndarray, "row key"]) -> Float[np.ndarray, "row"]:
+    """How much ½|x|² can be above the least of all members of the class of x, at most, for any y in the span of Q.
+
+    With y = Qλ no member has less than λ·Q^T x - ½|max(y, 0)|², the dual problem; written without differences.
+    """
+    return np.square(x - np.maximum(y, 0)).sum(1) / 2 + (x * np.maximum(-y, 0)).sum(1)
 
 
 def ascend(
@@ -592,16 +617,17 @@ def least_norm_batch(
     x = torch.clamp(c @ basis.T, min=1 / n)
     s, lam = torch.ones_like(x), torch.zeros_like(c)
     for _ in range(steps):
-        mu = (x * s).mean(1)
+        mu, y = (x * s).mean(1), lam @ basis.T
         off = c - x @ basis
         done = (mu < 1e-22) & (off.abs().amax(1) < 1e-13)
+        done &= torch.from_numpy(excess(x.numpy(), y.numpy()) < _SURE)
         if bool(done.any()):
             found[rows[done]] = x[done]
-            rows, x, s, lam, c, mu, off = (t[~done] for t in (rows, x, s, lam, c, mu, off))
+            rows, x, s, lam, c, mu, y, off = (t[~done] for t in (rows, x, s, lam, c, mu, y, off))
         if not len(rows):
             break
         D = x / (x + s)
-        state = _State(basis, D, _factor(gram(D)), lam @ basis.T + s - x, off, x, s)
+        state = _State(basis, D, _factor(gram(D)), y + s - x, off, x, s)
         dx, ds, _ = state.step(-x * s)
         a = _length(x, dx, s, ds)
         ahead = ((x + a * dx) * (s + a * ds)).mean(1)
