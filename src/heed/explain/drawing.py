@@ -231,12 +231,8 @@ def terminal(explanation: Explanation, console: Console, options: ConsoleOptions
         (explanation.method, "bold"), " for ", (printable(explanation.label), "bold"),
         f" (p = {explanation.probabilities[explanation.label]:.3f}) · {provenance(explanation)}",
     )  # fmt: skip
-    if explanation.intervals is None or shaded(explanation, True).cell_len > 16 * options.max_width:
+    if explanation.intervals is None:
         yield line(explanation, 12 * options.max_width, colour)  # of a very long text the strongest words
-        if explanation.intervals is not None:
-            yield Text(
-                "The text is too long here for intervals under its words: see a page (-o page.html).", style="dim"
-            )
     else:
         yield from banded(explanation, options.max_width, colour)
         yield Text(band_legend(explanation), style="dim")
