@@ -99,7 +99,10 @@ def test_every_other_experiment_runs_and_says_something(lab: EfficientLab, name:
         far = [r for r in found.results if "TVD" in r.metric]
         assert far and all(r.ours is not None and -1e-9 <= r.ours <= 1 + 1e-9 for r in far)
     if name == "beyond":
-        assert max(of(found, "relative change of later layers' values, first layer efficient").values()) < 1e-4
+        states = "relative change of later layers' hidden states, first layer"
+        assert max(of(found, f"{states} efficient").values()) < 1e-4
+        assert min(of(found, f"{states} uniform").values()) > 1e-3
+        assert max(of(found, "… of later layers' values, first layer efficient").values()) < 1e-4
 
 
 @pytest.mark.parametrize("experiment", ["_swap", "_swap_all", "_near", "_shifts", "_heads"])

@@ -173,6 +173,24 @@ def test_attention_is_the_models_own(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+def test_hidden_states_are_the_models_own_and_follow_what_is_replaced(family: str) -> None:
+    m, plain = model(family), eager(family)
+    tokens = m.tokens(TEXTS[:1])
+    trace = m.trace(tokens)
+    if family == "albert":  # its layers are one module, run again and again
+        assert trace.states == ()
+        return
+    with torch.no_grad():
+        expected = plain(**inputs(m, TEXTS[0]), output_hidden_states=True).hidden_states
+    assert len(trace.states) == len(expected) - 1 == len(trace.attention)
+    for ours, theirs in zip(trace.states[:-1], expected[1:-1], strict=True):  # behind the last some put a norm
+        np.testing.assert_allclose(ours.detach().numpy(), theirs.numpy(), atol=1e-4)
+    other = m.trace(tokens, attention={0: trace.attention[0].detach().flip(-1)})
+    assert all((a - b).abs().max() > 1e-3 for a, b in zip(trace.states, other.states, strict=True))
+    assert m.trace(tokens, layers=()).states == ()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_replaced_attention_arrives_and_is_differentiable(family: str) -> None:
     m = model(family)
     tokens = m.tokens(TEXTS[:2])

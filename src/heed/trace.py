@@ -25,6 +25,7 @@ class Trace:
     tokens      True where a key is a token of the document, False where it is padding
     row         the query row that classifies each document; -1 where all its rows do, averaged
     queries, keys   what the weights were made of, where the model shows them
+    states      what each layer put out (its hidden states), where the model has layers and shows it
 
     Keys beyond a document's tokens carry no attention where the model masks padding, and do where it does not.
     """
@@ -38,6 +39,7 @@ class Trace:
     projections: tuple[Float[Tensor, "head dim out"], ...] = ()
     queries: tuple[Float[Tensor, "batch head query dim"], ...] = ()
     keys: tuple[Float[Tensor, "batch group key dim"], ...] = ()
+    states: tuple[Float[Tensor, "batch token dim"], ...] = ()
 
     def classifying_rows(self, layer: int = -1) -> Float[Tensor, "batch head query key"]:
         """The rows that classify, as they can be passed back to replace them: one per document, or all where all do."""

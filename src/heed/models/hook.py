@@ -38,7 +38,8 @@ class Recorder:
                  that of `row` (all rows where it is -1)
     embeddings   used in place of what the ids look up
     layers       those to write down (all, if None); the others show empty tensors
-    below        what the layer before the last put out; if it is `given`, neither that nor those before it are run
+    states       what each layer put out, where layers are modules in a list; if what the layer before the last put out
+                 is `given`, neither that nor those before it are run
     seen         the values of the last layer; if given, only the row that classifies is run, with `attention` of layer
                  0, which may have a leading axis of variants
     uniform      attend to everything that may be attended to alike, and write nothing down
@@ -53,8 +54,8 @@ class Recorder:
     learning: bool = False
     given: Any = None
     seen: Float[Tensor, "batch head key dim"] | None = None
-    below: Any = None
     looked_up: Float[Tensor, "batch token dim"] | None = None
+    states: list[Any] = field(default_factory=list)
     modules: list[nn.Module] = field(default_factory=list)
     queries: list[Tensor] = field(default_factory=list)
     keys: list[Tensor] = field(default_factory=list)
@@ -120,25 +121,25 @@ def watching(model: PreTrainedModel, recorder: Recorder) -> Iterator[Maps]:
 
 
 def make_skippable(model: PreTrainedModel, recorder: Recorder) -> bool:
-    """Let a recorder give what the layers before the last put out; False where layers are not modules in a list."""
+    """Let a recorder see what layers put out, and give that of those before the last; False if they are in no list."""
     attention = recorder.modules
     for found in model.modules():
         if isinstance(found, nn.ModuleList) and len(found) == len(attention) > 1:
             inside = [any(m is a for m in layer.modules()) for layer, a in zip(found, attention, strict=True)]
             if all(inside):
-                for layer in found[:-1]:
-                    layer.forward = partial(_given_or_run, layer.forward)
+                for layer in found:
+                    layer.forward = partial(_given_or_run, layer.forward, layer is found[-1])
                 return True
     return False
 
 
-def _given_or_run(forward: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+def _given_or_run(forward: Callable[..., Any], last: bool, *arguments: Any, **named: Any) -> Any:
     recorder = _recorder.get()
-    if recorder is not None and recorder.given is not None:
+    if recorder is not None and recorder.given is not None and not last:
         return recorder.given
     output = forward(*arguments, **named)
-    if recorder is not None and not recorder.uniform and not recorder.learning:
-        recorder.below = output
+    if recorder is not None and not (recorder.lean or recorder.uniform or recorder.learning):
+        recorder.states.append(output)
     return output
 
 

@@ -78,7 +78,7 @@ class StackNetwork(nn.Module):
         weights: Float[Tensor, "batch token"] | None = None,
     ) -> tuple[Float[Tensor, "batch label"], Float[Tensor, "batch token"]]:
         """Logits, and the attention of the last layer to <cls>, mean over heads: its own, unless weights are given."""
-        record: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        record: list[tuple[Tensor, ...]] = []
         given = weights[:, None, None].expand(-1, self.shape.heads, -1, -1) if weights is not None else None
         replaced = None if given is None else {self.shape.layers - 1: given}
         logits = self.passed(self.embedded(ids), mask, replaced, record)
@@ -92,7 +92,7 @@ class StackNetwork(nn.Module):
         x: Float[Tensor, "batch token dim"],
         mask: Bool[Tensor, "batch token"],
         replaced: Weights | None = None,
-        record: list[tuple[Tensor, Tensor, Tensor, Tensor]] | None = None,
+        record: list[tuple[Tensor, ...]] | None = None,
     ) -> Float[Tensor, "batch label"]:
         """Logits from embeddings; with a record, attention is computed openly and written down layer by layer.
 
@@ -109,9 +109,10 @@ class StackNetwork(nn.Module):
                 weights = weights.softmax(-1)
                 if replaced and i in replaced:
                     weights = _replaced(weights, replaced[i])
-                record.append((weights, v, q, k))
                 heads = weights @ v
             x = self._around(i, rows, heads.transpose(1, 2).flatten(2))
+            if record is not None:
+                record.append((weights, v, q, k, x))
         cls = x[:, 0]
         if self.shape.readout == "identity":
             return cls.unflatten(1, (self.shape.heads, self.shape.labels)).mean(1)
@@ -185,7 +186,7 @@ class Stacked(Trained, Passes):
             return Trace(torch.stack(variants), (), (), e, real, row)
         if layers is not None and not len(layers) and not attention:
             return Trace(self.network.passed(e, real), (), (), e, real, row)
-        record: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        record: list[tuple[Tensor, ...]] = []
         logits = self.network.passed(e, real, attention, record)
-        weights, values, queries, keys = (tuple(part) for part in zip(*record, strict=True))
-        return Trace(logits, weights, values, e, real, row, (), queries, keys)
+        weights, values, queries, keys, states = (tuple(part) for part in zip(*record, strict=True))
+        return Trace(logits, weights, values, e, real, row, (), queries, keys, states)

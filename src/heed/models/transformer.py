@@ -142,6 +142,7 @@ class Transformer(Passes):
             projections,
             tuple(recorder.queries),
             tuple(recorder.keys),
+            tuple(s[0] if isinstance(s, tuple) else s for s in recorder.states),
         )
 
     def attending(self, tokens: Sequence[Tokens]) -> Attending:
@@ -152,7 +153,8 @@ class Transformer(Passes):
         with torch.no_grad():
             output, recorder = self._recorded(inputs, {}, None, [-1])
         trace = self._trace(inputs, real, output, recorder)
-        below, *others = recorder.below if isinstance(recorder.below, tuple) else (recorder.below,)
+        put_out = recorder.states[-2]
+        below, *others = put_out if isinstance(put_out, tuple) else (put_out,)
         state = _row_of(below, trace.row)
         alone = {key: value.gather(1, trace.row[:, None]) for key, value in inputs.items()}
 
@@ -161,11 +163,11 @@ class Transformer(Passes):
             n = many.numel()
             given = state.repeat(n, 1, 1)
             known = Recorder(
-                {0: rows}, given=(given, *others) if isinstance(recorder.below, tuple) else given, seen=trace.values[-1]
+                {0: rows}, given=(given, *others) if isinstance(put_out, tuple) else given, seen=trace.values[-1]
             )
             with recording(known):
-                put_out = self.model(**{k: v.repeat(n, 1) for k, v in alone.items()}, **self._uncached)
-            return self._spread(put_out.logits).unflatten(0, (*many, len(tokens)))
+                output = self.model(**{k: v.repeat(n, 1) for k, v in alone.items()}, **self._uncached)
+            return self._spread(output.logits).unflatten(0, (*many, len(tokens)))
 
         with torch.no_grad():
             same = torch.allclose(logits(trace.classifying_rows()), trace.logits, rtol=1e-3, atol=1e-4)

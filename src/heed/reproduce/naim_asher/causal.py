@@ -518,7 +518,7 @@ def _uniform_like(problem: Problem) -> Float[np.ndarray, "row weight"]:
 def beyond(lab: EfficientLab) -> Outcome:
     """What swapping the first layer does to everything behind it."""
     subjects = [s for s in lab.subjects if s.stacked]
-    rows = [r for s in subjects for r in lab.rows("beyond", s, partial(_beyond, lab, s))]
+    rows = [r for s in subjects for r in lab.rows("states beyond", s, partial(_beyond, lab, s))]
     results = []
     for s in subjects:
         own = [r for r in rows if (r["dataset"], r["model"]) == (s.data, s.model)]
@@ -526,22 +526,26 @@ def beyond(lab: EfficientLab) -> Outcome:
             some = [r for r in own if r["put in"] == put]
             note = "Algebra: a layer's output is kept, so is all that follows." if put == "efficient" else "Control."
             results.append(
-                Result("beyond", s.data, s.model, f"relative change of later layers' values, first layer {put}",
-                       note=note, **mean_of([r["values"] for r in some]))
+                Result("beyond", s.data, s.model, f"relative change of later layers' hidden states, first layer {put}",
+                       note=note, **mean_of([r["states"] for r in some]))
+            )  # fmt: skip
+            results.append(
+                Result("beyond", s.data, s.model, f"… of later layers' values, first layer {put}",
+                       **mean_of([r["values"] for r in some]))
             )  # fmt: skip
             results.append(
                 Result("beyond", s.data, s.model, f"… of later layers' attention (TVD), first layer {put}",
                        **mean_of([r["attention"] for r in some]))
             )  # fmt: skip
     figure = Figure(
-        "beyond", "Change of later layers' values when the first layer attends otherwise", "boxes",
+        "beyond", "Change of later layers' hidden states when the first layer attends otherwise", "boxes",
         [
             {"put in": f"{r['put in']}, layer {r['layer']}", "model": f"{r['model']}, {r['dataset']}"}
-            | {"log10 of the change": float(np.log10(max(r["values"], 1e-12)))}
+            | {"log10 of the change": float(np.log10(max(r["states"], 1e-12)))}
             for r in rows
         ],
         x="put in", y="log10 of the change", panel="model",
-        caption="Values are what a layer's hidden states become by a linear map.",
+        caption="Hidden states of a layer: what it puts out, for every token; change by norm.",
     )  # fmt: skip
     return Outcome(results, [figure] if rows else [], {"documents": rows})
 
@@ -565,11 +569,16 @@ def _beyond(lab: EfficientLab, subject: Subject) -> list[Row]:
             for b, (i, t) in enumerate(zip(batch, tokens, strict=True)):
                 real = slice(len(t))
                 for layer in range(1, len(trace.values)):
-                    was, now = (x.values[layer][b, :, real].double() for x in (trace, after))
                     before, then = (x.attention[layer][b, :, real].double().numpy() for x in (trace, after))
                     rows.append(
                         {"document": i, "put in": kind, "layer": layer}
-                        | {"values": float((now - was).norm() / was.norm())}
+                        | {"states": _changed(*(x.states[layer][b, real] for x in (trace, after)))}
+                        | {"values": _changed(*(x.values[layer][b, :, real] for x in (trace, after)))}
                         | {"attention": float(np.mean(tvd(before, then)))}
                     )
     return rows
+
+
+def _changed(was: Float[Tensor, "..."], now: Float[Tensor, "..."]) -> float:
+    """By how much of its norm something changed."""
+    return float((now.double() - was.double()).norm() / was.double().norm())
