@@ -101,6 +101,20 @@ def test_reasons_of_the_undecided() -> None:
     assert "no document" in none.reason
 
 
+def test_documents_that_share_an_id_are_not_independent() -> None:
+    values = np.repeat(np.random.default_rng(2).normal(0.6, 0.3, 40), 2)
+    apart, pairs, same = (
+        replace(found, rows=[row | {"id": name(i)} for i, row in enumerate(found.rows)])
+        for found, name in ((evidence(list(values)), n) for n in (str, lambda i: str(i // 2), lambda i: "reviews"))
+    )
+    assert apart.groups is None and (apart.independent, pairs.independent, same.independent) == (80, 40, 1)
+    narrow, wide, none = (judge([found])[0] for found in (apart, pairs, same))
+    assert narrow == judge([evidence(list(values))])[0]
+    assert (wide.high - wide.low) / (narrow.high - narrow.low) == pytest.approx(2**0.5, rel=0.1)  # type: ignore[operator]
+    assert wide.n == narrow.n == 80 and wide.mean == narrow.mean
+    assert none.outcome == "undecided" and "share no id" in none.reason
+
+
 def test_evidence_that_could_not_be_had_is_not_applicable_with_its_reason() -> None:
     (found,) = judge([evidence([], reason="needs a recipe")])
     assert (found.outcome, found.reason, found.mean, found.n) == ("not applicable", "needs a recipe", None, 0)

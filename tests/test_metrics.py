@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from heed.metrics import bootstrap_mean, kendall, spearman, tvd
+from heed.metrics import bootstrap, bootstrap_mean, kendall, spearman, tvd
 
 LEVELS = st.integers(-3, 3)  # few different values: many ties
 RANKED = st.lists(st.tuples(LEVELS, LEVELS), min_size=2, max_size=12)
@@ -157,3 +157,32 @@ def test_spearman_is_that_of_scipy(pairs: list[tuple[int, int]]) -> None:
 def test_rounding_errors_have_no_rank() -> None:
     x = np.array([1.0, 1.0 + 1e-12, 2.0, 3.0])
     assert spearman(x, np.array([2.0, 1.0, 3.0, 4.0])) == spearman(np.round(x, 6), np.array([2.0, 1.0, 3.0, 4.0]))
+
+
+def test_rows_of_a_group_are_drawn_together() -> None:
+    rng = np.random.default_rng(0)
+    groups = np.array([0, 1, 0, 2, 2, 2, 3, 1])
+    values, other = rng.normal(size=8), rng.normal(size=8)
+    drawn = np.random.default_rng(5).integers(0, 4, (300, 4))
+    rows = [np.concatenate([np.flatnonzero(groups == g) for g in some]) for some in drawn]
+    expected = np.quantile([values[r].mean() for r in rows], [0.05, 0.95])
+    assert bootstrap_mean(values, 0.9, 300, 5, groups) == pytest.approx(tuple(expected), abs=1e-12)
+    rng, ratios = np.random.default_rng(5), []
+    for _ in range(300):
+        rows = np.concatenate([np.flatnonzero(groups == g) for g in rng.integers(0, 4, 4)])
+        ratios.append(values[rows].sum() / np.square(other[rows]).sum())
+    found = bootstrap(
+        {"a": values, "b": other}, lambda c: float(c["a"].sum() / np.square(c["b"]).sum()), 0.9, 300, 5, groups
+    )
+    assert found == pytest.approx(tuple(np.quantile(ratios, [0.05, 0.95])), abs=1e-12)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_pairs_that_are_alike_need_wider_intervals(together: bool) -> None:
+    """Every value twice: 40 pairs say as much as 40 values, and intervals that do not know that miss the mean."""
+    rng, hits = np.random.default_rng(1), 0
+    for seed in range(300):
+        values = np.repeat(rng.normal(size=40), 2)
+        low, high = bootstrap_mean(values, 0.95, 1000, seed, np.repeat(np.arange(40), 2) if together else None)
+        hits += low < 0 < high
+    assert hits / 300 > 0.9 if together else hits / 300 < 0.88

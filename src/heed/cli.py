@@ -658,6 +658,17 @@ def cite(
     typer.echo(bibtex(names or []))
 
 
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # of options and commands that there are not, too
+
+
+def _usage(error: Any) -> str:
+    """What is wrong with a command line, in one sentence; nothing where the help was shown."""
+    said = error.format_message().rstrip(".")
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return said  # older versions leave it to others to show it
+    return f"heed: {said}; see {error.ctx.command_path if error.ctx else 'heed'} --help."
+
+
 def main() -> None:
     """Run the command line; an expected error is one sentence on standard error and exit code 2."""
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # beside a busy process threads that spin are 50 times slower
@@ -665,14 +676,18 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that is not UTF-8 shows '?', and not a traceback
     try:
-        app(prog_name="heed")
+        sys.exit(app(prog_name="heed", standalone_mode=False) or 0)
+    except _UsageError as error:
+        if sentence := _usage(error):
+            _say(sentence)
+        sys.exit(2)
     except HeedError as error:
         _say(f"heed: {error}")
         sys.exit(2)
     except MemoryError:
         _say("heed: There is not enough memory for this: ask for fewer samples or documents.")
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except BrokenPipeError:  # the reader of our output went away: `heed list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 
 def tvd(p: Float[np.ndarray, "*#batch n"], q: Float[np.ndarray, "*#batch n"]) -> Float[np.ndarray, "*batch"] | float:
@@ -85,15 +85,21 @@ def _rounded(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
 
 
 def bootstrap_mean(
-    values: Float[np.ndarray, "n"], level: float = 0.95, resamples: int = 10_000, seed: int = 0
+    values: Float[np.ndarray, "n"],
+    level: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+    groups: Int[np.ndarray, "n"] | None = None,
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean."""
+    """Percentile bootstrap interval of the mean; values of one group are drawn together."""
+    sums = values if groups is None else np.bincount(groups, values)
     rng = np.random.default_rng(seed)
     means = np.empty(resamples)
-    step = max(1, (1 << 22) // len(values))
+    step = max(1, (1 << 22) // len(sums))
     for start in range(0, resamples, step):
-        drawn = rng.integers(0, len(values), (len(means[start : start + step]), len(values)))
-        means[start : start + step] = values[drawn].mean(1)
+        drawn = rng.integers(0, len(sums), (len(means[start : start + step]), len(sums)))
+        count = len(values) if groups is None else np.bincount(groups)[drawn].sum(1)
+        means[start : start + step] = sums[drawn].sum(1) / count
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
@@ -104,12 +110,25 @@ def bootstrap(
     level: float = 0.95,
     resamples: int = 10_000,
     seed: int = 0,
+    groups: Int[np.ndarray, "n"] | None = None,
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of any statistic of rows, given as columns of equal length."""
-    rng, n = np.random.default_rng(seed), len(next(iter(columns.values())))
+    """Percentile bootstrap interval of any statistic of rows, given as columns; those of a group are drawn together."""
+    n = len(next(iter(columns.values())))
+    members = np.arange(n)[:, None] if groups is None else _members(groups)
+    rng = np.random.default_rng(seed)
     found = np.empty(resamples)
     for i in range(resamples):
-        drawn = rng.integers(0, n, n)
+        drawn = members[rng.integers(0, len(members), len(members))].ravel()
+        drawn = drawn[drawn >= 0]
         found[i] = statistic({key: column[drawn] for key, column in columns.items()})
     low, high = np.nanquantile(found, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def _members(groups: Int[np.ndarray, "n"]) -> Int[np.ndarray, "group most"]:
+    """The rows of each group, one group in a line, filled up with -1."""
+    counts = np.bincount(groups)
+    order = np.argsort(groups, kind="stable")
+    found = np.full((len(counts), counts.max()), -1)
+    found[groups[order], np.arange(len(groups)) - np.repeat(np.cumsum(counts) - counts, counts)] = order
+    return found

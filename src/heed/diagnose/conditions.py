@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from heed.diagnose.diagnostic import FEWEST, Row, Study
+from heed.diagnose.diagnostic import FEWEST, Row, Study, grouped
 from heed.metrics import bootstrap_mean, tvd
 from heed.models.classifier import REPLACEABLE, select_output
 from heed.text import Tokens
@@ -69,14 +70,14 @@ class Finding:
         return (self.low > at) == above
 
 
-def findings(rows: Sequence[Mapping[str, float]]) -> list[Finding]:
+def findings(rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
     """The conditions, from what was measured of each document."""
     found = []
     for condition in CONDITIONS:
-        values = np.array([row[condition.id] for row in rows], dtype=float)
-        values = values[np.isfinite(values)]
+        kept = [row for row in rows if np.isfinite(row[condition.id])]
+        values = np.array([row[condition.id] for row in kept], dtype=float)
         if len(values):
-            low, high = bootstrap_mean(values, LEVEL)
+            low, high = bootstrap_mean(values, LEVEL, groups=grouped([row.get("id", "") for row in kept]))
             found.append(Finding(condition, float(values.mean()), low, high, len(values)))
     return found
 
@@ -93,7 +94,7 @@ def measure(study: Study) -> list[Row]:
     rows: list[Row] = [{}] * len(tokens)
     for batch in study.model.batches(tokens):
         for i, row in zip(batch, _batch(study, [tokens[i] for i in batch]), strict=True):
-            rows[i] = row
+            rows[i] = {"id": study.documents[i].id} | row
     return rows
 
 

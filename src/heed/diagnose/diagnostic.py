@@ -5,7 +5,7 @@ measures one row per document. `judge` turns rows into a `Verdict`, needs no mod
 
     the bootstrap interval of the mean lies wholly on the claim's side of the threshold    supported
     wholly on the other side                                                              refuted
-    across it, or fewer than 30 documents                                                 undecided
+    across it, or fewer than 30 documents (that share no id)                              undecided
     the model or the data lack what is needed, or the gate is closed                      not applicable
 
 Intervals are widened for the number of claims that are judged together (Bonferroni).
@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from tqdm.auto import tqdm
 
 from heed.diagnose.notebook import Notebook
@@ -267,11 +267,21 @@ class Evidence:
         return found[np.isfinite(found)]
 
     def statistic(self, level: float) -> tuple[float, tuple[float, float]]:
-        """The statistic of the claim, and its bootstrap interval over documents."""
-        combine, values = self.claim.combine, self.values
+        """The statistic of the claim, and its bootstrap interval over documents; those of one id are drawn together."""
+        combine, values, groups = self.claim.combine, self.values, self.groups
         if combine is None:
-            return float(values.mean()), bootstrap_mean(values, level)
-        return self.combined(), bootstrap(self._columns(), combine, level)
+            return float(values.mean()), bootstrap_mean(values, level, groups=groups)
+        return self.combined(), bootstrap(self._columns(), combine, level, groups=groups)
+
+    @property
+    def groups(self) -> Int[np.ndarray, "document"] | None:
+        """Which of the documents with the statistic belong together, because they share an id; None if none do."""
+        return grouped([row.get("id", "") for row in self.rows if np.isfinite(row["value"])])
+
+    @property
+    def independent(self) -> int:
+        """How many documents have the statistic, those that belong together counted as one."""
+        return len(self.values) if self.groups is None else int(self.groups.max()) + 1
 
     def combined(self) -> float:
         """The statistic; NaN without documents."""
@@ -289,6 +299,13 @@ class Evidence:
         found = np.array([row[column] for row in self.rows if row.get(column) is not None], dtype=float)
         found = found[~np.isnan(found)]
         return float(found.mean()) if len(found) else None
+
+
+def grouped(ids: Sequence[str]) -> Int[np.ndarray, "document"] | None:
+    """The number of each document's group: all with the same id, or a document by itself; None if all are that."""
+    names = [(id_, 0) if id_ else ("", i) for i, id_ in enumerate(ids)]
+    place = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    return None if len(place) == len(names) else np.array([place[name] for name in names])
 
 
 def _is_number(value: Any) -> bool:
@@ -329,8 +346,9 @@ def _judge(evidence: Evidence, level: float) -> Verdict:
     if not np.isfinite([mean, low, high]).all():
         return replace(undecided, reason="the documents do not have this statistic")
     undecided = replace(undecided, mean=mean, low=low, high=high, n=len(values))
-    if len(values) < FEWEST:
-        return replace(undecided, reason=f"fewer than {FEWEST} documents")
+    if evidence.independent < FEWEST:
+        which = " that share no id" if len(values) >= FEWEST else ""
+        return replace(undecided, reason=f"fewer than {FEWEST} documents{which}")
     above, below = low > claim.threshold, high < claim.threshold
     if above or below:
         return replace(undecided, outcome="supported" if above == claim.above else "refuted")
