@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ from heed.diagnose.naim_asher import EfficientShared, EfficientSufficient, Ident
 from heed.efficient import NotReached
 from heed.errors import InputError, NotApplicable, UnknownName
 from heed.explain import EffectiveAttention, EfficientAttention, Explanation
-from heed.explain.drawing import band_legend
+from heed.explain.drawing import band_legend, banded
 from heed.explain.efficient import LEVELS, efficient_rows, movement, opened, problems, swapped
 from heed.models.classifier import Classifier
 from heed.models.recipes import Shape
@@ -239,6 +240,22 @@ def test_a_transformer_says_that_its_prediction_is_kept_to_first_order(layer: in
     assert any("Behind this layer the model is not linear" in note for note in e.notes)
     assert "the same prediction, to first order, lies" in band_legend(e)
     assert "Where there is nothing, nobody looked." in band_legend(e)
+
+
+@pytest.mark.parametrize("times", [1, 30])
+@pytest.mark.parametrize("width", [30, 80])
+def test_a_band_lies_under_every_word_however_long_the_text(times: int, width: int) -> None:
+    text = " ".join([LONG] * times)
+    e = heed.explain(build(), text, "efficient")
+    assert e.intervals is not None
+    lines = [line.plain for line in banded(e, width, colour=False)]
+    assert max(map(len, lines)) <= width and all(line and line == line.rstrip() for line in lines)
+    under = [i for i, line in enumerate(lines) if not line.strip(" •─")]
+    words = [line for i, line in enumerate(lines) if i not in under]
+    assert re.sub(r"\[\d+\]", "", " ".join(words)).split() == text.split()  # also those that are not read
+    dots = [(i - 1, place) for i in under for place, c in enumerate(lines[i]) if c == "•"]
+    assert len(dots) == int(np.isfinite(e.intervals[:, 0]).sum()) > 0
+    assert all(not lines[line][place : place + 1].isspace() for line, place in dots)
 
 
 @pytest.mark.parametrize("level", ["head", "prediction"])

@@ -164,7 +164,7 @@ def banded(explanation: Explanation, width: int, colour: bool) -> Iterator[Text]
     line_, chunk = (Text(), Text()), (Text(), Text())
     for number, segment in enumerate(cut(explanation)):
         last = number == len(explanation.document.segments) - 1
-        for text, i in [*([(" ‖ ", None)] if number else []), *segment, *([(" ", None)] if last else [])]:
+        for text, i in [*([(" ‖ ", None)] if number else []), *_split(segment), *([(" ", None)] if last else [])]:
             if i is not None:
                 drawn = word(text, share[i], explanation.signed, colour)
                 low, high = explanation.intervals[i] / top
@@ -186,10 +186,17 @@ def banded(explanation: Explanation, width: int, colour: bool) -> Iterator[Text]
     yield from _trimmed(line_)
 
 
+def _split(parts: list[tuple[str, int | None]]) -> Iterator[tuple[str, int | None]]:
+    """The same with what lies between units, which may be all that was not read, split at blanks."""
+    for text, i in parts:
+        yield from [(text, i)] if i is not None else [(piece, None) for piece in re.split(r"(\s+)", text) if piece]
+
+
 def _trimmed(lines: tuple[Text, Text]) -> Iterator[Text]:
+    """A line and what is under it, if there is anything."""
     for text in lines:
         text.rstrip()
-        yield text
+    yield from lines if lines[1].plain else lines[:1]
 
 
 def _band(low: float, high: float, score: float, cells: int) -> str:
