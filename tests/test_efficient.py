@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
-from heed.efficient import NotReached, Space, excess, least_norm_batch, most_entropy_batch
+from heed.efficient import NotReached, Space, Variant, excess, least_norm_batch, most_entropy_batch
 from heed.errors import InputError
 
 
@@ -414,8 +414,8 @@ def test_most_entropy_within_the_class_is_that_of_the_dual(spread: float) -> Non
         space = Space.of(T)
         dual = most_entropy_batch(space.Q[:, 1:], space.group, rows @ space.Q[:, 1:], np.ones((4, 1)))
         for row, x in zip(rows, dual, strict=True):
-            inside = space._most_entropy_inside(row)
-            assert np.abs(space.Q.T @ (inside - row)).max() < 1e-10
+            inside = space._most_entropy_from(row, row, 500)
+            assert inside is not None and np.abs(space.Q.T @ (inside - row)).max() < 1e-12
             if not np.isnan(x).any():
                 np.testing.assert_allclose(inside, x, atol=1e-9)
 
@@ -439,6 +439,44 @@ def test_a_row_that_only_newtons_method_within_the_class_can_do() -> None:
         )  # fmt: skip
         assert rest.fun >= x[some] @ np.log(x[some]) - 1e-9
     assert found
+
+
+@pytest.mark.parametrize("apart", [1e-2, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-10, 1e-12])
+@pytest.mark.parametrize("variant", ["norm", "entropy"])
+def test_nearly_equal_keys_get_the_right_weights_or_none(apart: float, variant: Variant) -> None:
+    """Keys at 0, e and 1: of all attention with this output that of (.7, .3, 0) has both the least norm and, for small
+    e, the most entropy to first order. Rounding of the output counts 1/e times."""
+    T = np.array([[0.0], [apart], [1.0]])
+    space, found = Space.of(T), []
+    for row in ([0.7, 0.3, 0.0], [1 - 0.3 * apart, 0.0, 0.3 * apart]):
+        try:
+            found.append(space.efficient(np.array([row]), variant).rows[0])
+        except NotReached:
+            assert apart <= (1e-7 if variant == "entropy" else 1e-9)
+            continue
+        (x,) = found[-1:]
+        assert abs(x[1] + x[2] / apart - 0.3) < 1e-9 + 4e-16 / apart  # the output
+        if variant == "norm":  # by hand: the least of (1 - y - z)² + y² + z² with y e + z = .3 e
+            np.testing.assert_allclose(x, [0.7, 0.3, 0], atol=1e-9 + 4e-16 / apart)
+    if len(found) == 2:
+        np.testing.assert_allclose(found[0], found[1], atol=1e-9 + 4e-16 / apart)
+
+
+def test_a_linear_program_that_never_ends_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heed.efficient._PATIENCE", 0.2)
+    with pytest.raises(NotReached):
+        Space.of(np.array([[0.0], [1e-9], [1.0]])).efficient(np.array([[0.7, 0.3, 0.0]]), "entropy")
+
+
+def test_sums_may_have_any_names_and_rows_may_be_none() -> None:
+    T, _ = drawn(6, 1, 1, 1.0)
+    T[3:] = T[:3]
+    row = np.full((1, 6), 1 / 3)
+    plain = Space.of(T, np.array([0, 0, 0, 1, 1, 1])).efficient(row).rows
+    for names in (np.array([2**53 + 1] * 3 + [2**53] * 3), np.array([7] * 3 + [-5] * 3)):
+        np.testing.assert_allclose(Space.of(T, names).efficient(row).rows, plain, atol=1e-12)
+    for variant in ("norm", "entropy"):
+        assert Space.of(T).efficient(np.empty((0, 6)), variant).rows.shape == (0, 6)  # type: ignore[arg-type]
 
 
 def test_a_loose_tolerance_is_an_error_and_not_a_wrong_answer() -> None:

@@ -187,7 +187,17 @@ def test_hidden_states_are_the_models_own_and_follow_what_is_replaced(family: st
         np.testing.assert_allclose(ours.detach().numpy(), theirs.numpy(), atol=1e-4)
     other = m.trace(tokens, attention={0: trace.attention[0].detach().flip(-1)})
     assert all((a - b).abs().max() > 1e-3 for a, b in zip(trace.states, other.states, strict=True))
-    assert m.trace(tokens, layers=()).states == ()
+    assert m.trace(tokens, layers=()).states == m.trace(tokens, layers=[-1]).states == ()
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_a_view_of_a_view_sees_the_same(family: str) -> None:
+    m = model(family)
+    again = Transformer(m.model, m.pretrained_tokenizer, "again")
+    tokens = m.tokens(TEXTS[:2])
+    for a, b in zip(m.trace(tokens).states, again.trace(tokens).states, strict=True):
+        assert torch.equal(a, b)
+    assert again.attending(tokens).cheap == m.attending(tokens).cheap
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -42,6 +42,7 @@ _FEW_DIMENSIONS, _FEW_ROWS = 64, 8  # below which the exact method, row by row, 
 _CHANGED = "The output would change by {:.1g} of the largest value: {}."
 _LOOSE = "the tolerance {:.1g} drops directions that matter, choose a smaller one"
 _BEYOND = "the numbers of this row are beyond what double precision allows"
+_PATIENCE = 10.0  # seconds for a linear program, which takes milliseconds: some never end
 _TABLE = 1 << 25  # numbers that the products of columns may take
 
 
@@ -93,7 +94,7 @@ class Space:
         T = np.asarray(T, dtype=float)
         if T.ndim != 2 or not len(T) or not np.isfinite(T).all():
             raise InputError("Values must be a table of finite numbers with a row for each key.")
-        group = np.zeros(len(T), dtype=np.int64) if group is None else np.asarray(group)
+        group = np.zeros(len(T), dtype=np.int64) if group is None else np.unique(group, return_inverse=True)[1].ravel()
         rounded = tolerance is None and precision > _DOUBLE
         if tolerance is None:
             tolerance = max(max(T.shape) * _DOUBLE, max(T.shape) ** 0.5 * precision)
@@ -162,7 +163,7 @@ class Space:
     def efficient(self, rows: Float[np.ndarray, "row key"], variant: Variant = "norm") -> Efficient:
         """The member of each row's class with the least norm, or with the most entropy."""
         rows = self._attention(rows)
-        if not self.nullity:
+        if not self.nullity or not len(rows):
             return Efficient(rows, 0)
         found = self._least_norm(rows) if variant == "norm" else self._most_entropy(rows)
         return Efficient(self._kept(rows, found.rows), found.fallbacks)
@@ -240,32 +241,53 @@ class Space:
         U = self.Q[:, self.sums :]
         masses = np.stack([rows[:, self.group == g].sum(1) for g in np.unique(self.group)], 1)
         found = most_entropy_batch(U, self.group, rows @ U, masses)
-        open_ = np.flatnonzero(~self._fits(rows, found))
+        open_ = np.flatnonzero(~(np.abs((found - rows) @ self.Q).max(1) < 1e-14))
         for i in open_:
-            found[i] = self._most_entropy_inside(rows[i])
+            found[i] = self._most_entropy_inside(rows[i], found[i])
         return Efficient(found, len(open_))
 
-    def _most_entropy_inside(self, row: Float[np.ndarray, "key"], steps: int = 500) -> Float[np.ndarray, "key"]:
-        """The same for a row so peaked that its class lies at the boundary: Newton's method within the class.
+    def _most_entropy_inside(
+        self, row: Float[np.ndarray, "key"], near: Float[np.ndarray, "key"]
+    ) -> Float[np.ndarray, "key"]:
+        """The same for a row so peaked that its class lies at the boundary: from what was found, or from itself."""
+        if near.min() > 0 and (found := self._most_entropy_from(near, row, 50)) is not None:
+            return found
+        start = row if row.min() > 0 else (row + self._widest(row)) / 2
+        if (found := self._most_entropy_from(start, row, 500)) is not None:
+            return found
+        raise NotReached("The attention of most entropy was not found: the row is too peaked, choose the least norm.")
+
+    def _most_entropy_from(
+        self, start: Float[np.ndarray, "key"], row: Float[np.ndarray, "key"], steps: int
+    ) -> Float[np.ndarray, "key"] | None:
+        """Newton's method within the class.
 
         A step is x (Qλ - log x) for the λ that fits log x best where x has its weight: it leaves the output as it is.
-        Done when x and exp(Qλ), which has the most entropy of all with its own output, have no divergence.
+        When x has no divergence from exp(Qλ), which has the most entropy of all with its own output, what is missing of
+        the row's output (rounding, or that of the start) is added, until it makes no difference.
         """
-        start = row if row.min() > 0 else (row + self._widest(row)) / 2
-        seen = start > 0
+        seen, c = start > 0, self.Q.T @ row
         x, Q = start[seen], self.Q[seen]
         for _ in range(steps):
             x = np.maximum(x, 1e-280)
-            growth = Q @ _graded(Q, np.log(x), np.sqrt(x)) - np.log(x)
-            divergence = float((x * (np.expm1(np.minimum(growth, 700)) - growth)).sum())
+            missing = c - Q.T @ x
+            with np.errstate(over="ignore", invalid="ignore"):
+                growth, regain = _graded(Q, x, missing)
+                divergence = float((x * (np.expm1(np.minimum(growth, 700)) - growth)).sum())
             if divergence < _SURE:
-                found = np.zeros_like(row)
-                found[seen] = x
-                return found
+                off = float(np.abs(missing).max())
+                if off < 2 * _DOUBLE or (off < _SUMS / 10 and np.abs(x * regain).max() < 5e-10):
+                    found = np.zeros_like(row)
+                    found[seen] = x
+                    return found
+                growth = regain
             vanishing = (growth < 0) & (x < 1e-16)  # would hold up all others
             length = min(1.0, 0.99 / max(float(-growth[~vanishing].min()), 1e-300))
-            x = x * np.where(vanishing, np.exp(np.clip(length * growth, -50, 0)), 1 + length * growth)
-        raise NotReached("The attention of most entropy was not found: the row is too peaked, choose the least norm.")
+            with np.errstate(over="ignore", invalid="ignore"):
+                x = x * np.where(vanishing, np.exp(np.clip(length * growth, -50, 0)), 1 + length * growth)
+            if not np.isfinite(x).all():
+                break
+        return None
 
     def _widest(self, row: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
         """A member of the row's class that has weight wherever any member has."""
@@ -343,19 +365,9 @@ class Space:
         What is added is as small as can be, keeps the support and lies in the span of Q there, so that the least norm
         stays the least. Where that takes more from a weight than it has, a linear program finds what can be added.
         """
-        found = np.maximum(near, 0)
-        if np.isnan(found).any():
-            return found
-        best, least = found, np.inf
-        for _ in range(10):
-            seen = found > 0
-            found = found.copy()
-            found[seen] += np.linalg.lstsq(self.Q[seen].T, self.Q.T @ (row - found), rcond=None)[0]
-            whole, found = found.min() >= 0, np.maximum(found, 0)
-            off = float(np.abs(self.Q.T @ (row - found)).max())
-            best, least = (found, off) if off < least else (best, least)
-            if whole:
-                break
+        if np.isnan(near).any():
+            return near
+        best, least = _on_support(self.Q, self.Q.T @ row, near)
         return best if least < _SUMS / 100 else self._corrected(row, best)
 
     def _corrected(self, row: Float[np.ndarray, "key"], near: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
@@ -404,6 +416,8 @@ class Space:
         """The result, if it has the output of the rows (and, as attention, their sums and no negative weight)."""
         output, sums = self._errors(rows, found)
         worst = float(output.max(initial=0.0))
+        if np.isnan(worst):
+            raise NotReached(f"No answer is certain: {_BEYOND}.")
         if not worst < _CLOSE:
             loose = self._dropped(found - rows) > _CLOSE / 10 or self._dropped(rows) > _CLOSE / 10
             raise NotReached(_CHANGED.format(worst, _LOOSE.format(self.tolerance) if loose else _BEYOND))
@@ -427,17 +441,40 @@ def _distinct(
 
 
 def _graded(
-    A: Float[np.ndarray, "row column"], b: Float[np.ndarray, "row"], weights: Float[np.ndarray, "row"]
-) -> Float[np.ndarray, "column"]:
-    """Least squares with weights of any size: rows are sorted and columns pivoted, so that small ones count, too."""
+    Q: Float[np.ndarray, "key rank"], x: Float[np.ndarray, "key"], missing: Float[np.ndarray, "rank"]
+) -> tuple[Float[np.ndarray, "key"], Float[np.ndarray, "key"]]:
+    """Qλ - log x for the λ that fits best where x has its weight; and the relative change of x that adds `missing`.
+
+    Rows are sorted and columns pivoted, so that weights of any size count.
+    """
     from scipy.linalg import qr, solve_triangular
 
-    order = np.argsort(-weights, kind="stable")
-    left, R, pivots = qr(weights[order, None] * A[order], mode="economic", pivoting=True)
+    root, log = np.sqrt(x), np.log(x)
+    order = np.argsort(-root, kind="stable")
+    left, R, pivots = qr(root[order, None] * Q[order], mode="economic", pivoting=True)
     rank = int(np.count_nonzero(np.diag(R)))
-    found = np.zeros(A.shape[1])
-    found[pivots[:rank]] = solve_triangular(R[:rank, :rank], left.T[:rank] @ (weights * b)[order])
-    return found
+    left, R, pivots = left[:, :rank], R[:rank, :rank], pivots[:rank]
+    regain = np.empty_like(x)
+    regain[order] = left @ solve_triangular(R, missing[pivots], trans="T")
+    return Q[:, pivots] @ solve_triangular(R, left.T @ (root * log)[order]) - log, regain / root
+
+
+def _on_support(
+    Q: Float[np.ndarray, "key rank"], c: Float[np.ndarray, "rank"], near: Float[np.ndarray, "key"]
+) -> tuple[Float[np.ndarray, "key"], float]:
+    """x ≥ 0 near a point, with its support and Q^T x = c, and how far it is off: what is added is in the span of Q."""
+    found = np.maximum(near, 0)
+    best, least = found, np.inf
+    for _ in range(10):
+        seen = found > 0
+        found = found.copy()
+        found[seen] += np.linalg.lstsq(Q[seen].T, c - Q.T @ found, rcond=None)[0]
+        whole, found = found.min() >= 0, np.maximum(found, 0)
+        off = float(np.abs(c - Q.T @ found).max())
+        best, least = (found, off) if off < least else (best, least)
+        if whole:
+            break
+    return best, least
 
 
 def excess(x: Float[np.ndarray, "row key"], y: Float[np.ndarray, "row key"]) -> Float[np.ndarray, "row"]:
@@ -531,7 +568,7 @@ class Program:
         # dual, from scratch and less strictly
         for strategy, tolerance in ((4, 1e-10), (1, 1e-9), (1, 1e-8)):
             self._set(primal_feasibility_tolerance=tolerance, dual_feasibility_tolerance=tolerance)
-            self._set(simplex_strategy=strategy)
+            self._set(simplex_strategy=strategy, time_limit=self._solver.getRunTime() + _PATIENCE)
             self._solver.run()
             if self._solver.getModelStatus() == self._done:
                 return np.array(self._solver.getSolution().col_value)
@@ -609,11 +646,11 @@ def least_norm_batch(
     """
     import torch
 
-    basis, c = torch.from_numpy(np.ascontiguousarray(Q)), torch.from_numpy(np.ascontiguousarray(coordinates))
-    gram, n = _grams(basis, len(c)), len(Q)
-    found = _clipped(basis, c, gram)
+    basis, whole = torch.from_numpy(np.ascontiguousarray(Q)), torch.from_numpy(np.ascontiguousarray(coordinates))
+    gram, n = _grams(basis, len(whole)), len(Q)
+    found = _clipped(basis, whole, gram)
     rows = found.isnan().any(1).nonzero()[:, 0]
-    c = c[rows]
+    c = whole[rows]
     x = torch.clamp(c @ basis.T, min=1 / n)
     s, lam = torch.ones_like(x), torch.zeros_like(c)
     for _ in range(steps):
@@ -644,7 +681,29 @@ def least_norm_batch(
         broken = ~(x.isfinite().all(1) & s.isfinite().all(1))
         if bool(broken.any()):
             rows, x, s, lam, c = (t[~broken] for t in (rows, x, s, lam, c))
+    done = (~found.isnan().any(1)).nonzero()[:, 0]
+    found[done] = _settled(basis, whole[done], gram, found[done])
     return found.numpy()
+
+
+def _settled(
+    basis: Float[Tensor, "key rank"],
+    c: Float[Tensor, "row rank"],
+    gram: Callable[[Float[Tensor, "row key"]], Float[Tensor, "row rank rank"]],
+    x: Float[Tensor, "row key"],
+) -> Float[Tensor, "row key"]:
+    """Rows without what is missing in Q^T x = c, which weights of keys that are nearly equal may hang on."""
+    import torch
+
+    seen = (x > 1e-13).to(x.dtype)
+    right = torch.cholesky_solve((c - x @ basis)[:, :, None], _factor(gram(seen)))[:, :, 0]
+    added = seen * (right @ basis.T)
+    much = ~(added.abs().amax(1) < 1e-9)
+    x = x + added.masked_fill(much[:, None], 0)
+    for i in much.nonzero()[:, 0].tolist():  # few: where the system is nearly singular
+        near = (x[i] * seen[i]).numpy()
+        x[i] = torch.from_numpy(_on_support(basis.numpy(), c[i].numpy(), near)[0])
+    return x
 
 
 class _State(NamedTuple):

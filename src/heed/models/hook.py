@@ -38,8 +38,8 @@ class Recorder:
                  that of `row` (all rows where it is -1)
     embeddings   used in place of what the ids look up
     layers       those to write down (all, if None); the others show empty tensors
-    states       what each layer put out, where layers are modules in a list; if what the layer before the last put out
-                 is `given`, neither that nor those before it are run
+    states       what each layer put out, if all are written down and layers are modules in a list
+    below        what the layer before the last put out; if it is `given`, neither that nor those before it are run
     seen         the values of the last layer; if given, only the row that classifies is run, with `attention` of layer
                  0, which may have a leading axis of variants
     uniform      attend to everything that may be attended to alike, and write nothing down
@@ -55,6 +55,7 @@ class Recorder:
     given: Any = None
     seen: Float[Tensor, "batch head key dim"] | None = None
     looked_up: Float[Tensor, "batch token dim"] | None = None
+    below: Any = None
     states: list[Any] = field(default_factory=list)
     modules: list[nn.Module] = field(default_factory=list)
     queries: list[Tensor] = field(default_factory=list)
@@ -128,7 +129,9 @@ def make_skippable(model: PreTrainedModel, recorder: Recorder) -> bool:
             inside = [any(m is a for m in layer.modules()) for layer, a in zip(found, attention, strict=True)]
             if all(inside):
                 for layer in found:
-                    layer.forward = partial(_given_or_run, layer.forward, layer is found[-1])
+                    forward = layer.forward
+                    if not (isinstance(forward, partial) and forward.func is _given_or_run):  # of a view of a view
+                        layer.forward = partial(_given_or_run, forward, layer is found[-1])
                 return True
     return False
 
@@ -139,7 +142,9 @@ def _given_or_run(forward: Callable[..., Any], last: bool, *arguments: Any, **na
         return recorder.given
     output = forward(*arguments, **named)
     if recorder is not None and not (recorder.lean or recorder.uniform or recorder.learning):
-        recorder.states.append(output)
+        recorder.below = recorder.below if last else output
+        if recorder.layers is None:
+            recorder.states.append(output)
     return output
 
 

@@ -153,8 +153,7 @@ class Transformer(Passes):
         with torch.no_grad():
             output, recorder = self._recorded(inputs, {}, None, [-1])
         trace = self._trace(inputs, real, output, recorder)
-        put_out = recorder.states[-2]
-        below, *others = put_out if isinstance(put_out, tuple) else (put_out,)
+        below, *others = recorder.below if isinstance(recorder.below, tuple) else (recorder.below,)
         state = _row_of(below, trace.row)
         alone = {key: value.gather(1, trace.row[:, None]) for key, value in inputs.items()}
 
@@ -163,7 +162,7 @@ class Transformer(Passes):
             n = many.numel()
             given = state.repeat(n, 1, 1)
             known = Recorder(
-                {0: rows}, given=(given, *others) if isinstance(put_out, tuple) else given, seen=trace.values[-1]
+                {0: rows}, given=(given, *others) if isinstance(recorder.below, tuple) else given, seen=trace.values[-1]
             )
             with recording(known):
                 output = self.model(**{k: v.repeat(n, 1) for k, v in alone.items()}, **self._uncached)
