@@ -112,7 +112,7 @@ def test_documents_that_share_an_id_are_not_independent() -> None:
     assert narrow == judge([evidence(list(values))])[0]
     assert (wide.high - wide.low) / (narrow.high - narrow.low) == pytest.approx(2**0.5, rel=0.1)  # type: ignore[operator]
     assert wide.n == narrow.n == 80 and wide.mean == narrow.mean
-    assert none.outcome == "undecided" and "share no id" in none.reason
+    assert none.outcome == "undecided" and "share an id count as one" in none.reason
 
 
 def test_evidence_that_could_not_be_had_is_not_applicable_with_its_reason() -> None:
@@ -924,11 +924,16 @@ def test_the_closing_names_what_does_most_and_the_caveats() -> None:
     claim = DIAGNOSTICS["competitive"].claim
     (line,) = Audit({"explainers": {"attention-mean": {}}}, (Evidence(claim, rows),)).closing()
     assert (
-        "does not hold (comprehensiveness ÷ that of the best explanation 0.400 [0.400, 0.400] over 40 documents" in line
+        "does not hold (comprehensiveness ÷ that of the best explanation: 0.400 [0.400, 0.400] over 40 documents"
+        in line
     )
     assert "what lime points to does most: on average the probability falls by 0.500, and by 0.200 for " in line
     assert "; also compared: occlusion." in line
     assert line.endswith("are unlike those that the model was trained on.")
+    for nothing in (-0.1, 0.2):  # nothing does anything, or all the same
+        same = [dict.fromkeys(rows[0], nothing)] * 40
+        (line,) = Audit({"explainers": {"attention-mean": {}}}, (Evidence(claim, same),)).closing()
+        assert "does most" not in line
     (silent,) = Audit({"explainers": {"attention-mean": {}}}, (Evidence(claim, [], "no time"),)).closing()
     assert silent.endswith("was not judged: no time.")
 

@@ -58,6 +58,13 @@ def test_documents_without_a_number_do_not_count() -> None:
     assert (first.mean, first.n, first.holds) == (0.5, 1, None)  # one document decides nothing
 
 
+def test_documents_that_share_an_id_count_as_one() -> None:
+    row = {c.id: c.threshold + (0.2 if c.above else -0.2) for c in CONDITIONS}
+    for ids, holds in ((list(map(str, range(40))), True), ([str(i // 2) for i in range(40)], None), (["a"] * 40, None)):
+        found = findings([row | {"id": name} for name in ids])
+        assert {(f.n, f.independent, f.holds) for f in found} == {(40, len(set(ids)), holds)}
+
+
 def test_every_diagnostic_says_what_it_costs() -> None:
     from heed.catalogue import diagnostics
 

@@ -656,6 +656,19 @@ def test_a_limit_beyond_the_data(tmp_path: Path) -> None:
     assert sorted(x.text for x in d) == ["x", "y"]
 
 
+def test_a_limit_below_all_that_belong_together_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "text,label,id\n" + "".join(f"x{i},{i % 2},same\n" for i in range(4)))
+    assert len(load(path, limit=4)) == 4
+    assert "share an id are drawn together" in refusal(InputError, load, path, limit=3)
+
+
+def test_rows_without_an_id_get_one_of_their_own(tmp_path: Path) -> None:
+    rows = [{"text": "a", "label": 0, "id": 2}, {"text": "b", "label": 1}, {"text": "c", "label": 1, "id": None}]
+    rows += [{"text": "d", "label": 0, "id": ""}, {"text": "e", "label": 0, "id": float("nan")}]
+    d = load(write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
+    assert [x.id for x in d] == ["2", "#2", "3", "4", "5"]
+
+
 def test_long_fields_are_read(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", f"text,label\n{'word ' * 50_000},0\nshort,1\n")
     before = csv.field_size_limit()

@@ -186,3 +186,8 @@ def test_pairs_that_are_alike_need_wider_intervals(together: bool) -> None:
         low, high = bootstrap_mean(values, 0.95, 1000, seed, np.repeat(np.arange(40), 2) if together else None)
         hits += low < 0 < high
     assert hits / 300 > 0.9 if together else hits / 300 < 0.88
+
+
+def test_a_statistic_that_no_draw_has_has_no_interval(recwarn: pytest.WarningsRecorder) -> None:
+    assert np.isnan(bootstrap({"x": np.ones(5)}, lambda c: float("nan"), resamples=20)).all()
+    assert not recwarn.list

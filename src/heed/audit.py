@@ -424,8 +424,10 @@ def _best(evidence: Evidence) -> str:
         if column.startswith(RIVAL) and (mean := evidence.mean(column)) is not None:
             falls[column.removeprefix(RIVAL)] = mean
     best = max(falls, key=falls.__getitem__)
+    if not falls[best] > max(0.0, min(falls.values())):  # nothing does anything, or all do the same
+        return ""
     beside = "" if best == own else f", and by {falls[own]:.3f} for {own}"
-    others = ", ".join(sorted(set(falls) - {best, own}, key=lambda name: -falls[name]))
+    others = ", ".join(sorted((n for n in falls if n not in (best, own)), key=lambda name: (-falls[name], name)))
     also = f"; also compared: {others}" if others else ""
     fall = f"on average the probability falls by {falls[best]:.3f}{beside}{also}"
     return f"Removing what {best} points to does most: {fall}."
@@ -439,7 +441,7 @@ def _closing(members: Sequence[Verdict], more: Sequence[str] = ()) -> str:
         if v.mean is not None:
             _, _, mean, interval, *_ = _cells(v)
             several = f" {interval} over {counted(v.n)}" if v.n > 1 else " for 1 document"
-            text += f" ({v.claim.statistic} {mean}{several}, {v.claim.side()} was asked)"
+            text += f" ({v.claim.statistic}: {mean}{several}, {v.claim.side()} was asked)"
         following = members[i + 1] if i + 1 < len(members) else None
         if v.reason and (following is None or (following.outcome, following.reason) != (v.outcome, v.reason)):
             text += f": {v.reason}"
@@ -453,9 +455,9 @@ def _conditions(found: Sequence[Finding]) -> str:
     """Which conditions for attention to explain hold, with their numbers."""
     words = {True: "holds", False: "does not hold", None: "is open"}
     parts = [
-        f"that {f.condition.sentence} {words[f.holds]} ({f.condition.statistic} {f.mean:.3f}"
-        f" [{f.low:.3f}, {f.high:.3f}] over {counted(f.n)}, {'>' if f.condition.above else '<'}"
-        f" {f.condition.threshold:g} counts)"
+        f"that {f.condition.sentence} {words[f.holds]} ({f.condition.statistic}: {f.mean:.3f}"
+        + (f" [{f.low:.3f}, {f.high:.3f}]" if f.independent > 1 else "")
+        + f" over {counted(f.n)}, {'>' if f.condition.above else '<'} {f.condition.threshold:g} counts)"
         for f in found
     ]
     text = "; ".join(parts)

@@ -114,21 +114,17 @@ def bootstrap(
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of any statistic of rows, given as columns; those of a group are drawn together."""
     n = len(next(iter(columns.values())))
-    members = np.arange(n)[:, None] if groups is None else _members(groups)
-    rng = np.random.default_rng(seed)
-    found = np.empty(resamples)
+    counts = np.ones(n, dtype=int) if groups is None else np.bincount(groups)
+    order = np.arange(n) if groups is None else np.argsort(groups, kind="stable")
+    begins, rng, found = np.cumsum(counts) - counts, np.random.default_rng(seed), np.empty(resamples)
     for i in range(resamples):
-        drawn = members[rng.integers(0, len(members), len(members))].ravel()
-        drawn = drawn[drawn >= 0]
-        found[i] = statistic({key: column[drawn] for key, column in columns.items()})
-    low, high = np.nanquantile(found, [(1 - level) / 2, (1 + level) / 2])
+        drawn = rng.integers(0, len(counts), len(counts))
+        many = counts[drawn]
+        within = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many)
+        rows = order[np.repeat(begins[drawn], many) + within]
+        found[i] = statistic({key: column[rows] for key, column in columns.items()})
+    found = found[~np.isnan(found)]
+    if not len(found):
+        return float("nan"), float("nan")
+    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
-
-
-def _members(groups: Int[np.ndarray, "n"]) -> Int[np.ndarray, "group most"]:
-    """The rows of each group, one group in a line, filled up with -1."""
-    counts = np.bincount(groups)
-    order = np.argsort(groups, kind="stable")
-    found = np.full((len(counts), counts.max()), -1)
-    found[groups[order], np.arange(len(groups)) - np.repeat(np.cumsum(counts) - counts, counts)] = order
-    return found

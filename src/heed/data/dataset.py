@@ -117,6 +117,11 @@ def draw(documents: Sequence[Document], size: int, seed: int) -> list[int]:
             break
         if len(drawn) + len(groups[g]) <= size:
             drawn += groups[g]
+    if size and documents and not drawn:
+        raise InputError(
+            f"Documents that share an id are drawn together, and every id has more than {size:,} of them: "
+            "raise the limit, or give each document an id of its own."
+        )
     return drawn
 
 

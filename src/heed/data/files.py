@@ -2,7 +2,7 @@
 
 The number is that of the line which the row begins at, counted from 1 with the header: a cell of a csv file may hold
 line ends. In Parquet, which has no lines, it is that of the row, in a JSON list that of the entry. It is also the id of
-a row that has none.
+a row that has none, behind a # where it is the id of another.
 """
 
 from __future__ import annotations
@@ -43,9 +43,11 @@ class Columns(NamedTuple):
 
 def load_file(path: Path, columns: Columns, names: Sequence[str] | None) -> Dataset:
     documents: list[Document] = []
+    numbers: list[int] = []
     labels: list[tuple[str, int | str]] = []
     for number, place, row in rows_of(path):
-        document = _document(place, number, row, columns)
+        document = _document(place, row, columns)
+        numbers.append(number)
         if documents and (document.pair is None) != (documents[0].pair is None):
             raise DataError(f"{place}: either every row has a pair or none has.")
         if columns.label is not None:
@@ -53,7 +55,9 @@ def load_file(path: Path, columns: Columns, names: Sequence[str] | None) -> Data
         documents.append(document)
     if not documents:
         raise DataError(f"The file '{path}' has no rows.")
-    known = tuple(names or ())
+    taken, known = {d.id for d in documents}, tuple(names or ())
+    ids = [d.id or (f"#{n}" if str(n) in taken else str(n)) for d, n in zip(documents, numbers, strict=True)]
+    documents = [replace(d, id=name) for d, name in zip(documents, ids, strict=True)]
     if columns.label is not None:
         indices, known = _numbered(labels, known)
         documents = [replace(d, label=i) for d, i in zip(documents, indices, strict=True)]
@@ -172,7 +176,7 @@ def _json(name: str, file: TextIO) -> Iterator[tuple[int, str, Row]]:
 # From a row to a document
 
 
-def _document(place: str, number: int, row: Row, columns: Columns) -> Document:
+def _document(place: str, row: Row, columns: Columns) -> Document:
     """The document of a row, without its label."""
     for column in columns.required():
         if column not in row:
@@ -182,7 +186,8 @@ def _document(place: str, number: int, row: Row, columns: Columns) -> Document:
     pair = _text(place, row, columns.pair) if columns.pair and columns.pair in row else None
     rationale = _rationale(place, text, row.get(columns.rationale)) if columns.rationale else ()
     name = row.get("id")
-    return Document(text, pair, str(number if name is None else name), rationale=rationale)
+    missing = name is None or name != name  # a NaN, which pandas writes for what is missing
+    return Document(text, pair, "" if missing else str(name), rationale=rationale)
 
 
 def _text(place: str, row: Row, column: str) -> str:

@@ -53,19 +53,23 @@ LEVEL = 1 - 0.05 / len(CONDITIONS)
 
 @dataclass(frozen=True)
 class Finding:
-    """A condition, and the mean of its number over n documents, with an interval wide enough for all conditions."""
+    """A condition, and the mean of its number over n documents, with an interval wide enough for all conditions.
+
+    `independent` counts documents that share an id as one.
+    """
 
     condition: Condition
     mean: float
     low: float
     high: float
     n: int
+    independent: int
 
     @property
     def holds(self) -> bool | None:
         """None where the interval does not tell, or there are too few documents."""
         at, above = self.condition.threshold, self.condition.above
-        if self.n < FEWEST or not (self.low > at or self.high < at):
+        if self.independent < FEWEST or not (self.low > at or self.high < at):
             return None
         return (self.low > at) == above
 
@@ -77,8 +81,10 @@ def findings(rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
         kept = [row for row in rows if np.isfinite(row[condition.id])]
         values = np.array([row[condition.id] for row in kept], dtype=float)
         if len(values):
-            low, high = bootstrap_mean(values, LEVEL, groups=grouped([row.get("id", "") for row in kept]))
-            found.append(Finding(condition, float(values.mean()), low, high, len(values)))
+            groups = grouped([row.get("id", "") for row in kept])
+            low, high = bootstrap_mean(values, LEVEL, groups=groups)
+            independent = len(values) if groups is None else int(groups.max()) + 1
+            found.append(Finding(condition, float(values.mean()), low, high, len(values), independent))
     return found
 
 

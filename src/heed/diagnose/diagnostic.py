@@ -5,7 +5,7 @@ measures one row per document. `judge` turns rows into a `Verdict`, needs no mod
 
     the bootstrap interval of the mean lies wholly on the claim's side of the threshold    supported
     wholly on the other side                                                              refuted
-    across it, or fewer than 30 documents (that share no id)                              undecided
+    across it, or fewer than 30 documents (those that share an id count as one)           undecided
     the model or the data lack what is needed, or the gate is closed                      not applicable
 
 Intervals are widened for the number of claims that are judged together (Bonferroni).
@@ -347,7 +347,7 @@ def _judge(evidence: Evidence, level: float) -> Verdict:
         return replace(undecided, reason="the documents do not have this statistic")
     undecided = replace(undecided, mean=mean, low=low, high=high, n=len(values))
     if evidence.independent < FEWEST:
-        which = " that share no id" if len(values) >= FEWEST else ""
+        which = " (those that share an id count as one)" if len(values) >= FEWEST else ""
         return replace(undecided, reason=f"fewer than {FEWEST} documents{which}")
     above, below = low > claim.threshold, high < claim.threshold
     if above or below:

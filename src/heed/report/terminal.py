@@ -145,7 +145,7 @@ def _reading(audit: Audit) -> Text:
     return Text(
         f"Intervals are {level:.1%} bootstrap intervals, wide enough for all claims together. "
         "A claim is supported if its interval lies wholly on the side that was asked, refuted if wholly on the other, "
-        f"and undecided else, or with fewer than {FEWEST} documents.",
+        f"and undecided else, or with fewer than {FEWEST} documents (those that share an id count as one).",
         style="dim",
     )
 
