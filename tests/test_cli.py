@@ -885,6 +885,15 @@ def test_help_teaches_by_example_in_80_columns(
         fits(done.out)
 
 
+def test_texts_without_labels_are_audited(run: Run) -> None:
+    Path("plain.csv").write_text("text\na fine film\na dull and slow film\n")
+    refused(run("audit", "--data", "plain.csv"), "no column 'label'", "--labels none")
+    done = run("audit", "--data", "plain.csv", "--labels", "none", "--diagnostic", "used", "--format", "json")
+    assert done.code == 0
+    found = json.loads(done.out)
+    assert found["facts"]["accuracy"] is None and found["facts"]["documents"] == 2
+
+
 def test_heed_alone_shows_its_help(run: Run) -> None:
     for words in ((), ("train",)):
         done = run(*words)

@@ -195,7 +195,11 @@ def audit(
         str | None, typer.Option(help="Which part of the data.", show_default="test, else dev, else train")
     ] = None,
     labels: Annotated[
-        str | None, typer.Option(help="Names of a file's labels in order, as a,b,c.", show_default="from the file")
+        str | None,
+        typer.Option(
+            help="Names of a file's labels in order, as a,b,c; 'none' if it has no labels.",
+            show_default="from the file",
+        ),
     ] = None,
     classes: Annotated[
         str | None, typer.Option(help="Only documents with these labels, as a,b.", show_default="all")
@@ -929,9 +933,10 @@ def _dataset(
         if classes is not None:
             raise InputError(f"Leave out --classes: {name} is generated with all its labels.")
         return tasks.generate(name.removeprefix("task:"), limit or 1000, seed)
+    label, labels = (None, None) if labels == "none" else ("label", labels)
     names, only = (part.split(",") if part else None for part in (labels, classes))
     with _status(f"loading {name}"):
-        return data.load(name, split, limit, seed, labels=names, classes=only)
+        return data.load(name, split, limit, seed, label=label, labels=names, classes=only)
 
 
 def _training_data(

@@ -181,7 +181,8 @@ def _document(place: str, row: Row, columns: Columns) -> Document:
     for column in columns.required():
         if column not in row:
             there = _short(", ".join(map(str, row)))
-            raise DataError(f"{place}: there is no column '{column}'; the columns are {there}.")
+            hint = " Texts without labels are read by --labels none." if column == columns.label else ""
+            raise DataError(f"{place}: there is no column '{column}'; the columns are {there}.{hint}")
     text = _text(place, row, columns.text)
     pair = _text(place, row, columns.pair) if columns.pair and columns.pair in row else None
     rationale = _rationale(place, text, row.get(columns.rationale)) if columns.rationale else ()
