@@ -80,7 +80,7 @@ def test_a_claim_may_have_a_statistic_of_its_own() -> None:
     claim = Claim(
         "c", "needed", "s", "max", 5, "jain2019", combine=lambda rows: float(rows["a"].max() - rows["b"].min())
     )
-    rows = [{"value": 0.0, "a": float(i), "b": 1.0, "id": "x"} for i in range(40)]
+    rows = [{"value": 0.0, "a": float(i), "b": 1.0, "id": f"x{i}"} for i in range(40)]
     (verdict,) = judge([Evidence(claim, rows)])
     assert verdict.mean == 38 and verdict.outcome == "supported" and verdict.n == 40
 
