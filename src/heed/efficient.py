@@ -36,6 +36,7 @@ VARIANTS: tuple[Variant, ...] = ("norm", "entropy")
 _CLOSE = 1e-8  # of the largest value: how far the output of a result may be off
 _SUMS, _BELOW = 1e-10, -1e-12
 _SURE = 5e-19  # what half the square of a norm may have too much: then no weight is off by more than 1e-9
+_LAST = 1e-14  # where nothing else is found: then none is off by more than 1.5e-7
 _DOUBLE = float(np.finfo(float).eps)
 _NARROW = 0.6  # of the rank: null spaces of fewer dimensions are searched themselves
 _FEW_DIMENSIONS, _FEW_ROWS = 64, 8  # below which the exact method, row by row, is faster
@@ -185,11 +186,15 @@ class Space:
         if many:
             found[open_] = least_norm_batch(inner.Q, coordinates[open_])
             open_ = open_[~fits(open_)]
+        doubts = np.zeros(len(rows))
         for i in open_:
-            found[i] = inner._least_distance(folded[i], coordinates[i])
+            found[i], doubts[i] = inner._least_distance(folded[i], coordinates[i])
         if not many:
-            doubtful = open_[~fits(open_)]
-            found[doubtful] = least_norm_batch(inner.Q, coordinates[doubtful])
+            doubtful = open_[~fits(open_) | ~(doubts[open_] < _SURE)]
+            other = least_norm_batch(inner.Q, coordinates[doubtful])
+            better = ~np.isnan(other).any(1)
+            found[doubtful[better]], doubts[doubtful[better]] = other[better], 0.0
+        found[~(doubts < _LAST)] = np.nan
         return Efficient((np.maximum(found, 0) / root)[:, place], len(open_) if many else 0)
 
     @cached_property
@@ -206,15 +211,16 @@ class Space:
 
     def _least_distance(
         self, row: Float[np.ndarray, "key"], coordinates: Float[np.ndarray, "rank"]
-    ) -> Float[np.ndarray, "key"]:
-        """The member of the row's class with the least norm, or NaN if the multipliers do not prove it to be that."""
+    ) -> tuple[Float[np.ndarray, "key"], float]:
+        """The member of the row's class with the least norm, and how much more than that its norm can be (`excess`)."""
         x, mu = self.nearest(coordinates)
         if np.isnan(x).any():
-            return x
+            return x, np.inf
         x = self.polished(row, np.where(mu > 0, 0, x))
         lam, seen = self.Q.T @ (x - mu), x > 0
-        lam += np.linalg.lstsq(self.Q[seen], x[seen] - self.Q[seen] @ lam, rcond=None)[0]  # else rounding is as x · μ
-        return x if excess(x[None], (self.Q @ lam)[None])[0] < _SURE else np.full_like(x, np.nan)
+        # where x is positive it is Qλ: what is missing there is often, but not always, rounding
+        nearer = lam + np.linalg.lstsq(self.Q[seen], x[seen] - self.Q[seen] @ lam, rcond=None)[0]
+        return x, float(excess(np.stack([x, x]), np.stack([lam, nearer]) @ self.Q.T).min())
 
     def nearest(
         self, coordinates: Float[np.ndarray, "rank"]
@@ -637,7 +643,7 @@ def _clipped(
 
 
 def least_norm_batch(
-    Q: Float[np.ndarray, "key rank"], coordinates: Float[np.ndarray, "row rank"], steps: int = 80
+    Q: Float[np.ndarray, "key rank"], coordinates: Float[np.ndarray, "row rank"], steps: int = 300
 ) -> Float[np.ndarray, "row key"]:
     """The points of least norm of { x ≥ 0, Q^T x = c } for many c: an interior-point method for all rows at once.
 
