@@ -306,7 +306,7 @@ def test_training_claims_say_what_they_need(trained: Recurrent) -> None:
 
 def test_trained_claims_give_a_row_for_every_document(trained: Recurrent, tmp_path: Path) -> None:
     documents = heed.tasks.generate("reviews", 40, 5)
-    claims = [Needed(seeds=2), Stable(seeds=2), Informative(seeds=1), ExclusiveModel(seeds=2, epochs=2)]
+    claims = [Needed(), Stable(seeds=2), Informative(seeds=1), ExclusiveModel(seeds=2, epochs=2)]
     texts = heed.tasks.generate("reviews", 200, 0)
     found = audit(trained, documents, claims, examples=0, training=texts, folder=tmp_path)
     by_id = {e.claim.id: e for e in found.evidence}
@@ -323,7 +323,7 @@ def test_trained_claims_give_a_row_for_every_document(trained: Recurrent, tmp_pa
     assert verdict.mean == pytest.approx(np.mean([r["value"] for r in by_id["exclusive-model"].rows]))
     # no model is trained twice
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "models").glob("*/model.json")}
-    assert 2 + 2 + 5 <= len(before) <= 2 + 2 + 8  # seeds, uniform ones, and adversaries until one is strong enough
+    assert 3 + 3 + 5 <= len(before) <= 3 + 3 + 8  # seeds, uniform ones, and adversaries until one is strong enough
     again = audit(trained, documents, claims, examples=0, training=texts, folder=tmp_path)
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "models").glob("*/model.json")} == before
     assert again.to_dict()["verdicts"] == found.to_dict()["verdicts"]
@@ -333,9 +333,9 @@ def test_needed_is_a_difference_of_accuracies(trained: Recurrent) -> None:
     documents = heed.tasks.generate("reviews", 30, 6)
     lessons = Retraining(trained, list(heed.tasks.generate("reviews", 200, 0)))
     study = Study(trained, list(documents), gold=[d.label for d in documents], lessons=lessons)
-    rows = Needed(seeds=2).measure(study)
+    rows = Needed(seeds=3).measure(study)
     shares = [
-        np.mean([(lessons.again(s, flat)(documents).argmax(1) == documents.gold).mean() for s in (1, 2)])
+        np.mean([(lessons.again(s, flat)(documents).argmax(1) == documents.gold).mean() for s in (1, 2, 3)])
         for flat in (False, True)
     ]
     assert np.mean([r["value"] for r in rows]) == pytest.approx(shares[0] - shares[1])

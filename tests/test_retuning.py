@@ -96,7 +96,7 @@ def test_again_from_a_seed_without_attention_and_against_it(trained: Transformer
 def test_an_audit_trains_a_transformer_again(trained: Transformer) -> None:
     documents = heed.tasks.generate("reviews", 32, 5)
     texts = heed.tasks.generate("reviews", 60, 0)
-    claims = [Needed(seeds=1), Stable(seeds=1), Informative(seeds=1), ExclusiveModel(seeds=1, epochs=1)]
+    claims = [Needed(), Stable(seeds=1), Informative(seeds=1), ExclusiveModel(seeds=1, epochs=1)]
     found = audit(trained, documents, claims, examples=0, training=texts)
     for e in found.evidence:
         assert e.claim.id == "used" or (not e.reason and len(e.rows) == 32)

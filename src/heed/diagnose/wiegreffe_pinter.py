@@ -43,7 +43,7 @@ class Needed(Diagnostic):
     seeds: int = 3
 
     def __post_init__(self) -> None:
-        self.at_least(seeds=1)
+        self.at_least(seeds=3)
 
     def measure(self, study: Study) -> list[Row]:
         again, seeds = study.retraining, study.retraining.seeds(self.seeds)
