@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 from tqdm.auto import tqdm
 
-from heed.diagnose import DIAGNOSTICS, Claim
+from heed.claims import CLAIMS, Claim
 from heed.randomness import generator
 
 SIZES = (30, 100, 200)
@@ -45,7 +45,7 @@ class Case:
 
     @property
     def claim(self) -> Claim:
-        return DIAGNOSTICS[self.like].claim
+        return CLAIMS[self.like].claim
 
 
 def mean_of(draw: Callable[[np.random.Generator, tuple[int, int]], np.ndarray]) -> Draw:

@@ -8,13 +8,13 @@ import torch
 import heed
 from bench.timing import interleave, table
 from bench.transformer import minilm
-from heed.diagnose import Study
-from heed.diagnose.jain_wallace import Exclusive
+from heed.claims import Study
+from heed.claims.jain_wallace import Exclusive
 from heed.models.classifier import Classifier
-from heed.models.recipes import RecurrentRecipe
 from heed.models.recurrent import Recurrent, RecurrentNetwork
 from heed.models.transformer import Transformer
 from heed.text import Document, Tokenizer
+from heed.training.recipes import RecurrentRecipe
 
 STEPS = 50  # of 500: the cost of a step is what differs
 
@@ -22,7 +22,7 @@ STEPS = 50  # of 500: the cost of a step is what differs
 def documents(n: int) -> list[Document]:
     """Real one-sentence reviews, or generated ones."""
     known = heed.data.sources("rotten_tomatoes")
-    data = heed.data.load("rotten_tomatoes", limit=n) if known else heed.tasks.generate("reviews", n)
+    data = heed.data.load("rotten_tomatoes", limit=n) if known else heed.data.tasks.generate("reviews", n)
     return list(data)
 
 
@@ -55,16 +55,16 @@ def literal(model: Classifier, document: Document) -> None:
 
 
 def run() -> None:
-    texts, diagnostic = documents(200), Exclusive(steps=STEPS)
+    texts, test = documents(200), Exclusive(steps=STEPS)
     few = texts[:10]
     for name, model in (("BiLSTM", encoder(texts)), ("transformer of MiniLM's size", Transformer(*minilm(), "MiniLM"))):
 
         def at_once(model: Classifier = model) -> None:
-            diagnostic.measure(Study(model, texts))
+            test.measure(Study(model, texts))
 
         def one_by_one(model: Classifier = model) -> None:
             for d in few:
-                diagnostic.measure(Study(model, [d]))
+                test.measure(Study(model, [d]))
 
         def whole_passes(model: Classifier = model) -> None:
             for d in few[:3]:

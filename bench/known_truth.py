@@ -1,6 +1,6 @@
 """Does an audit find the truth where it is known? Every construction, judged by what it determines, over many seeds.
 
-`python -m bench known-truth` writes the tables of docs/known-truth.md. As in an audit, rows come from the diagnostics
+`python -m bench known-truth` writes the tables of docs/known-truth.md. As in an audit, rows come from the claims
 and verdicts from `judge`; `heed.audit` itself trains models by heed's recipes, and could not be given trainings.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from tqdm.auto import tqdm
 
-from heed.diagnose import DIAGNOSTICS, Evidence, Study, Verdict, judge
+from heed.claims import CLAIMS, Evidence, Study, Verdict, judge
 from heed.models.constructed import CONSTRUCTIONS, TRUTH, Construction
 
 SEEDS = 20
@@ -26,9 +26,9 @@ def judged(construction: Construction, seed: int = 0) -> list[Verdict]:
         study.lessons = construction.lessons
     evidence = []
     for claim in construction.truth:
-        diagnostic = DIAGNOSTICS[claim]()
-        reason = diagnostic.refusal(study)
-        evidence.append(Evidence(diagnostic.claim, [] if reason else diagnostic.measure(study), reason))
+        test = CLAIMS[claim]()
+        reason = test.refusal(study)
+        evidence.append(Evidence(test.claim, [] if reason else test.measure(study), reason))
     return judge(evidence)
 
 
@@ -68,7 +68,7 @@ def by_cell(found: Found) -> str:
         other = ", ".join(f"{k} {outcome}" for outcome, k in outcomes.items() if outcome != truth)
         means = [v.mean for v in verdicts if v.mean is not None and v.outcome != "not applicable"]
         span = f"{min(means):.3g} … {max(means):.3g}" if means else ""
-        side = DIAGNOSTICS[claim].claim.side()
+        side = CLAIMS[claim].claim.side()
         lines.append(
             f"| {name} | `{claim}` | {truth} | {outcomes[truth]} of {len(verdicts)} | {other} | {span} | {side} |"
         )

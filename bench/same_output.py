@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float
 
-from heed.efficient import VARIANTS, NotReached, Space
+from heed.algebra.null_space import VARIANTS, NotReached, Space
 
 PROBLEMS = 2000
 SPREADS, SCALES = (0.5, 2, 4, 8, 12, 20, 60), (0, 1, 3)

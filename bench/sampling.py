@@ -14,7 +14,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 import heed
-from heed.explain import Lime, LimeExact, Shapley, ShapleyExact
+from heed.methods import Lime, LimeExact, Shapley, ShapleyExact
 from heed.models.classifier import Classifier
 from heed.text import Document
 

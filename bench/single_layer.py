@@ -22,7 +22,7 @@ SAMPLES = 5000
 def review(words: int) -> str:
     """Real one-sentence reviews one after another, up to a number of words (generated ones if there are none here)."""
     known = heed.data.sources("rotten_tomatoes")
-    data = heed.data.load("rotten_tomatoes", limit=60) if known else heed.tasks.generate("reviews", 60)
+    data = heed.data.load("rotten_tomatoes", limit=60) if known else heed.data.tasks.generate("reviews", 60)
     text = " ".join(d.text for d in data)
     return " ".join([w for w in text.split() if w.isalpha()][:words])
 

@@ -22,11 +22,11 @@ from lime.lime_text import LimeTextExplainer
 import heed
 from bench.single_layer import review
 from bench.timing import interleave, ratios, table
-from heed.explain import METHODS
-from heed.models.recipes import Tuning
+from heed.methods import METHODS
 from heed.models.transformer import Transformer
-from heed.models.tuning import scratch
 from heed.text import Document
+from heed.training.recipes import Tuning
+from heed.training.transformer import scratch
 
 LENGTHS = (20, 100, 250)
 SAMPLES = {20: 300, 100: 100, 250: 40}  # enough to measure; Shapley values take 4 for each distinct word at least

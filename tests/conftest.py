@@ -12,9 +12,10 @@ install_import_hook(
         "heed.models.single_layer",
         "heed.models.recurrent",
         "heed.models.scalar_form",
-        "heed.subsets",
-        "heed.theory",
-        "heed.efficient",
+        "heed.algebra.ratios",
+        "heed.algebra.subsets",
+        "heed.algebra.limits",
+        "heed.algebra.null_space",
     ],
     "beartype.beartype",
 )
@@ -27,8 +28,8 @@ import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
-from heed.diagnose import DIAGNOSTICS  # noqa: E402
-from heed.explain import METHODS  # noqa: E402
+from heed.claims import CLAIMS  # noqa: E402
+from heed.methods import METHODS  # noqa: E402
 from heed.models.single_layer import Network, Shape, SingleLayer  # noqa: E402
 from heed.text import Document, Tokenizer  # noqa: E402
 
@@ -59,7 +60,7 @@ OFFERED = [name for name, cls in METHODS.items() if cls.needs <= SingleLayer.off
 COMPARED = [name for name in OFFERED if not METHODS[name].on_request]
 
 # the claims that train no model
-UNTRAINED = {name: cls for name, cls in DIAGNOSTICS.items() if not cls.claim.trains}
+UNTRAINED = {name: cls for name, cls in CLAIMS.items() if not cls.claim.trains}
 
 LABELS = ("negative", "positive", "neutral")
 

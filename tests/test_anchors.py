@@ -15,7 +15,7 @@ from rich.console import Console
 
 import heed
 from heed.errors import InputError
-from heed.explain import Anchors, Explanation, anchors, method
+from heed.methods import Anchors, Explanation, anchors, make_method
 from heed.models.single_layer import SingleLayer
 
 FILL = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
@@ -345,7 +345,7 @@ def test_settings_that_mean_nothing_are_refused(settings: dict, complaint: str) 
 
 
 def test_settings_are_read_from_strings() -> None:
-    found = method("anchors", {"precision": "0.9", "beam": "2", "removal": "delete"})
+    found = make_method("anchors", {"precision": "0.9", "beam": "2", "removal": "delete"})
     assert found == Anchors(precision=0.9, beam=2, removal="delete")
 
 

@@ -20,16 +20,16 @@ from scipy.stats import spearmanr
 
 import heed
 from heed.audit import FEW, OPENED, Audit, Example, audit
+from heed.claims import CLAIMS, Claim, ClaimTest, Evidence, Study, judge
+from heed.claims.claim import FAMILIES
+from heed.claims.eraser import Removes, falls_of, kept_after_removal
+from heed.claims.jain_wallace import Exclusive, Used
+from heed.claims.lopardo import AgreesLime, Signed, Tracks
 from heed.data import Dataset
-from heed.diagnose import DIAGNOSTICS, Claim, Diagnostic, Evidence, Study, judge
-from heed.diagnose.diagnostic import FAMILIES
-from heed.diagnose.eraser import Removes, falls_of, kept_after_removal
-from heed.diagnose.jain_wallace import Exclusive, Used
-from heed.diagnose.lopardo import AgreesLime, Signed, Tracks
 from heed.errors import DataError, InputError, OutputError, UnknownName
-from heed.explain import AttentionMax, AttentionMean, EfficientAttention, Explainer, Lime, LimeExact, method
-from heed.explain.comparison import rank_agreement
-from heed.explain.explanation import units_of
+from heed.methods import AttentionMax, AttentionMean, EfficientAttention, Lime, LimeExact, Method, make_method
+from heed.methods.comparison import rank_agreement
+from heed.methods.method import units_of
 from heed.metrics import bootstrap_mean
 from heed.models.classifier import CLOSED, Classifier
 from heed.models.single_layer import SingleLayer
@@ -52,7 +52,7 @@ def documents(texts: list) -> list[Document]:
 
 
 def claim(**changes: Any) -> Claim:
-    plain = Claim("a", "agrees", "{explainer} is right", "τ", 0.5, "jain2019")
+    plain = Claim("a", "agrees", "{method} is right", "τ", 0.5, "jain2019")
     return replace(plain, **changes)
 
 
@@ -195,7 +195,7 @@ def test_values_that_are_not_finite_are_left_out_and_further_columns_are_average
 
 
 def test_thresholds_are_those_that_were_fixed_beforehand() -> None:
-    found = {name: (c.claim.threshold, c.claim.above, c.claim.gated) for name, c in DIAGNOSTICS.items()}
+    found = {name: (c.claim.threshold, c.claim.above, c.claim.gated) for name, c in CLAIMS.items()}
     assert found == {
         "needed": (0.01, True, False),
         "used": (0.05, True, False),
@@ -219,7 +219,7 @@ def test_thresholds_are_those_that_were_fixed_beforehand() -> None:
         "edited": (0.1, True, False),
         "robust": (0.7, True, False),
     }
-    assert all(c.claim.family in FAMILIES for c in DIAGNOSTICS.values())
+    assert all(c.claim.family in FAMILIES for c in CLAIMS.values())
 
 
 # Statistics against slow versions
@@ -258,10 +258,10 @@ def literal_pass(model: SingleLayer, tokens: Tokens) -> tuple[np.ndarray, Callab
 @pytest.mark.parametrize("positions", ["words", "all"])
 def test_used_is_the_loop_over_permutations(any_model: SingleLayer, documents: list, positions: str) -> None:
     model = any_model
-    diagnostic = Used(permutations=7, positions=positions)  # type: ignore[arg-type]
+    test = Used(permutations=7, positions=positions)  # type: ignore[arg-type]
     study = Study(model, documents, seed=3)
     tolerance = 1e-9 if model.network.W_e.dtype.itemsize == 8 else 1e-4
-    for row, tokens in zip(diagnostic.measure(study), model.tokens(documents), strict=True):
+    for row, tokens in zip(test.measure(study), model.tokens(documents), strict=True):
         attention, predict = literal_pass(model, tokens)
         places = [t for t in range(len(tokens)) if positions == "all" or tokens.word[t] >= 0]
         orders = study.rng("used", tokens.document).permuted(np.tile(places, (7, 1)), axis=1)
@@ -359,7 +359,7 @@ def test_agreement_with_lime_is_tau_over_distinct_words(
         model.offers = model.offers - {CLOSED}  # type: ignore[misc]
     lime_method = {"method": "lime-exact"} if closed else {"method": "lime", "samples": 300}
     lime_method["output"] = "log-odds"
-    study = Study(model, documents, method(name), seed=2)
+    study = Study(model, documents, make_method(name), seed=2)
     for row, tokens in zip(AgreesLime(samples=300).measure(study), model.tokens(documents), strict=True):
         judged = by_word(heed.explain(model, tokens.document, name, seed=2), tokens)
         lime = by_word(heed.explain(model, tokens.document, seed=2, **lime_method), tokens)
@@ -485,9 +485,9 @@ def test_subset_of_claims_and_settings(model: SingleLayer, named: list, whole: A
     assert values(found, "removes") == pytest.approx(values(whole, "removes"))
 
 
-def test_another_explainer_is_judged(model: SingleLayer, named: list) -> None:
-    found = audit(model, named, explainers=Lime(samples=200), examples=1)
-    assert list(found.facts["explainers"]) == ["lime"]
+def test_another_method_is_judged(model: SingleLayer, named: list) -> None:
+    found = audit(model, named, methods=Lime(samples=200), examples=1)
+    assert list(found.facts["methods"]) == ["lime"]
     shown = ["lime", "attention-mean", "gradient-input", "occlusion", "efficient", "lime-exact"]
     assert [e.method for e in found.examples[0].explanations] == shown
     sentences = [v.sentence for v in found.verdicts]
@@ -541,8 +541,8 @@ def test_words_that_stand_in_both_texts_of_a_pair_are_removed_apart(model: Singl
 
 
 def test_the_gate_joins_claims_that_it_guards(model: SingleLayer, named: list) -> None:
-    def ids(claims: list[str], explainer: str = "attention-mean") -> list[str]:
-        return [v.claim.id for v in audit(model, named, claims, explainer, examples=0).verdicts]
+    def ids(claims: list[str], method: str = "attention-mean") -> list[str]:
+        return [v.claim.id for v in audit(model, named, claims, method, examples=0).verdicts]
 
     assert ids(["signed"]) == ["used", "signed"]
     assert ids(["signed", "used"]) == ["used", "signed"]  # before any budget is spent
@@ -551,11 +551,11 @@ def test_the_gate_joins_claims_that_it_guards(model: SingleLayer, named: list) -
 
 
 def test_the_gate_is_for_attention_alone() -> None:
-    flat = Evidence(DIAGNOSTICS["used"].claim, [{"value": 0.0}] * 40)
-    high = Evidence(DIAGNOSTICS["agrees-removal"].claim, [{"value": 0.9}] * 40)
+    flat = Evidence(CLAIMS["used"].claim, [{"value": 0.0}] * 40)
+    high = Evidence(CLAIMS["agrees-removal"].claim, [{"value": 0.9}] * 40)
     assert [v.outcome for v in judge([flat, high])] == ["refuted", "not applicable"]
-    assert [v.outcome for v in judge([flat, replace(high, explainer="rollout")])] == ["refuted", "not applicable"]
-    assert [v.outcome for v in judge([flat, replace(high, explainer="gradient-l2")])] == ["refuted", "supported"]
+    assert [v.outcome for v in judge([flat, replace(high, method="rollout")])] == ["refuted", "not applicable"]
+    assert [v.outcome for v in judge([flat, replace(high, method="gradient-l2")])] == ["refuted", "supported"]
 
 
 def test_an_audit_says_what_was_cut_off_and_unknown(model: SingleLayer) -> None:
@@ -571,11 +571,11 @@ def test_one_text_is_not_a_list_of_documents(model: SingleLayer, documents: Any)
         audit(model, documents)
 
 
-def test_settings_of_the_explainer_reach_it(model: SingleLayer, named: list) -> None:
+def test_settings_of_the_method_reach_it(model: SingleLayer, named: list) -> None:
     mean, largest = (audit(model, named, ["removes"], e, examples=0) for e in ("attention-mean", AttentionMax()))
     assert values(mean, "removes") != values(largest, "removes")
     with pytest.raises(UnknownName, match="lime"):
-        audit(model, named, explainers="lim")
+        audit(model, named, methods="lim")
     with pytest.raises(UnknownName, match="used"):
         audit(model, named, ["usd"])
 
@@ -629,9 +629,9 @@ def test_facts(model: SingleLayer, named: list, whole: Audit) -> None:
     assert facts["accuracy"] == pytest.approx(np.mean(right))
     assert (facts["model"], facts["revision"]) == (model.name, model.revision)
     assert (facts["documents"], facts["left_out"], facts["seed"]) == (len(named), 0, 5)
-    assert list(facts["explainers"]) == ["attention-mean"]
+    assert list(facts["methods"]) == ["attention-mean"]
     assert facts["data"] == f"{len(named)} documents"
-    assert set(facts["settings"]) == set(DIAGNOSTICS)
+    assert set(facts["settings"]) == set(CLAIMS)
     assert facts["seconds"] > 0 and facts["heed"]
     assert len(whole.examples) == 2
     shown = ["attention-mean", "gradient-input", "occlusion", "efficient", "lime-exact"]
@@ -672,18 +672,18 @@ def test_documents_without_words_are_left_out_and_counted(model: SingleLayer) ->
 
 
 def test_intervals_are_shown_of_the_documents_that_leave_most_open() -> None:
-    texts = [d.text for d in heed.tasks.reviews(60)]
+    texts = [d.text for d in heed.data.tasks.reviews(60)]
     long = " ".join(texts)
     found = audit(heed.load(), [*texts[:OPENED], long], "used")
     shown = [next(e for e in x.explanations if e.method == "efficient").intervals is not None for x in found.examples]
     assert shown[-1] and sum(shown) == OPENED
 
 
-@pytest.mark.parametrize("explainer", [AttentionMean(), EfficientAttention(intervals=12)])
-def test_an_example_holds_explanations_of_its_own_document(explainer: Explainer) -> None:
-    texts = [d.text for d in heed.tasks.reviews(60)]
+@pytest.mark.parametrize("method", [AttentionMean(), EfficientAttention(intervals=12)])
+def test_an_example_holds_explanations_of_its_own_document(method: Method) -> None:
+    texts = [d.text for d in heed.data.tasks.reviews(60)]
     growing = [" ".join(texts[:n]) for n in (1, 2, 8, 3, 16)]  # of which ever more is open, but for one
-    found = audit(heed.load(), growing, "used", explainer)
+    found = audit(heed.load(), growing, "used", method)
     for text, example in zip(growing, found.examples, strict=True):
         assert {e.document.text for e in example.explanations} == {text}
 
@@ -720,7 +720,7 @@ def test_a_reason_that_a_family_shares_is_said_once() -> None:
         evidence(around(0.01), id="used", family="needed", threshold=0.05),
         *(evidence(around(0.6), id=f"agrees-{i}", gated=True, sentence=f"{i} agrees") for i in range(3)),
     ]
-    lines = Audit({"explainers": {"attention-mean": {}}}, tuple(rows)).closing()
+    lines = Audit({"methods": {"attention-mean": {}}}, tuple(rows)).closing()
     assert len(lines) == 2
     assert "does not hold" in lines[0]
     assert lines[1].count("was not judged") == 3
@@ -763,13 +763,13 @@ def test_odd_rows_are_read_back(ids: str | None, kind: str, tmp_path: Path) -> N
         return [{"document": i, "id": ids, "value": math.nan if kind == "nan" else i / n} | more for i in range(n)]
 
     found = {
-        "some": (Evidence(DIAGNOSTICS["used"].claim, rows(40, extra=1.5)), Evidence(DIAGNOSTICS["signed"].claim, [])),
-        "nan": (Evidence(DIAGNOSTICS["used"].claim, rows(40)),),
-        "no-rows": (Evidence(DIAGNOSTICS["used"].claim, [], "needs more"),),
+        "some": (Evidence(CLAIMS["used"].claim, rows(40, extra=1.5)), Evidence(CLAIMS["signed"].claim, [])),
+        "nan": (Evidence(CLAIMS["used"].claim, rows(40)),),
+        "no-rows": (Evidence(CLAIMS["used"].claim, [], "needs more"),),
         "nothing": (),
     }[kind]
     facts = {"model": "ü🎬", "revision": "1", "data": "d", "documents": 40, "seed": 0, "seconds": 1.5, "heed": "0"}
-    made = Audit(facts | {"explainers": {"attention-mean": {}}, "accuracy": None}, found)
+    made = Audit(facts | {"methods": {"attention-mean": {}}, "accuracy": None}, found)
     made.save(tmp_path / "rows.parquet")
     same(made, Audit.load(tmp_path / "rows.parquet"))
 
@@ -838,7 +838,7 @@ def reviews() -> list[str]:
 
 def test_attention_claims_do_not_apply_to_a_model_without_attention(reviews: list) -> None:
     found = audit(Counting(), reviews)
-    assert {v.claim.id: v.outcome for v in found.verdicts} == dict.fromkeys(DIAGNOSTICS, "not applicable")
+    assert {v.claim.id: v.outcome for v in found.verdicts} == dict.fromkeys(CLAIMS, "not applicable")
     for verdict in found.verdicts:
         missing: tuple[str, ...] = ("attention", "gradients", "no training data")
         missing = {"robust": ("delete words",), "plausible": ("rationales",), "edited": ("pairs",)}.get(
@@ -851,7 +851,7 @@ def test_attention_claims_do_not_apply_to_a_model_without_attention(reviews: lis
 
 
 def test_perturbation_claims_are_put_to_occlusion_on_any_model(reviews: list, tmp_path: Path) -> None:
-    found = audit(Counting(), reviews, explainers="occlusion")
+    found = audit(Counting(), reviews, methods="occlusion")
     outcomes = {v.claim.id: v.outcome for v in found.verdicts}
     assert outcomes == {
         "needed": "not applicable",
@@ -887,9 +887,9 @@ def test_what_takes_long_has_its_turn_last_and_stands_in_its_place(
     turns: list[str] = []
     measure = sys.modules["heed.audit"]._measure
 
-    def spy(diagnostic: Diagnostic, study: Study) -> Any:
-        turns.append(diagnostic.claim.id)
-        return measure(diagnostic, study)
+    def spy(test: ClaimTest, study: Study) -> Any:
+        turns.append(test.claim.id)
+        return measure(test, study)
 
     monkeypatch.setattr(sys.modules["heed.audit"], "_measure", spy)
     asked = ["exclusive", "removes", "agrees-removal", "used", "needed"]
@@ -921,8 +921,8 @@ def test_the_closing_names_what_does_most_and_the_caveats() -> None:
             "comprehensiveness_of_occlusion": 0.4,
         }
     ] * 40
-    claim = DIAGNOSTICS["competitive"].claim
-    (line,) = Audit({"explainers": {"attention-mean": {}}}, (Evidence(claim, rows),)).closing()
+    claim = CLAIMS["competitive"].claim
+    (line,) = Audit({"methods": {"attention-mean": {}}}, (Evidence(claim, rows),)).closing()
     assert (
         "does not hold (comprehensiveness ÷ that of the best explanation: 0.400 [0.400, 0.400] over 40 documents"
         in line
@@ -932,9 +932,9 @@ def test_the_closing_names_what_does_most_and_the_caveats() -> None:
     assert line.endswith("are unlike those that the model was trained on.")
     for nothing in (-0.1, 0.2):  # nothing does anything, or all the same
         same = [dict.fromkeys(rows[0], nothing)] * 40
-        (line,) = Audit({"explainers": {"attention-mean": {}}}, (Evidence(claim, same),)).closing()
+        (line,) = Audit({"methods": {"attention-mean": {}}}, (Evidence(claim, same),)).closing()
         assert "does most" not in line
-    (silent,) = Audit({"explainers": {"attention-mean": {}}}, (Evidence(claim, [], "no time"),)).closing()
+    (silent,) = Audit({"methods": {"attention-mean": {}}}, (Evidence(claim, [], "no time"),)).closing()
     assert silent.endswith("was not judged: no time.")
 
 

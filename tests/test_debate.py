@@ -11,11 +11,11 @@ import torch
 
 import heed
 from heed.audit import audit
-from heed.diagnose import DIAGNOSTICS, Study
-from heed.diagnose.diagnostic import Claim, Evidence, judge
-from heed.diagnose.jain_wallace import Adversary, Exclusive, Used
-from heed.diagnose.notebook import Notebook
-from heed.diagnose.wiegreffe_pinter import (
+from heed.claims import CLAIMS, Study
+from heed.claims.claim import Claim, Evidence, judge
+from heed.claims.jain_wallace import Adversary, Exclusive, Used
+from heed.claims.notebook import Notebook
+from heed.claims.wiegreffe_pinter import (
     ExclusiveModel,
     Informative,
     Needed,
@@ -26,14 +26,15 @@ from heed.diagnose.wiegreffe_pinter import (
 )
 from heed.errors import InputError
 from heed.metrics import auc, bootstrap, bootstrap_mean, f1, jsd, kl
-from heed.models import checkpoint, training
+from heed.models import checkpoint
 from heed.models.classifier import Classifier
-from heed.models.recipes import RECIPES, RecurrentRecipe, change
 from heed.models.recurrent import Recurrent
-from heed.models.recurrent_training import fit
-from heed.models.retraining import Retraining, guide_random, guide_uniform
 from heed.models.single_layer import SingleLayer
 from heed.text import Document
+from heed.training import own as training
+from heed.training.again import Retraining, guide_random, guide_uniform
+from heed.training.recipes import RECIPES, RecurrentRecipe, change
+from heed.training.recurrent import fit
 from tests.conftest import TEXTS
 from tests.test_recurrent import build as recurrent
 from tests.test_stacked import build as stacked
@@ -171,9 +172,9 @@ def literal_search(
 @pytest.mark.parametrize("kind", ["single-layer", "recurrent", "stacked"])
 def test_the_adversary_against_a_literal_search(model: SingleLayer, kind: str) -> None:
     subject = {"single-layer": model, "recurrent": recurrent(), "stacked": stacked(layers=2, block="skip")}[kind]
-    diagnostic = Exclusive(candidates=3, steps=12)
+    test = Exclusive(candidates=3, steps=12)
     study = Study(subject, DOCUMENTS[:4])
-    rows = diagnostic.measure(study)
+    rows = test.measure(study)
     for row, document in zip(rows, DOCUMENTS[:4], strict=True):
         far, moves = literal_search(subject, document, study.rng("exclusive", document), 3, 12)
         near = moves <= 0.05
@@ -184,10 +185,10 @@ def test_the_adversary_against_a_literal_search(model: SingleLayer, kind: str) -
 
 
 def test_the_adversary_of_a_document_does_not_depend_on_the_others(model: SingleLayer) -> None:
-    diagnostic = Exclusive(candidates=2, steps=10)
-    together = diagnostic.measure(Study(model, DOCUMENTS))
+    test = Exclusive(candidates=2, steps=10)
+    together = test.measure(Study(model, DOCUMENTS))
     for row, document in zip(together, DOCUMENTS, strict=True):
-        (alone,) = diagnostic.measure(Study(model, [document]))
+        (alone,) = test.measure(Study(model, [document]))
         assert row["value"] == pytest.approx(alone["value"], abs=1e-5)
 
 
@@ -283,7 +284,7 @@ LABELS = ("negative", "positive")
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Recurrent:
     folder = tmp_path_factory.mktemp("models") / "m"
-    done = fit(list(heed.tasks.generate("reviews", 200, 0)), LABELS, RECIPE)
+    done = fit(list(heed.data.tasks.generate("reviews", 200, 0)), LABELS, RECIPE)
     checkpoint.save(done.model, folder, {"recipe": {"name": "recurrent"} | RECIPE.to_dict()})
     loaded = heed.load(folder)
     assert isinstance(loaded, Recurrent)
@@ -291,13 +292,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Recurrent:
 
 
 def test_training_claims_say_what_they_need(trained: Recurrent) -> None:
-    documents = heed.tasks.generate("reviews", 8, 5)
+    documents = heed.data.tasks.generate("reviews", 8, 5)
     names = ["needed", "stable", "informative", "exclusive-model"]
     found = audit(trained, documents, names, examples=0)
     by_id = {v.claim.id: v for v in found.verdicts}
     assert all(by_id[name].outcome == "not applicable" and "--train" in by_id[name].reason for name in names)
     unnamed = recurrent()
-    texts = heed.tasks.generate("reviews", 30, 1)
+    texts = heed.data.tasks.generate("reviews", 30, 1)
     found = audit(unnamed, documents, names, examples=0, training=texts)
     assert all("how it was trained" in v.reason for v in found.verdicts if v.claim.id in names)
     with pytest.raises(InputError, match="not those of the model"):
@@ -305,9 +306,9 @@ def test_training_claims_say_what_they_need(trained: Recurrent) -> None:
 
 
 def test_trained_claims_give_a_row_for_every_document(trained: Recurrent, tmp_path: Path) -> None:
-    documents = heed.tasks.generate("reviews", 40, 5)
+    documents = heed.data.tasks.generate("reviews", 40, 5)
     claims = [Needed(), Stable(seeds=2), Informative(seeds=1), ExclusiveModel(seeds=2, epochs=2)]
-    texts = heed.tasks.generate("reviews", 200, 0)
+    texts = heed.data.tasks.generate("reviews", 200, 0)
     found = audit(trained, documents, claims, examples=0, training=texts, folder=tmp_path)
     by_id = {e.claim.id: e for e in found.evidence}
     for e in found.evidence:
@@ -330,8 +331,8 @@ def test_trained_claims_give_a_row_for_every_document(trained: Recurrent, tmp_pa
 
 
 def test_needed_is_a_difference_of_accuracies(trained: Recurrent) -> None:
-    documents = heed.tasks.generate("reviews", 30, 6)
-    lessons = Retraining(trained, list(heed.tasks.generate("reviews", 200, 0)))
+    documents = heed.data.tasks.generate("reviews", 30, 6)
+    lessons = Retraining(trained, list(heed.data.tasks.generate("reviews", 200, 0)))
     study = Study(trained, list(documents), gold=[d.label for d in documents], lessons=lessons)
     rows = Needed(seeds=3).measure(study)
     shares = [
@@ -344,7 +345,7 @@ def test_needed_is_a_difference_of_accuracies(trained: Recurrent) -> None:
 
 def test_single_layer_models_are_trained_again_from_their_recipe(tmp_path: Path) -> None:
     recipe = change(RECIPES["default"], {"epochs": 2, "batch": 32, "max_words": 40, "min_count": 1})
-    texts = list(heed.tasks.generate("reviews", 120, 0))
+    texts = list(heed.data.tasks.generate("reviews", 120, 0))
     done = training.fit(texts, LABELS, recipe)
     checkpoint.save(done.model, tmp_path / "m", {"recipe": {"name": "default"} | recipe.to_dict()})
     model = heed.load(tmp_path / "m")
@@ -379,7 +380,7 @@ def test_the_curve_is_read_at_a_tvd_of_five_hundredths(moved: list, away: list, 
 
 
 def test_every_claim_of_the_debate_is_known() -> None:
-    assert {"needed", "used", "exclusive", "exclusive-model", "stable", "informative"} <= set(DIAGNOSTICS)
+    assert {"needed", "used", "exclusive", "exclusive-model", "stable", "informative"} <= set(CLAIMS)
 
 
 def test_seeds_are_never_the_models_own(trained: Recurrent) -> None:
@@ -404,18 +405,16 @@ def test_seeds_are_never_the_models_own(trained: Recurrent) -> None:
 )
 def test_settings_of_claims_that_make_no_sense_are_refused(name: str, settings: dict) -> None:
     with pytest.raises(InputError):
-        DIAGNOSTICS[name](**settings)
+        CLAIMS[name](**settings)
 
 
 def test_the_gate_opens_by_what_can_be_measured(trained: Recurrent) -> None:
     """'needed' cannot be measured without training data: then 'used' decides; and attention's own claims are gated
     whatever explanation is judged."""
-    found = audit(trained, heed.tasks.generate("reviews", 5, 1), ["needed", Exclusive(steps=1)], examples=0)
+    found = audit(trained, heed.data.tasks.generate("reviews", 5, 1), ["needed", Exclusive(steps=1)], examples=0)
     assert [v.claim.id for v in found.verdicts] == ["needed", "used", "exclusive"]
     flat = [{"value": 0.0}] * 40
-    rows = [
-        Evidence(DIAGNOSTICS[name].claim, flat, explainer="lime") for name in ("needed", "exclusive", "agrees-removal")
-    ]
+    rows = [Evidence(CLAIMS[name].claim, flat, method="lime") for name in ("needed", "exclusive", "agrees-removal")]
     by_id = {v.claim.id: v for v in judge(rows)}
     assert by_id["exclusive"].outcome == "not applicable" and "does not need" in by_id["exclusive"].reason
     assert by_id["agrees-removal"].outcome == "refuted"
@@ -428,7 +427,7 @@ def test_functions_cannot_be_told_apart_and_keep_nothing(tmp_path: Path) -> None
 
 def test_a_share_of_attention_on_special_tokens_is_no_disagreement() -> None:
     """Mass that moves from words to <cls> alike for all words leaves KL at zero."""
-    from heed.models import learning
+    from heed.training import loop as learning
 
     model = recurrent(encoder="average")
     documents = [Document("the film is good")]
@@ -441,7 +440,7 @@ def test_a_share_of_attention_on_special_tokens_is_no_disagreement() -> None:
 
 
 def test_validation_documents_of_one_class_choose_by_accuracy() -> None:
-    documents = list(heed.tasks.generate("reviews", 40, 0))
-    alike = [d for d in heed.tasks.generate("reviews", 40, 1) if d.label == 1]
+    documents = list(heed.data.tasks.generate("reviews", 40, 0))
+    alike = [d for d in heed.data.tasks.generate("reviews", 40, 1) if d.label == 1]
     done = fit(documents, LABELS, RECIPE, validation=alike)
     assert done.best >= 1 and "auc" not in done.history[0]

@@ -10,10 +10,10 @@ import pytest
 from scipy import stats
 
 from heed.errors import DataError, InputError, UnknownName
-from heed.explain import AttentionMean, GradientInput, Occlusion
-from heed.reproduce import PAPERS, run
-from heed.reproduce.debate import jain_wallace, published
-from heed.reproduce.debate.lab import CUTS, DebateLab
+from heed.methods import AttentionMean, GradientInput, Occlusion
+from heed.papers import PAPERS, run
+from heed.papers.debate import jain_wallace, published
+from heed.papers.debate.lab import CUTS, DebateLab
 from tests.test_lopardo import check
 
 JAIN, WIEGREFFE = "jain-wallace-2019", "wiegreffe-pinter-2019"

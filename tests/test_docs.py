@@ -28,13 +28,13 @@ def test_the_python_of_the_readme_runs() -> None:
     assert names["e"].method == "lime"
 
 
-def test_the_explainer_of_the_guide_works(model: SingleLayer) -> None:
+def test_the_method_of_the_guide_works(model: SingleLayer) -> None:
     (code,) = blocks("CONTRIBUTING.md")
     names: dict = {}
     header = (
         "from dataclasses import dataclass\nfrom typing import ClassVar\n"
         "import numpy as np\nfrom jaxtyping import Bool, Float\n"
-        "from heed.explain.explanation import Job, Measured\nfrom heed.explain.perturbation import Perturbation\n"
+        "from heed.methods.method import Job, Measured\nfrom heed.methods.perturbation import Perturbation\n"
     )
     exec(header + code, names)
     e = heed.explain(model, "good film", names["LeaveOneIn"]())

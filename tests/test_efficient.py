@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
-from heed.efficient import NotReached, Space, Variant, excess, least_norm_batch, most_entropy_batch
+from heed.algebra.null_space import NotReached, Space, Variant, excess, least_norm_batch, most_entropy_batch
 from heed.errors import InputError
 
 
@@ -307,7 +307,7 @@ def test_a_least_norm_that_is_not_certain_is_refused(monkeypatch: pytest.MonkeyP
     space = Space.of(T)
     open_ = rows[(rows @ space.Q @ space.Q.T).min(1) < 0]
     assert len(open_) and space.efficient(open_).rows.min() >= 0
-    monkeypatch.setattr("heed.efficient.least_norm_batch", lambda Q, c: np.full((len(c), len(Q)), np.nan))
+    monkeypatch.setattr("heed.algebra.null_space.least_norm_batch", lambda Q, c: np.full((len(c), len(Q)), np.nan))
     space.efficient(open_)
     # a member of the class, but not the least; nothing is known of multipliers, or something wrong
     monkeypatch.setattr(Space, "polished", lambda self, row, near: row)
@@ -324,7 +324,7 @@ def test_many_rows_are_done_when_their_norm_is_certain_to_be_the_least(
 ) -> None:
     T, rows = drawn(200, 32, 32, 8.0, rows=10)
     space = Space.of(T)
-    monkeypatch.setattr("heed.efficient.excess", lambda x, y: np.full(len(x), too_much))
+    monkeypatch.setattr("heed.algebra.null_space.excess", lambda x, y: np.full(len(x), too_much))
     assert np.isnan(least_norm_batch(space.Q, rows @ space.Q)).all(1).tolist() == [too_much > 0] * 10
 
 
@@ -463,7 +463,7 @@ def test_nearly_equal_keys_get_the_right_weights_or_none(apart: float, variant: 
 
 
 def test_a_linear_program_that_never_ends_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heed.efficient._PATIENCE", 0.2)
+    monkeypatch.setattr("heed.algebra.null_space._PATIENCE", 0.2)
     with pytest.raises(NotReached):
         Space.of(np.array([[0.0], [1e-9], [1.0]])).efficient(np.array([[0.7, 0.3, 0.0]]), "entropy")
 

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from heed.efficient import Efficient, NotReached, Space, Variant
-from heed.reproduce import Outcome
-from heed.reproduce.naim_asher import causal
-from heed.reproduce.naim_asher.causal import wasserstein
-from heed.reproduce.naim_asher.lab import EfficientLab
+from heed.algebra.null_space import Efficient, NotReached, Space, Variant
+from heed.papers import Outcome
+from heed.papers.naim_asher import causal
+from heed.papers.naim_asher.causal import wasserstein
+from heed.papers.naim_asher.lab import EfficientLab
 from tests.test_lopardo import check
 
 NAIM = "naim-asher-2024"
@@ -141,8 +141,8 @@ def test_the_distance_over_places_is_that_of_scipy() -> None:
 
 def test_pieces_and_models_are_kept(lab: EfficientLab, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome(lab, "near")
-    monkeypatch.setattr("heed.models.tuning.tune", lambda *a, **k: pytest.fail("trained again"))
-    monkeypatch.setattr("heed.models.recurrent_training.fit", lambda *a, **k: pytest.fail("trained again"))
+    monkeypatch.setattr("heed.training.transformer.tune", lambda *a, **k: pytest.fail("trained again"))
+    monkeypatch.setattr("heed.training.recurrent.fit", lambda *a, **k: pytest.fail("trained again"))
     kept = sorted((lab.folder / "pieces").iterdir())
     again = EfficientLab("smoke", lab.folder)
     assert [s.classifier.revision for s in again.subjects] == [s.classifier.revision for s in lab.subjects]

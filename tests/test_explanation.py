@@ -16,9 +16,10 @@ from rich.console import Console
 
 import heed
 from heed.errors import InputError, UnknownName
-from heed.explain import METHODS, Comparison, Explanation, method
-from heed.explain.comparison import agreement
+from heed.methods import METHODS, Comparison, Explanation, make_method
+from heed.methods.comparison import agreement
 from heed.models.single_layer import SingleLayer
+from heed.report.comparison import table
 from heed.text import Document, Span
 
 NASTY = "<script>alert(1)</script> & \"x\" 'y'"
@@ -56,10 +57,10 @@ NASTY = "<script>alert(1)</script> & \"x\" 'y'"
     ],
 )
 def test_settings_are_read_from_strings(name: str, given: dict, expected: dict) -> None:
-    explainer = method(name, given)
-    assert explainer == METHODS[name](**expected)
+    chosen = make_method(name, given)
+    assert chosen == METHODS[name](**expected)
     for key, value in expected.items():
-        assert type(getattr(explainer, key)) is type(value)
+        assert type(getattr(chosen, key)) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_settings_are_read_from_strings(name: str, given: dict, expected: dict) 
 )
 def test_a_setting_that_cannot_be_used_gets_one_sentence(name: str, given: dict, words: str) -> None:
     with pytest.raises(InputError) as caught:
-        method(name, given)
+        make_method(name, given)
     message = str(caught.value)
     assert words in message
     assert "\n" not in message and len(message) < 300
@@ -137,12 +138,12 @@ def test_a_setting_that_cannot_be_used_gets_one_sentence(name: str, given: dict,
     ],
     ids=str,
 )
-def test_an_explainer_refuses_such_settings_itself(model: SingleLayer, name: str, settings: dict) -> None:
+def test_an_method_refuses_such_settings_itself(model: SingleLayer, name: str, settings: dict) -> None:
     with pytest.raises(InputError):
         METHODS[name](**settings).explain(model, ["good film"])
 
 
-def test_an_explainer_may_be_given_instead_of_a_name(model: SingleLayer) -> None:
+def test_an_method_may_be_given_instead_of_a_name(model: SingleLayer) -> None:
     lime = METHODS["lime"](samples=30)
     one, other = heed.explain(model, "good film", lime), heed.explain(model, "good film", "lime", samples=30)
     assert (one.scores == other.scores).all() and one.settings == other.settings
@@ -402,7 +403,7 @@ def test_any_text_can_be_compared(model: SingleLayer, text: Any) -> None:
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_a_matrix_that_is_too_wide_is_drawn_in_parts(model: SingleLayer, width: int) -> None:
     c = heed.compare(model, "the film was slow but the plot is good")
-    lines = shown(c.table(width), False, width).splitlines()
+    lines = shown(table(c, width), False, width).splitlines()
     n = len(c.methods)
     assert all(len(line.rstrip()) <= width for line in lines)
     assert {name for line in lines[1:] for name in line.split() if len(name) > 5} == set(COMPARED) - {"lime"}
@@ -451,7 +452,7 @@ def test_few_samples_are_told_or_raised(model: SingleLayer) -> None:
 @pytest.mark.parametrize("name", ["lime", "gradient-input"])
 def test_a_head_has_a_part_of_the_logit_only(name: str) -> None:
     with pytest.raises(InputError, match="part of the logit"):
-        method(name, {"head": 0, "output": "probability"})
+        make_method(name, {"head": 0, "output": "probability"})
 
 
 def test_pairs_on_a_model_without_pairs_are_noted(model: SingleLayer) -> None:

@@ -8,11 +8,11 @@ import torch
 from sklearn.metrics import average_precision_score
 
 import heed
-from heed.diagnose import DIAGNOSTICS, Study
-from heed.diagnose.eraser import SHARES, marked
-from heed.diagnose.sanity import edited, partners
+from heed.claims import CLAIMS, Study
+from heed.claims.eraser import SHARES, marked
+from heed.claims.sanity import edited, partners
 from heed.errors import NotApplicable
-from heed.explain import AttentionMean, GradientInput, LimeExact, Occlusion
+from heed.methods import AttentionMean, GradientInput, LimeExact, Occlusion
 from heed.metrics import average_precision, spearman
 from heed.models.single_layer import SingleLayer
 from heed.text import Document, Span
@@ -54,33 +54,33 @@ def fall(model: SingleLayer, document: Document, scores: np.ndarray, label: int,
 def test_competitive_is_a_ratio_of_means(model: SingleLayer) -> None:
     texts = [d for d in documents(8) if len(set(d.text.split())) == len(d.text.split())] or documents(3)
     study = Study(model, texts)
-    diagnostic = DIAGNOSTICS["competitive"]()
-    rows = diagnostic.measure(study)
-    for explainer, key in (
+    test = CLAIMS["competitive"]()
+    rows = test.measure(study)
+    for method, key in (
         (AttentionMean(), "value"),
         (Occlusion(output="probability"), "comprehensiveness_of_occlusion"),
         (GradientInput(output="probability"), "comprehensiveness_of_gradient-input"),
     ):
-        for row, e in zip(rows, explainer.explain(model, texts), strict=True):
+        for row, e in zip(rows, method.explain(model, texts), strict=True):
             label = model.label(e.label)
             np.testing.assert_allclose(row[key], fall(model, e.document, e.scores, label, False), atol=1e-9)
     columns = {k: np.array([r[k] for r in rows]) for k in rows[0]}
     best = max(columns[k].mean() for k in columns if k.startswith("comprehensiveness_of_"))
-    assert diagnostic.claim.combine is not None
-    assert diagnostic.claim.combine(columns) == pytest.approx(columns["value"].mean() / best)
+    assert test.claim.combine is not None
+    assert test.claim.combine(columns) == pytest.approx(columns["value"].mean() / best)
     assert set(rows[0]) == {
         "value",
         "comprehensiveness",
         *(f"comprehensiveness_of_{n}" for n in ("gradient-input", "occlusion", "lime-exact")),
     }
     against = Study(model, texts, LimeExact())
-    assert "comprehensiveness_of_lime-exact" not in diagnostic.measure(against)[0]
+    assert "comprehensiveness_of_lime-exact" not in test.measure(against)[0]
 
 
 def test_sufficiency_stands_beside_comprehensiveness(model: SingleLayer) -> None:
     texts = documents(3)
     study = Study(model, texts)
-    for row, e in zip(DIAGNOSTICS["removes"]().measure(study), study.explain(), strict=True):
+    for row, e in zip(CLAIMS["removes"]().measure(study), study.explain(), strict=True):
         expected = fall(model, e.document, e.scores, model.label(e.label), True)
         np.testing.assert_allclose(row["sufficiency"], expected, atol=1e-9)
 
@@ -106,7 +106,7 @@ def test_random_weights_are_another_model_that_leaves_the_first_alone(kind: str)
 
 def test_sensitive_is_the_correlation_with_the_random_model(model: SingleLayer) -> None:
     texts = documents(5)
-    rows = DIAGNOSTICS["sensitive"](draws=2).measure(Study(model, texts, GradientInput(), seed=3))  # type: ignore[call-arg]
+    rows = CLAIMS["sensitive"](draws=2).measure(Study(model, texts, GradientInput(), seed=3))  # type: ignore[call-arg]
     for i, (row, text) in enumerate(zip(rows, texts, strict=True)):
         own = heed.explain(model, text, "gradient-input")
         found = []
@@ -122,9 +122,7 @@ def test_a_function_has_no_weights_to_draw() -> None:
         good = np.array([t.count("good") / 10 for t in texts])
         return np.stack([1 - good, good], 1)
 
-    audit = heed.audit(
-        classify, [d.text for d in documents(4)], diagnostics=["sensitive"], explainers="occlusion", examples=0
-    )
+    audit = heed.audit(classify, [d.text for d in documents(4)], claims=["sensitive"], methods="occlusion", examples=0)
     assert audit.verdicts[0].outcome == "not applicable" and "drawn anew" in audit.verdicts[0].reason
     with pytest.raises(NotApplicable):
         heed.models.of(classify).randomised(0)
@@ -132,7 +130,7 @@ def test_a_function_has_no_weights_to_draw() -> None:
 
 def test_an_explanation_that_ignores_the_weights_is_caught(model: SingleLayer) -> None:
     """`random` is the same for every model with the same seed: it has learnt nothing."""
-    (verdict,) = heed.audit(model, documents(40), diagnostics=["sensitive"], explainers="random", examples=0).verdicts
+    (verdict,) = heed.audit(model, documents(40), claims=["sensitive"], methods="random", examples=0).verdicts
     assert verdict.outcome == "refuted" and verdict.mean == pytest.approx(1)
 
 
@@ -143,11 +141,11 @@ def test_marks_of_people_are_compared_by_characters(model: SingleLayer) -> None:
     (e, _) = study.explain()
     gold = marked(e)
     assert [u.text for u, g in zip(e.units, gold, strict=True) if g] == ["film", "good"]
-    row, empty = DIAGNOSTICS["plausible"]().measure(study)
+    row, empty = CLAIMS["plausible"]().measure(study)
     expected = average_precision_score(gold, e.scores) - 2 / 9
     assert row["value"] == pytest.approx(expected) and row["marked"] == pytest.approx(2 / 9)
     assert np.isnan(empty["value"])
-    assert "rationales" in DIAGNOSTICS["plausible"]().refusal(Study(model, [Document("the film")]))
+    assert "rationales" in CLAIMS["plausible"]().refusal(Study(model, [Document("the film")]))
 
 
 def test_an_edit_is_what_the_other_text_has_not(model: SingleLayer) -> None:
@@ -159,11 +157,11 @@ def test_an_edit_is_what_the_other_text_has_not(model: SingleLayer) -> None:
     first, second, _ = study.explain()
     assert [u.text for u, g in zip(first.units, edited(first, two.text.split()), strict=True) if g] == ["good"]
     assert [u.text for u, g in zip(second.units, edited(second, one.text.split()), strict=True) if g] == ["bad", "not"]
-    rows = DIAGNOSTICS["edited"]().measure(study)
+    rows = CLAIMS["edited"]().measure(study)
     top = {first.units[i].text for i in np.argsort(-first.scores)[:3]}
     assert rows[0]["value"] == pytest.approx(("good" in top) - 3 / 12)
     assert np.isnan(rows[2]["value"])
-    assert "pairs" in DIAGNOSTICS["edited"]().refusal(Study(model, [alone, Document("x", id="c")]))
+    assert "pairs" in CLAIMS["edited"]().refusal(Study(model, [alone, Document("x", id="c")]))
 
 
 def test_words_beyond_what_the_model_reads_are_no_edit() -> None:
@@ -171,5 +169,5 @@ def test_words_beyond_what_the_model_reads_are_no_edit() -> None:
     filler = " ".join(["the"] * 50)
     one, two = Document(f"good {filler} bad", id="a", label=1), Document(f"{filler} bad", id="a", label=0)
     with torch.no_grad():
-        rows = DIAGNOSTICS["edited"]().measure(Study(model, [one, two]))
+        rows = CLAIMS["edited"]().measure(Study(model, [one, two]))
     assert rows[0]["edited"] == pytest.approx(1 / 40) and rows[1]["edited"] == 0

@@ -12,7 +12,7 @@ import torch
 
 import heed
 from heed.errors import HeedError, InputError, NotApplicable, UnknownName
-from heed.explain import METHODS
+from heed.methods import METHODS
 from heed.models.single_layer import SingleLayer
 
 REMOVING = [name for name, cls in METHODS.items() if not cls().needs and name != "random"]
@@ -94,7 +94,7 @@ def test_replaced_words_are_unknown_to_a_model_that_does_not_know_the_replacemen
 def test_compare_and_audit_take_a_function() -> None:
     found = heed.compare(two, "a good film , bad plot")
     assert found.methods == [*REMOVING, "random"]
-    audit = heed.audit(two, ["a good film", "a bad plot"] * 5, explainers="occlusion", examples=1)
+    audit = heed.audit(two, ["a good film", "a bad plot"] * 5, methods="occlusion", examples=1)
     assert audit.facts["model"] == "two" and audit.facts["accuracy"] is None
     outcomes = {v.claim.id: v.outcome for v in audit.verdicts}
     assert outcomes["agrees-gradient"] == "not applicable" and outcomes["removes"] != "not applicable"

@@ -10,7 +10,7 @@ import pytest
 import heed
 from bench.coverage import CASES
 from bench.known_truth import by_cell, confusion, judged, over, right
-from heed.diagnose import DIAGNOSTICS, Verdict
+from heed.claims import CLAIMS, Verdict
 from heed.metrics import jsd
 from heed.models.constructed import CONSTRUCTIONS, SIDES, TRUTH, Construction, honest, two_minds, two_sided
 from heed.text import Document
@@ -45,7 +45,7 @@ def test_an_audit_judges_alike() -> None:
 
 
 def test_the_tables_count_what_was_found() -> None:
-    used, signed = (DIAGNOSTICS[name].claim for name in ("used", "signed"))
+    used, signed = (CLAIMS[name].claim for name in ("used", "signed"))
     good, open_ = Verdict(used, "supported", 0.25, 0.2, 0.3, 40), Verdict(used, "undecided", 0.05, 0.0, 0.1, 40)
     closed = Verdict(signed, "not applicable", reason="closed")
     found = {("honest", "used"): [good, good, open_], ("flat", "signed"): [closed]}
@@ -71,7 +71,7 @@ def test_the_page_shows_every_cell() -> None:
 def test_every_construction_has_its_truth() -> None:
     assert list(CONSTRUCTIONS) == list(TRUTH)
     for claims in TRUTH.values():
-        assert set(claims) <= set(DIAGNOSTICS)
+        assert set(claims) <= set(CLAIMS)
 
 
 @pytest.mark.parametrize("name", CONSTRUCTIONS)

@@ -12,8 +12,8 @@ from conftest import OFFERED
 
 import heed
 from heed.errors import InputError, NotApplicable
-from heed.explain import METHODS, Explanation, reads_attention
-from heed.explain.explanation import TokenMethod
+from heed.methods import METHODS, Explanation, reads_attention
+from heed.methods.method import TokenMethod
 from heed.models.single_layer import Network, SingleLayer
 
 # small, so that the laws are quick to check; samples=61 is below 2^d for all but the shortest texts
@@ -242,9 +242,9 @@ def test_json_gives_back_the_explanation(model: SingleLayer, texts: list, name: 
 @each_method
 def test_an_explanation_says_where_it_comes_from(model: SingleLayer, texts: list, name: str) -> None:
     e = run(model, texts[0], name, seed=9)
-    explainer = METHODS[name](**SMALL.get(name, {}))
+    method = METHODS[name](**SMALL.get(name, {}))
     assert (e.method, e.seed, e.model, e.revision) == (name, 9, model.name, model.revision)
-    assert e.settings == asdict(explainer)
+    assert e.settings == asdict(method)
     assert e.removal == ("replace" if "removal" in e.settings else None)
     assert e.seconds > 0 and set(e.probabilities) == set(model.labels)
     assert sum(e.probabilities.values()) == pytest.approx(1)
@@ -314,11 +314,11 @@ def test_a_method_that_the_model_does_not_offer_is_refused(model: SingleLayer, n
 
 @pytest.mark.parametrize("name", list(METHODS))
 def test_a_method_is_a_frozen_value_that_says_what_it_is(name: str) -> None:
-    explainer = METHODS[name]()
-    assert explainer == METHODS[name]() and hash(explainer) == hash(METHODS[name]())
-    assert explainer.name == name and explainer.summary and "\n" not in explainer.summary
+    method = METHODS[name]()
+    assert method == METHODS[name]() and hash(method) == hash(METHODS[name]())
+    assert method.name == name and method.summary and "\n" not in method.summary
     with pytest.raises(AttributeError):
-        explainer.anything = 1  # type: ignore[attr-defined]
+        method.anything = 1  # type: ignore[attr-defined]
 
 
 @each_method

@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import heed
+from heed.algebra.limits import lime_theorem
 from heed.errors import InputError
-from heed.explain import AttentionMean, GradientInput, LimeExact
-from heed.explain.comparison import agreement
-from heed.reproduce import PAPERS, Lab, Outcome, run
-from heed.reproduce.lopardo import comparisons, theorems, variants
-from heed.reproduce.lopardo.histogram import histogram
-from heed.theory import lime_theorem
+from heed.methods import AttentionMean, GradientInput, LimeExact
+from heed.methods.comparison import agreement
+from heed.papers import PAPERS, Lab, Outcome, run
+from heed.papers.lopardo import comparisons, theorems, variants
+from heed.papers.lopardo.histogram import histogram
 
 EXPERIMENTS = {e.name: e for e in PAPERS["lopardo-2024"].experiments}
 QUICK = ("accuracy", "side-by-side", "signatures", "anchors", "talk", "lemmas")
@@ -142,7 +142,7 @@ def test_the_full_scale_says_that_it_needs_data(tmp_path: Path, monkeypatch: pyt
 
 def test_a_trained_model_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HEED_DATA", raising=False)
-    data = heed.tasks.generate("planted", 60)
+    data = heed.data.tasks.generate("planted", 60)
     first = Lab("smoke", tmp_path).train("one", {}, 0, data=data)
     folder = tmp_path / "models" / "smoke-one"
     changed = (folder / "model.safetensors").stat().st_mtime_ns
@@ -153,7 +153,7 @@ def test_a_trained_model_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("size", [200, 0])
 def test_pieces_are_parts_of_words(size: int) -> None:
-    documents = heed.tasks.generate("reviews", 30).documents
+    documents = heed.data.tasks.generate("reviews", 30).documents
     tokenizer = variants._pieces(documents, size, 300)
     for tokens in tokenizer(documents[:5]):
         assert tokens.ids[0] == 1 and not tokens.unknown.any()

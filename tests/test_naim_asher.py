@@ -13,17 +13,17 @@ import torch
 from scipy.optimize import linprog
 
 import heed
-from heed.diagnose import DIAGNOSTICS
-from heed.diagnose.naim_asher import EfficientShared, EfficientSufficient, Identified
-from heed.efficient import NotReached
+from heed.algebra.null_space import NotReached
+from heed.claims import CLAIMS
+from heed.claims.naim_asher import EfficientShared, EfficientSufficient, Identified
 from heed.errors import InputError, NotApplicable, UnknownName
-from heed.explain import EffectiveAttention, EfficientAttention, Explanation
-from heed.explain.drawing import band_legend, banded
-from heed.explain.efficient import LEVELS, efficient_rows, movement, opened, problems, swapped
+from heed.methods import EffectiveAttention, EfficientAttention, Explanation
+from heed.methods.efficient import LEVELS, efficient_rows, movement, opened, problems, swapped
 from heed.models.classifier import Classifier
-from heed.models.recipes import Shape
+from heed.models.shapes import Shape
 from heed.models.single_layer import Network, SingleLayer
 from heed.models.transformer import Transformer
+from heed.report.drawing import band_legend, banded
 from heed.text import Tokenizer
 from tests.conftest import TEXTS, WORDS, build
 from tests.test_recurrent import build as recurrent
@@ -32,7 +32,7 @@ from tests.test_transformer import network, tokenizer
 
 SOME = [w for w in WORDS if w.isalpha()]
 LONG = " ".join(SOME + SOME[::-1][:12])
-CLAIMS = ["identified", "efficient-sufficient", "efficient-necessary", "efficient-shared"]
+EFFICIENT = ["identified", "efficient-sufficient", "efficient-necessary", "efficient-shared"]
 
 MODELS: dict[str, Callable[[], Classifier]] = {
     "single-layer": build,
@@ -273,25 +273,25 @@ def texts(n: int, words: int, seed: int = 0) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["single-layer", "recurrent", "bert"])
 def test_the_claims_hold_where_attention_is_open(kind: str) -> None:
-    audit = heed.audit(MODELS[kind](), texts(32, 36), diagnostics=CLAIMS, examples=0)
+    audit = heed.audit(MODELS[kind](), texts(32, 36), claims=EFFICIENT, examples=0)
     found = {v.claim.id: v for v in audit.verdicts}
-    assert {found[c].outcome for c in CLAIMS[1:]} == {"supported"}, audit.to_dict()["verdicts"]
+    assert {found[c].outcome for c in EFFICIENT[1:]} == {"supported"}, audit.to_dict()["verdicts"]
     assert found["efficient-shared"].mean < 1e-4
 
 
 def test_short_documents_have_nothing_to_compare_with() -> None:
-    audit = heed.audit(build(), texts(32, 6), diagnostics=CLAIMS, examples=0)
+    audit = heed.audit(build(), texts(32, 6), claims=EFFICIENT, examples=0)
     outcomes = {v.claim.id: (v.outcome, v.reason) for v in audit.verdicts}
     assert outcomes["identified"][0] == "supported" and outcomes["efficient-sufficient"][0] == "supported"
-    for claim in CLAIMS[2:]:
+    for claim in EFFICIENT[2:]:
         assert outcomes[claim][0] == "not applicable" and "determines attention" in outcomes[claim][1]
 
 
 def test_the_distance_to_the_farthest_attention_is_that_of_a_linear_program() -> None:
     model = recurrent(2, encoder="average", attention="additive")
     texts_ = texts(3, 30)
-    diagnostic = DIAGNOSTICS["identified"](level="prediction")  # type: ignore[call-arg]
-    audit = heed.audit(model, texts_, diagnostics=[diagnostic], examples=0)
+    test = CLAIMS["identified"](level="prediction")  # type: ignore[call-arg]
+    audit = heed.audit(model, texts_, claims=[test], examples=0)
     rows = audit.evidence[0].rows
     for text, row in zip(texts_, rows, strict=True):
         (tokens,) = model.tokens([text])
@@ -360,7 +360,7 @@ def test_models_whose_truth_is_known(seed: int) -> None:
         (constructed(1, 32, words), long_and_thin, "refuted"),
         (constructed(32, 32, words), short_and_full, "supported"),
     ):
-        (verdict,) = heed.audit(model, documents, diagnostics=["identified"], examples=0).verdicts
+        (verdict,) = heed.audit(model, documents, claims=["identified"], examples=0).verdicts
         assert verdict.outcome == outcome, verdict
 
 
@@ -390,7 +390,7 @@ def test_a_text_whose_words_have_no_attention_has_no_statistic() -> None:
     blind.network.W_p.zero_()
     blind.network.W_q.data.zero_()
     blind.network.W_q.data[:, :, 0] = 400.0
-    audit = heed.audit(blind, texts(3, 8), diagnostics=CLAIMS, examples=0)
+    audit = heed.audit(blind, texts(3, 8), claims=EFFICIENT, examples=0)
     values = {e.claim.id: [row["value"] for row in e.rows] for e in audit.evidence if not e.reason}
     assert np.isnan(values["identified"]).all() and values["efficient-sufficient"] == [0.0] * 3
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import heed
-from heed.explain import METHODS
+from heed.methods import METHODS
 from heed.models.single_layer import SingleLayer
 
 TEXT = "the film was slow but the plot is good"
@@ -68,10 +68,10 @@ def peer_lime(model: SingleLayer, text: str, bow: bool) -> dict[int, float]:
     lime_text = pytest.importorskip("lime.lime_text")
     total: dict[int, float] = {}
     for seed in range(RUNS):
-        explainer = lime_text.LimeTextExplainer(
+        method = lime_text.LimeTextExplainer(
             class_names=list(model.labels), feature_selection="none", bow=bow, mask_string="zzqx", random_state=seed
         )
-        found = explainer.explain_instance(text, model, labels=(1,), num_features=1000, num_samples=SAMPLES)
+        found = method.explain_instance(text, model, labels=(1,), num_features=1000, num_samples=SAMPLES)
         for feature, weight in found.local_exp[1]:
             total[feature] = total.get(feature, 0.0) + weight / RUNS
     return total
@@ -90,13 +90,13 @@ def test_lime_is_that_of_the_lime_package(
     `lime` replaces position by position (bow=False), and deletes all occurrences of a word together (bow=True).
     """
     model = make(padding=padding)
-    explainer = METHODS["lime"](
+    method = METHODS["lime"](
         samples=SAMPLES,
         removal=removal,
         repeats="apart" if removal == "replace" else "together",
         sampling="lime",
     )
-    runs = [explainer.explain(model, [text], 1, seed=seed)[0] for seed in range(RUNS)]
+    runs = [method.explain(model, [text], 1, seed=seed)[0] for seed in range(RUNS)]
     ours = np.mean([r.scores for r in runs], axis=0)
     error = np.sqrt(2 * np.mean([r.standard_errors**2 for r in runs], axis=0) / RUNS)
     theirs = peer_lime(model, text, bow=removal == "delete")
@@ -121,6 +121,6 @@ def test_shapley_values_are_those_of_shap(model: SingleLayer) -> None:
     def f(keep: np.ndarray) -> np.ndarray:
         return model.score(tokens, [keep.astype(bool)], removal="replace")[0][:, 1]
 
-    explainer = shap.KernelExplainer(f, np.zeros((1, 6)))
-    expected = explainer.shap_values(np.ones((1, 6)), nsamples=100, silent=True, l1_reg=False)[0]  # all 62 subsets
+    method = shap.KernelExplainer(f, np.zeros((1, 6)))
+    expected = method.shap_values(np.ones((1, 6)), nsamples=100, silent=True, l1_reg=False)[0]  # all 62 subsets
     np.testing.assert_allclose(heed.explain(model, text, "shapley", label=1).scores, expected, rtol=0, atol=1e-6)

@@ -17,10 +17,10 @@ from test_transformer import FAMILIES, TEXTS, Transformer, network, tokenizer
 
 import heed
 from heed.errors import InputError, NotApplicable
-from heed.explain import METHODS, Flow, Rollout
+from heed.methods import METHODS, Flow, Rollout
 from heed.models.classifier import CLOSED
 from heed.models.single_layer import SingleLayer
-from heed.trace import Trace
+from heed.models.trace import Trace
 
 # one row that classifies (the first or the last), all rows, and keys that several heads share
 KINDS: dict[str, dict[str, Any]] = {
@@ -182,8 +182,8 @@ def test_flow_of_a_transformer(family: str) -> None:
 
 def test_a_layer_that_hides_everything_but_itself_is_the_identity() -> None:
     one = np.eye(4)
-    for explainer in (Flow(), Rollout()):
-        np.testing.assert_allclose(explainer.follow(one[2], [one] * 3), one[2])
+    for method in (Flow(), Rollout()):
+        np.testing.assert_allclose(method.follow(one[2], [one] * 3), one[2])
 
 
 # Value norms

@@ -10,12 +10,14 @@ import torch
 
 import heed
 from heed.errors import CheckpointError, InputError
-from heed.explain import METHODS, GradientInput
-from heed.models import checkpoint, learning
-from heed.models.recipes import RecurrentRecipe, RecurrentShape
+from heed.methods import METHODS, GradientInput
+from heed.models import checkpoint
 from heed.models.recurrent import KERNELS, Recurrent, RecurrentNetwork
-from heed.models.recurrent_training import fit, optimizer, recurrent_card
+from heed.models.shapes import RecurrentShape
 from heed.text import Document, Tokenizer
+from heed.training import loop as learning
+from heed.training.recipes import RecurrentRecipe
+from heed.training.recurrent import fit, optimizer, recurrent_card
 from tests.conftest import LABELS, TEXTS, WORDS
 
 SHAPES = [
@@ -192,7 +194,7 @@ def test_a_checkpoint_gives_the_same_model(any_recurrent: Recurrent, tmp_path: P
     "wrong", [{"encoder": "gru"}, {"attention": "none"}, {"hidden": 6}, {"epochs": 0}, {"spread": 0}, {"vectors": "x"}]
 )
 def test_recipes_refuse_what_makes_no_model(wrong: dict) -> None:
-    from heed.models.recipes import recurrent
+    from heed.training.recipes import recurrent
 
     with pytest.raises(InputError):
         recurrent(wrong)
@@ -202,7 +204,7 @@ SMALL = RecurrentRecipe(epochs=6, batch=8, width=16, hidden=16, learning_rate=1e
 
 
 def reviews(n: int, seed: int = 0) -> list[Document]:
-    return list(heed.tasks.generate("reviews", n, seed))
+    return list(heed.data.tasks.generate("reviews", n, seed))
 
 
 @pytest.mark.parametrize("options", [{"encoder": "lstm"}, {"encoder": "cnn"}, {"encoder": "average"}])

@@ -21,13 +21,14 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from heed.audit import Audit, Example
-from heed.catalogue import authors
-from heed.diagnose import DIAGNOSTICS, Claim, Evidence, Verdict
+from heed.claims import CLAIMS, Claim, Evidence, Verdict
 from heed.errors import InputError
-from heed.explain.drawing import counted, harmless, tint
-from heed.explain.explanation import Explanation, Special, Unit
-from heed.report import browser, by_document, charts, extras, html, interval, number, terminal
-from heed.text import Document
+from heed.methods.explanation import Explanation, Special, Unit
+from heed.report import browser, charts, html, terminal
+from heed.report.bibliography import authors
+from heed.report.drawing import tint
+from heed.report.rows import by_document, extras, interval, number
+from heed.text import Document, counted, harmless
 
 HOSTILE = (
     "</style></title><script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
@@ -74,7 +75,7 @@ def evidence(centre: dict[str, float] | None = None, n: int = 40) -> tuple[Evide
     """Rows for every claim: around the given centre, or on the claim's side."""
     spread = np.linspace(-0.01, 0.01, n)
     found = []
-    for name, cls in DIAGNOSTICS.items():
+    for name, cls in CLAIMS.items():
         if cls.claim.combine:  # whose statistic is not the mean of its rows
             continue
         away = 0.1 if cls.claim.above else -0.1
@@ -87,7 +88,7 @@ def made(
 ) -> Audit:
     about = {
         "model": "a-model", "revision": "abc123", "data": "sst (test)", "documents": 40, "left_out": 0,
-        "accuracy": 0.875, "explainers": {"attention-mean": {"merge": "sum"}}, "seed": 0,
+        "accuracy": 0.875, "methods": {"attention-mean": {"merge": "sum"}}, "seed": 0,
         "settings": {"used": {"permutations": 100}},
         "seconds": 12.34, "heed": "0.1",
     }  # fmt: skip
@@ -292,7 +293,7 @@ def test_facts_reasons_claims_and_columns_are_escaped() -> None:
         model=HOSTILE,
         revision=HOSTILE,
         data=HOSTILE,
-        explainers={HOSTILE: {HOSTILE: HOSTILE}},
+        methods={HOSTILE: {HOSTILE: HOSTILE}},
         heed=HOSTILE,
         settings={HOSTILE: {HOSTILE: HOSTILE}},
     )
@@ -338,7 +339,7 @@ def test_nothing_measured_and_nothing_to_show() -> None:
 
 @pytest.mark.parametrize("above", [True, False])
 def test_a_chart_shows_threshold_mean_and_axes(above: bool) -> None:
-    claim = replace(DIAGNOSTICS["used"].claim, threshold=0.35, above=above)
+    claim = replace(CLAIMS["used"].claim, threshold=0.35, above=above)
     found = Evidence(claim, rows(np.linspace(0.1, 0.3, 50)))
     drawn = charts.svg(charts.claim(found, made((found,)).verdicts[0]))
     assert ("asked: &gt; 0.35 →" if above else "← asked: &lt; 0.35") in drawn
@@ -348,7 +349,7 @@ def test_a_chart_shows_threshold_mean_and_axes(above: bool) -> None:
 
 @pytest.mark.parametrize("values", [[0.5], [0.5] * 40, [0.0, 1e6], [-1e-9, 1e-9], [0.7] * 3])
 def test_every_document_is_in_the_chart(values: list[float]) -> None:
-    found = Evidence(DIAGNOSTICS["agrees-lime"].claim, rows(np.array(values)))
+    found = Evidence(CLAIMS["agrees-lime"].claim, rows(np.array(values)))
     spec = charts.claim(found, made((found,)).verdicts[0]).to_dict()
     bars = next(layer for layer in spec["layer"] if layer["mark"]["type"] == "bar")
     data = bars["data"].get("values") or spec["datasets"][bars["data"]["name"]]
@@ -358,8 +359,8 @@ def test_every_document_is_in_the_chart(values: list[float]) -> None:
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_infinite_values_are_left_out_of_the_chart() -> None:
-    some = Evidence(DIAGNOSTICS["used"].claim, rows(np.array([0.1, 0.2, np.inf] * 20)))
-    none = Evidence(DIAGNOSTICS["signed"].claim, rows(np.full(40, np.inf)))
+    some = Evidence(CLAIMS["used"].claim, rows(np.array([0.1, 0.2, np.inf] * 20)))
+    none = Evidence(CLAIMS["signed"].claim, rows(np.full(40, np.inf)))
     assert "inf" not in charts.svg(charts.claim(some, made((some,)).verdicts[0]))
     assert html.audit(made((some, none))).count('<figure class="chart"') == 1
 
@@ -388,7 +389,7 @@ def test_charts_are_saved(tmp_path: Path) -> None:
 
 
 def test_a_chart_of_nothing_is_refused_with_the_reason() -> None:
-    found = Evidence(DIAGNOSTICS["used"].claim, [], "needs attention that can be replaced")
+    found = Evidence(CLAIMS["used"].claim, [], "needs attention that can be replaced")
     with pytest.raises(InputError, match="needs attention that can be replaced"):
         charts.claim(found, made((found,)).verdicts[0])
 
@@ -407,11 +408,9 @@ def test_an_audit_fits_80_columns(colour: bool) -> None:
 
 
 def test_a_long_name_of_an_explanation_is_cut_to_fit() -> None:
-    claim, names = DIAGNOSTICS["tracks"].claim, ("attention-mean", "integrated-gradients", "映画" * 20)
+    claim, names = CLAIMS["tracks"].claim, ("attention-mean", "integrated-gradients", "映画" * 20)
     values = rows(np.linspace(-1.1, -0.9, 1000))
-    audit = made(
-        tuple(Evidence(claim, values, explainer=name) for name in names), explainers={name: {} for name in names}
-    )
+    audit = made(tuple(Evidence(claim, values, method=name) for name in names), methods={name: {} for name in names})
     out = printed(terminal.audit(audit)).splitlines()
     assert max(map(cell_len, out)) <= 80
     assert any(line.split()[:2] == ["integrated-gradients", "-1.000"] for line in out)
@@ -446,7 +445,7 @@ def test_nothing_can_steer_the_terminal() -> None:
     bad = "\x1b]0;title\x07[red]x[/red]\u202e"
     hostile = explanation(f"{bad} text", label=bad, probabilities={bad: 1.0}, model=bad, revision=bad, notes=(bad,))
     hostile = replace(hostile, document=replace(hostile.document, id=bad))
-    audit = made((Evidence(DIAGNOSTICS["used"].claim, [], bad),), model=bad, data=bad, explainers={bad: {}})
+    audit = made((Evidence(CLAIMS["used"].claim, [], bad),), model=bad, data=bad, methods={bad: {}})
     for drawing in (terminal.explanations([hostile, hostile]), terminal.audit(audit)):
         out = printed(drawing)
         assert not set("\x1b\x07\u202e") & set(out)
@@ -463,7 +462,7 @@ def test_the_terminal_starts_without_heavy_libraries() -> None:
 
 
 def test_extras_in_plain_words() -> None:
-    claim = DIAGNOSTICS["agrees-gradient"].claim
+    claim = CLAIMS["agrees-gradient"].claim
     found = Evidence(
         claim,
         [*rows(np.array([0.5, 0.7]), gradient_removal=0.25, new_column=2.0), {"value": float("nan"), "flag": True}],
@@ -504,7 +503,7 @@ def test_numbers(value: float | None, text: str) -> None:
 def test_intervals_have_the_digits_of_their_mean(
     low: float | None, mean: float | None, high: float | None, n: int, text: str
 ) -> None:
-    verdict = Verdict(DIAGNOSTICS["used"].claim, "undecided", mean, low, high, n, 0.95)
+    verdict = Verdict(CLAIMS["used"].claim, "undecided", mean, low, high, n, 0.95)
     assert interval(verdict) == text
 
 
@@ -596,7 +595,7 @@ def test_the_script_of_a_page_tints_words_as_all_else_does() -> None:
 
 
 def _source(name: str) -> str:
-    return resources.files("heed.report").joinpath(name).read_text(encoding="utf8")
+    return resources.files("heed.report").joinpath("templates", name).read_text(encoding="utf8")
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,11 @@ from test_cli import refused
 from test_report import HOSTILE, check_safe, explanation, flat, printed
 
 from heed.errors import DataError, InputError
-from heed.report import charts, figures, lasted, ours, published, reproduction, shown, terminal
+from heed.papers import PAPERS, Figure, Lab, Outcome, Paper, Result, Section, Store, run
+from heed.papers.lab import Experiment
+from heed.report import charts, figures, reproduction, terminal
 from heed.report.panels import POINTS, panels
-from heed.reproduce import PAPERS, Figure, Lab, Outcome, Paper, Result, Section, Store, run
-from heed.reproduce.lab import Experiment
+from heed.report.rows import lasted, ours, published, shown
 
 FIELDS = {"experiment", "dataset", "model", "metric", "ours", "low", "high", "n", "published", "note"}
 METHODS = ("attention", "lime", "gradient × input")

@@ -10,12 +10,13 @@ import torch
 
 import heed
 from heed.audit import audit
-from heed.diagnose.wiegreffe_pinter import ExclusiveModel, Informative, Needed, Stable, attention_of
-from heed.models import learning, tuning
+from heed.claims.wiegreffe_pinter import ExclusiveModel, Informative, Needed, Stable, attention_of
 from heed.models.hook import Recorder, install, recording
-from heed.models.recipes import Tuning
-from heed.models.retuning import Retuning, Tunable
 from heed.models.transformer import Transformer
+from heed.training import loop as learning
+from heed.training import transformer as tuning
+from heed.training.again_transformer import Retuning, Tunable
+from heed.training.recipes import Tuning
 from tests.test_transformer import FAMILIES, TEXTS, inputs, model, network
 
 RECIPE = Tuning(epochs=2, batch=16, learning_rate=5e-3, vocabulary=200, heads=2, max_tokens=32, dropout=0.1)
@@ -25,7 +26,7 @@ LABELS = ("negative", "positive")
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Transformer:
     folder = tmp_path_factory.mktemp("models") / "small"
-    done = tuning.tune(list(heed.tasks.generate("reviews", 80, 0)), LABELS, RECIPE, size=(2, 16))
+    done = tuning.tune(list(heed.data.tasks.generate("reviews", 80, 0)), LABELS, RECIPE, size=(2, 16))
     facts = {"recipe": {"name": "scratch"} | RECIPE.to_dict(scratch=True), "base": None, "seed": 0}
     facts |= {"data": {"name": "d", "split": "train", "documents": 80, "source": "s"}, "history": done.history}
     tuning.save(done, folder, facts | {"best_epoch": done.best, "test": None, "command": "c"})
@@ -58,7 +59,7 @@ def test_a_family_with_an_attention_of_its_own_is_refused() -> None:
 
 
 def test_a_network_in_training_shows_logits_and_the_row_of_its_trace(trained: Transformer) -> None:
-    texts = list(heed.tasks.generate("reviews", 6, 3))
+    texts = list(heed.data.tasks.generate("reviews", 6, 3))
     examples = learning.Examples.of(trained.tokenizer, texts)
     subject = Tunable(Transformer(trained.model, trained.pretrained_tokenizer, "copy")).eval()
     with torch.no_grad():
@@ -71,7 +72,7 @@ def test_a_network_in_training_shows_logits_and_the_row_of_its_trace(trained: Tr
 
 
 def test_again_from_a_seed_without_attention_and_against_it(trained: Transformer, tmp_path: Path) -> None:
-    texts = list(heed.tasks.generate("reviews", 80, 0))
+    texts = list(heed.data.tasks.generate("reviews", 80, 0))
     before = trained.revision, trained(texts[:4])
     state = torch.random.get_rng_state()
     again = Retuning(trained, texts, folder=tmp_path)
@@ -94,8 +95,8 @@ def test_again_from_a_seed_without_attention_and_against_it(trained: Transformer
 
 
 def test_an_audit_trains_a_transformer_again(trained: Transformer) -> None:
-    documents = heed.tasks.generate("reviews", 32, 5)
-    texts = heed.tasks.generate("reviews", 60, 0)
+    documents = heed.data.tasks.generate("reviews", 32, 5)
+    texts = heed.data.tasks.generate("reviews", 60, 0)
     claims = [Needed(), Stable(seeds=1), Informative(seeds=1), ExclusiveModel(seeds=1, epochs=1)]
     found = audit(trained, documents, claims, examples=0, training=texts)
     for e in found.evidence:
@@ -105,6 +106,6 @@ def test_an_audit_trains_a_transformer_again(trained: Transformer) -> None:
 def test_a_fine_tuned_model_asks_for_its_base(trained: Transformer) -> None:
     tuned = Transformer(trained.model, trained.pretrained_tokenizer, "tuned")
     tuned.facts = {**trained.facts, "base": "minilm"}
-    texts = heed.tasks.generate("reviews", 30, 0)
+    texts = heed.data.tasks.generate("reviews", 30, 0)
     found = audit(tuned, texts[:3], ["needed"], examples=0, training=texts)
     assert "fine-tuned from minilm: name that with --base" in found.verdicts[-1].reason

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import heed
-from heed.explain.explanation import units_of
-from heed.explain.signatures import signature
+from heed.methods.method import units_of
+from heed.methods.signatures import signature
 from heed.metrics import kendall
 from heed.models.single_layer import Network, Shape, SingleLayer
 from heed.text import Tokenizer

@@ -11,12 +11,13 @@ import torch
 
 import heed
 from heed.errors import CheckpointError, InputError
-from heed.explain import METHODS
+from heed.methods import METHODS
 from heed.models import checkpoint
-from heed.models.recipes import Recipe, StackShape
+from heed.models.shapes import StackShape
 from heed.models.stacked import Stacked, StackNetwork
-from heed.models.training import fit
 from heed.text import Tokenizer
+from heed.training.own import fit
+from heed.training.recipes import Recipe
 from tests.conftest import TEXTS, WORDS
 
 SHAPES = [
@@ -159,7 +160,7 @@ def test_exact_methods_say_that_they_are_for_another_model() -> None:
 
 
 def test_a_stack_is_trained_written_and_read(tmp_path: Path) -> None:
-    data = heed.tasks.generate("planted", 400)
+    data = heed.data.tasks.generate("planted", 400)
     settings = {"word_dropout": 0.0, "min_count": 1, "average": 0.0, "embedding_scale": 1.0}
     recipe = Recipe(epochs=6, batch=16, learning_rate=3e-3, **settings)  # type: ignore[arg-type]
     done = fit(data.documents, data.labels, recipe, stack={"layers": 2, "block": "gelu", "width": 32, "max_words": 40})

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from heed import tasks
+from heed.data import tasks
+from heed.data.tasks import TASKS, generate
 from heed.errors import InputError, UnknownName
-from heed.tasks import TASKS, generate
 from heed.text import Document
 
 Answer = tuple[str, list[str]]

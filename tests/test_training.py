@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from heed.errors import InputError
-from heed.models.recipes import RECIPES, change
-from heed.models.training import accuracy, fit
 from heed.text import Document
+from heed.training.own import accuracy, fit
+from heed.training.recipes import RECIPES, change
 
 FILLER = [f"w{i}" for i in range(40)]
 PLANTED = (["sour", "bitter"], ["sweet", "mellow"], ["salty", "briny"])

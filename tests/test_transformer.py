@@ -17,7 +17,7 @@ import torch
 
 import heed
 from heed.errors import CheckpointError, InputError, NotApplicable
-from heed.explain import METHODS
+from heed.methods import METHODS
 
 transformers = pytest.importorskip("transformers")
 

@@ -142,8 +142,8 @@ def test_shapley_values_are_those_of_shap(family: str) -> None:
         texts = [" ".join(w if k else "[MASK]" for w, k in zip(words, row, strict=True)) for row in keep]
         return predict(family, texts)[:, LABEL]
 
-    explainer = shap.KernelExplainer(f, np.zeros((1, len(words))))
-    every = explainer.shap_values(np.ones((1, len(words))), nsamples=100, silent=True, l1_reg=False)[0]
+    method = shap.KernelExplainer(f, np.zeros((1, len(words))))
+    every = method.shap_values(np.ones((1, len(words))), nsamples=100, silent=True, l1_reg=False)[0]
     close(heed.explain(model(family), SHORT, "shapley", label=LABEL, repeats="apart").scores, every)
 
 

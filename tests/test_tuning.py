@@ -17,10 +17,11 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import heed
 from heed.errors import InputError
-from heed.models import recipes, tuning
 from heed.models.folders import UNFINISHED
-from heed.models.training import accuracy
 from heed.text import Document
+from heed.training import recipes
+from heed.training import transformer as tuning
+from heed.training.own import accuracy
 
 SMALL = recipes.tuning(
     True,
@@ -129,7 +130,7 @@ def test_a_state_that_was_saved_before_its_validation_is_validated(tmp_path: Pat
 
 def test_a_folder_holds_the_newest_model_alone(tmp_path: Path) -> None:
     from heed.models import checkpoint
-    from heed.models.training import fit
+    from heed.training.own import fit
 
     folder = tmp_path / "m"
     single = fit(planted(60, 0), NAMES[:2], replace(recipes.RECIPES["default"], epochs=1)).model

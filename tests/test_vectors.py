@@ -13,10 +13,10 @@ import torch
 
 import heed
 from heed.errors import DataError
-from heed.models import recipes, vectors
-from heed.models.recipes import RecurrentRecipe
-from heed.models.recurrent_training import fit
 from heed.text import Tokenizer
+from heed.training import recipes, vectors
+from heed.training.recipes import RecurrentRecipe
+from heed.training.recurrent import fit
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_known_words_start_from_their_vectors(package: Path) -> None:
 
 def test_training_starts_from_them(package: Path) -> None:
     recipe = RecurrentRecipe(vectors="glove", encoder="average", epochs=1, learning_rate=1e-6, hidden=8)
-    done = fit(list(heed.tasks.generate("reviews", 40, 0)), ("negative", "positive"), recipe)
+    done = fit(list(heed.data.tasks.generate("reviews", 40, 0)), ("negative", "positive"), recipe)
     place = done.model.tokenizer.backend.token_to_id("film")
     np.testing.assert_allclose(done.model.network.W_e[place].numpy(), np.arange(50), atol=1e-3)
 

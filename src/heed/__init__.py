@@ -1,26 +1,27 @@
 """heed explains what a text classifier attends to, and audits whether that explains its prediction."""
 
-from heed import data, tasks
+from heed import data
 from heed.audit import Audit, audit
+from heed.data import tasks
 from heed.errors import HeedError
-from heed.explain import Brought, Comparison, Explainer, Explanation, compare, explain
-from heed.explain.brought import load_explanations, save_explanations
+from heed.methods import Comparison, Explanation, Imported, Method, compare, explain
+from heed.methods.imported import load_explanations, save_explanations
 from heed.models import load
 from heed.models.classifier import Classifier
 from heed.models.function import Function
+from heed.models.trace import Trace
 from heed.text import Document, Tokens
-from heed.trace import Trace
 
 __all__ = [
     "Audit",
-    "Brought",
     "Classifier",
     "Comparison",
     "Document",
-    "Explainer",
     "Explanation",
     "Function",
     "HeedError",
+    "Imported",
+    "Method",
     "Tokens",
     "Trace",
     "audit",

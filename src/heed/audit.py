@@ -1,4 +1,4 @@
-"""Diagnostics over a data set: an `Audit` holds the rows; verdicts and the closing words are drawn from them."""
+"""Claims over a data set: an `Audit` holds the rows; verdicts and the closing words are drawn from them."""
 
 from __future__ import annotations
 
@@ -19,35 +19,34 @@ import pyarrow.parquet as pq
 from jaxtyping import Float
 from tqdm.auto import tqdm
 
+from heed.claims import CLAIMS, ClaimTest, Evidence, Study, Verdict, judge
+from heed.claims.claim import FAMILIES, GATES, Row
+from heed.claims.conditions import LEVEL, Finding, findings
+from heed.claims.conditions import measure as measure_conditions
+from heed.claims.eraser import RIVAL
+from heed.claims.lopardo import AgreesLime, best_lime
+from heed.claims.notebook import Notebook
 from heed.data import Dataset
 from heed.data.dataset import draw
-from heed.diagnose import DIAGNOSTICS, Diagnostic, Evidence, Study, Verdict, judge
-from heed.diagnose.conditions import LEVEL, Finding, findings
-from heed.diagnose.conditions import measure as measure_conditions
-from heed.diagnose.diagnostic import FAMILIES, GATES, Row
-from heed.diagnose.eraser import RIVAL
-from heed.diagnose.lopardo import AgreesLime, best_lime
-from heed.diagnose.notebook import Notebook
 from heed.errors import DataError, HeedError, InputError, NotApplicable, OutputError, UnknownName
-from heed.explain import (
+from heed.methods import (
     AttentionMean,
-    Brought,
     EfficientAttention,
-    Explainer,
     Explanation,
     GradientInput,
+    Imported,
+    Method,
     Occlusion,
     agreement,
-    method,
+    make_method,
     reads_attention,
 )
-from heed.explain.attention import heads
-from heed.explain.drawing import counted, printable
+from heed.methods.attention import heads
 from heed.models import Model
 from heed.models import of as classifier_of
 from heed.models.classifier import ATTENTION, Classifier
 from heed.settings import plain
-from heed.text import Document, Tokens
+from heed.text import Document, Tokens, counted, printable
 
 SHOWN = (
     AttentionMean(),
@@ -75,7 +74,7 @@ class Example(NamedTuple):
 class Audit:
     """What was measured, of which model, on which documents.
 
-    facts        model, revision, data, number of documents, seed, explainers, settings, seconds, version of heed
+    facts        model, revision, data, number of documents, seed, methods, settings, seconds, version of heed
     evidence     rows per claim and explanation, or why there are none
     conditions   rows per document of what must be so for attention to explain
     examples     documents with their explanations, for the reader
@@ -141,16 +140,14 @@ class Audit:
 
     def save(self, path: Path) -> None:
         """Write the rows as Parquet, with the facts beside them in the file; `Audit.load` reads it."""
-        rows: list[Row] = [
-            {"claim": e.claim.id, "explainer": e.explainer} | row for e in self.evidence for row in e.rows
-        ]
+        rows: list[Row] = [{"claim": e.claim.id, "method": e.method} | row for e in self.evidence for row in e.rows]
         rows += [{_CONDITIONS: json.dumps(row)} for row in self.conditions]
         rows += [{_EXAMPLE: json.dumps(_example_to_dict(e))} for e in self.examples]
         columns = list(dict.fromkeys(key for row in rows for key in row)) or ["claim"]
         table = pa.table({c: pa.array([row.get(c) for row in rows]) for c in columns})
         about = {
             "facts": self.facts,
-            "claims": [{"claim": e.claim.id, "explainer": e.explainer, "reason": e.reason} for e in self.evidence],
+            "claims": [{"claim": e.claim.id, "method": e.method, "reason": e.reason} for e in self.evidence],
         }
         try:
             pq.write_table(table.replace_schema_metadata({"heed": json.dumps(about)}), path, compression="zstd")
@@ -168,14 +165,14 @@ class Audit:
             rows = [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
             evidence = [
                 Evidence(
-                    DIAGNOSTICS[e["claim"]].claim,
+                    CLAIMS[e["claim"]].claim,
                     [
-                        {k: v for k, v in row.items() if k not in ("claim", "explainer")}
+                        {k: v for k, v in row.items() if k not in ("claim", "method")}
                         for row in rows
-                        if (row.get("claim"), row.get("explainer")) == (e["claim"], e["explainer"])
+                        if (row.get("claim"), row.get("method")) == (e["claim"], e["method"])
                     ],
                     e["reason"],
-                    e["explainer"],
+                    e["method"],
                 )
                 for e in about["claims"]
             ]
@@ -209,8 +206,8 @@ def _example_from_dict(values: dict[str, Any]) -> Example:
 def audit(
     model: Model,
     dataset: Dataset | Sequence[Any],
-    diagnostics: Sequence[str | Diagnostic] | str | None = None,
-    explainers: Sequence[str | Explainer] | str | Explainer | None = None,
+    claims: Sequence[str | ClaimTest] | str | None = None,
+    methods: Sequence[str | Method] | str | Method | None = None,
     limit: int | None = None,
     seed: int = 0,
     examples: int = 200,
@@ -224,8 +221,8 @@ def audit(
 ) -> Audit:
     """Test what an explanation (attention, by default) is worth on these documents.
 
-    diagnostics  claims by name or diagnostics with settings; by default all
-    explainers   the explanations that are judged, side by side: names, explainers with settings, or `heed.Brought`; by
+    claims       by name, or with settings as in `Exclusive(steps=200)`; by default all
+    methods   the explanations that are judged, side by side: names, methods with settings, or `heed.Imported`; by
                  default attention-mean
     limit        at most so many documents, drawn at random
     examples     documents that a report can show
@@ -250,7 +247,7 @@ def audit(
     given, texts = len(texts), [t.document for t in read]
     if not texts:
         raise InputError("An audit needs documents, and none of these has a word that the model can read.")
-    judged = _explainers(explainers)
+    judged = _methods(methods)
     _check_brought(judged, model, read)
     if folder is not None and model.revision == "unknown":
         raise InputError(
@@ -268,22 +265,22 @@ def audit(
         say=say or (lambda line: None),
         notebook=Notebook(None if folder is None else folder / "rows.jsonl", about),
     )
-    studies = [replace(first, explainer=e) for e in judged]  # which share what they have explained
-    chosen = _diagnostics(diagnostics, studies)
+    studies = [replace(first, method=e) for e in judged]  # which share what they have explained
+    chosen = _tests(claims, studies)
     measured: dict[str, list[Evidence]] = {}
     bar = tqdm(sorted(chosen, key=_turn), desc="claims", leave=False, delay=1, disable=not progress, position=1)
-    for diagnostic in bar:
-        bar.set_postfix_str(diagnostic.claim.id)
-        for study in studies if diagnostic.claim.of_explanation else studies[:1]:
+    for test in bar:
+        bar.set_postfix_str(test.claim.id)
+        for study in studies if test.claim.of_explanation else studies[:1]:
             spent = budget is not None and time.perf_counter() - began > 60 * budget
-            over = diagnostic.refusal(study) or f"the budget of {budget:g} minutes was spent" if spent else ""
-            rows, reason = ([], over) if over else _measure(diagnostic, study)
+            over = test.refusal(study) or f"the budget of {budget:g} minutes was spent" if spent else ""
+            rows, reason = ([], over) if over else _measure(test, study)
             keyed = [
                 {"document": i, "id": printable(d.id)} | row
                 for i, (d, row) in enumerate(zip(texts, rows, strict=not reason))
             ]
-            found = Evidence(diagnostic.claim, keyed, reason, study.explainer.name)
-            measured.setdefault(diagnostic.claim.id, []).append(found)
+            found = Evidence(test.claim, keyed, reason, study.method.name)
+            measured.setdefault(test.claim.id, []).append(found)
     evidence = [e for d in chosen for e in measured[d.claim.id]]
     facts = {
         "model": model.name,
@@ -294,7 +291,7 @@ def audit(
         "truncated": sum(t.dropped > 0 for t in read),
         "unknown": float(sum(t.unknown.sum() for t in read) / sum(len(t.words) for t in read)),
         "accuracy": _accuracy(model, texts, first.gold),
-        "explainers": {e.name: plain(e) for e in judged},
+        "methods": {e.name: plain(e) for e in judged},
         "seed": seed,
         "settings": {d.claim.id: plain(d) for d in chosen},
         "heed": metadata.version("heed"),
@@ -306,10 +303,10 @@ def audit(
     return Audit(facts, tuple(evidence), conditions, shown)
 
 
-def _explainers(given: Sequence[str | Explainer] | str | Explainer | None) -> list[Explainer]:
+def _methods(given: Sequence[str | Method] | str | Method | None) -> list[Method]:
     """The explanations that are judged, each under a name of its own."""
     given = AttentionMean() if given is None else given
-    found = [method(e) for e in ([given] if isinstance(given, str | Explainer) else given)]
+    found = [make_method(e) for e in ([given] if isinstance(given, str | Method) else given)]
     if not found:
         raise InputError("An audit needs an explanation to judge, got none.")
     names = [e.name for e in found]
@@ -319,10 +316,10 @@ def _explainers(given: Sequence[str | Explainer] | str | Explainer | None) -> li
     return found
 
 
-def _check_brought(explainers: Sequence[Explainer], model: Classifier, tokens: Sequence[Tokens]) -> None:
+def _check_brought(methods: Sequence[Method], model: Classifier, tokens: Sequence[Tokens]) -> None:
     """Refuse explanations from elsewhere that do not fit the documents, before anything is measured."""
-    for explainer in explainers:
-        if isinstance(explainer, Brought) and (reasons := [why for why in explainer.unfit(model, tokens) if why]):
+    for method in methods:
+        if isinstance(method, Imported) and (reasons := [why for why in method.unfit(model, tokens) if why]):
             raise InputError(f"{len(reasons):,} of {len(tokens):,} documents cannot be judged by it: {reasons[0]}")
 
 
@@ -336,16 +333,16 @@ def _examples(studies: Sequence[Study], count: int, spent: bool) -> tuple[Exampl
     few = first.documents[:count]
     if not few:
         return ()
-    wanted = list(dict.fromkeys([*(s.explainer for s in studies), *SHOWN, best_lime(first, AgreesLime.samples)]))
+    wanted = list(dict.fromkeys([*(s.method for s in studies), *SHOWN, best_lime(first, AgreesLime.samples)]))
     named = {e.name: e for e in reversed(wanted)}  # what is judged comes before another of the same name
     columns: list[list[Explanation]] = []
-    for explainer in (e for e in wanted if named[e.name] == e):
-        slow = isinstance(explainer, Occlusion | EfficientAttention)  # but not so slow as LIME
-        quick = not spent if slow else explainer.evaluations(10) <= 1
-        some = len(few) if quick or first.explained(explainer) else min(FEW, len(few))
+    for method in (e for e in wanted if named[e.name] == e):
+        slow = isinstance(method, Occlusion | EfficientAttention)  # but not so slow as LIME
+        quick = not spent if slow else method.evaluations(10) <= 1
+        some = len(few) if quick or first.explained(method) else min(FEW, len(few))
         try:
-            column = first.explain_some(explainer, range(some))
-            if explainer == SHOWN[-1] and not spent:
+            column = first.explain_some(method, range(some))
+            if method == SHOWN[-1] and not spent:
                 most = sorted(range(len(few)), key=lambda i: -column[i].facts["null_space"])[:OPENED]
                 opened = first.explain_some(replace(SHOWN[-1], intervals=12), most)
                 column = [dict(zip(most, opened, strict=True)).get(i, e) for i, e in enumerate(column)]
@@ -363,7 +360,7 @@ def _examples(studies: Sequence[Study], count: int, spent: bool) -> tuple[Exampl
 
 def _check_facts(facts: dict[str, Any]) -> None:
     """Refuse facts that a report could not print."""
-    kinds = {"model": str, "revision": str, "data": str, "documents": int, "explainers": dict, "seed": int}
+    kinds = {"model": str, "revision": str, "data": str, "documents": int, "methods": dict, "seed": int}
     for name, kind in (kinds | {"seconds": float, "heed": str}).items():
         if not isinstance(facts[name], kind):
             raise TypeError(f"{name} is {facts[name]!r}")
@@ -371,13 +368,13 @@ def _check_facts(facts: dict[str, Any]) -> None:
         raise TypeError(f"accuracy is {facts['accuracy']!r}")
 
 
-def _measure(diagnostic: Diagnostic, study: Study) -> tuple[list[Row], str]:
+def _measure(test: ClaimTest, study: Study) -> tuple[list[Row], str]:
     """Rows, or why there are none: the claim, or the explanation that is judged, asks for what the model lacks."""
-    reason = diagnostic.refusal(study)
+    reason = test.refusal(study)
     if reason:
         return [], reason
     try:
-        return diagnostic.measure(study), ""
+        return test.measure(study), ""
     except NotApplicable as error:
         return [], str(error).removesuffix(".")
 
@@ -411,14 +408,14 @@ def _number(value: float) -> str:
 def _cells(v: Verdict) -> tuple[str, ...]:
     numbers = ["–" if x is None else _number(x) for x in (v.mean, v.low, v.high)]
     interval = "–" if v.mean is None else f"[{numbers[1]}, {numbers[2]}]"
-    return v.claim.id, printable(v.explainer), numbers[0], interval, v.claim.side(), f"{v.n:,}", v.outcome
+    return v.claim.id, printable(v.method), numbers[0], interval, v.claim.side(), f"{v.n:,}", v.outcome
 
 
 def _best(evidence: Evidence) -> str:
     """Which of the explanations that were compared does most when its words are removed, and how much that is."""
     if evidence.claim.id != "competitive" or not len(evidence.values):
         return ""
-    own = printable(evidence.explainer)
+    own = printable(evidence.method)
     falls = {own: float(evidence.values.mean())}
     for column in evidence.rows[0]:
         if column.startswith(RIVAL) and (mean := evidence.mean(column)) is not None:
@@ -467,35 +464,35 @@ def _conditions(found: Sequence[Finding]) -> str:
     )
 
 
-def _turn(diagnostic: Diagnostic) -> tuple[bool, ...]:
+def _turn(test: ClaimTest) -> tuple[bool, ...]:
     """When a claim has its turn: what decides most for the least time goes first, and last what trains."""
-    claim, dear = diagnostic.claim, diagnostic.dear
+    claim, dear = test.claim, test.dear
     return claim.id != "used", claim.trains, claim.id != "needed", dear, dear and claim.gated
 
 
-def _diagnostics(claims: Sequence[str | Diagnostic] | str | None, studies: Sequence[Study]) -> list[Diagnostic]:
-    """The diagnostics that were asked for, the gates first; where some are gated, the one that opens the gate joins."""
+def _tests(claims: Sequence[str | ClaimTest] | str | None, studies: Sequence[Study]) -> list[ClaimTest]:
+    """The claims that were asked for, the gates first; where some are gated, the one that opens the gate joins."""
     study = studies[0]
-    wanted = [claims] if isinstance(claims, str) else list(DIAGNOSTICS if claims is None else claims)
-    found = [_diagnostic(c) for c in wanted]
+    wanted = [claims] if isinstance(claims, str) else list(CLAIMS if claims is None else claims)
+    found = [_test(c) for c in wanted]
     names = [d.claim.id for d in found]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"The claim {name} is to be tested twice: leave one out.")
-    of_attention = any(reads_attention(s.explainer.name) for s in studies)
+    of_attention = any(reads_attention(s.method.name) for s in studies)
     gated = any(d.claim.gated and (of_attention or not d.claim.of_explanation) for d in found)
     opens = any(d.claim.id == "used" or (d.claim.id == "needed" and not d.refusal(study)) for d in found)
     if gated and not opens:
-        found.append(DIAGNOSTICS["used"]())
+        found.append(CLAIMS["used"]())
     return sorted(found, key=lambda d: d.claim.id not in GATES)
 
 
-def _diagnostic(claim: str | Diagnostic) -> Diagnostic:
-    if isinstance(claim, Diagnostic):
+def _test(claim: str | ClaimTest) -> ClaimTest:
+    if isinstance(claim, ClaimTest):
         return claim
-    if claim not in DIAGNOSTICS:
-        raise UnknownName("claim", claim, DIAGNOSTICS)
-    return DIAGNOSTICS[claim]()
+    if claim not in CLAIMS:
+        raise UnknownName("claim", claim, CLAIMS)
+    return CLAIMS[claim]()
 
 
 def _gold(model: Classifier, documents: Sequence[Document], names: Sequence[str]) -> list[int | None]:
@@ -546,12 +543,12 @@ def _lessons(
             f" ({', '.join(model.labels)})."
         )
     where = None if folder is None else folder / "models"
-    from heed.models.retraining import Retraining
-    from heed.models.trained import Trained
+    from heed.models.network import Trained
+    from heed.training.again import Retraining
 
     if isinstance(model, Trained):
         return Retraining(model, list(training), list(validation), where, progress)
-    from heed.models.retuning import Retuning
+    from heed.training.again_transformer import Retuning
 
     if facts.get("base") and base is None:
         return f"it trains models again, and the model was fine-tuned from {facts['base']}: name that with --base"

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import MISSING, fields
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from heed.audit import Audit
+from heed.claims import CLAIMS
 from heed.data import KNOWN, sources
-from heed.diagnose import DIAGNOSTICS
-from heed.errors import UnknownName
-from heed.explain import METHODS
+from heed.data.tasks import TASKS
+from heed.methods import METHODS
 from heed.models.folders import bundled, facts
-from heed.reproduce import PAPERS
-from heed.tasks import TASKS
+from heed.papers import PAPERS
+from heed.report.bibliography import authors
 
 
 def _default(f: Any) -> str:
@@ -48,9 +44,9 @@ def tasks() -> list[tuple[str, str]]:
     return [(f"task:{name}", (make.__doc__ or "").strip().splitlines()[0]) for name, make in TASKS.items()]
 
 
-def diagnostics() -> list[tuple[str, str]]:
+def claims() -> list[tuple[str, str]]:
     rows = []
-    for name, cls in DIAGNOSTICS.items():
+    for name, cls in CLAIMS.items():
         claim, settings = cls.claim, ", ".join(_default(f) for f in fields(cls))
         needs = [*sorted(claim.needs), *(["labels"] if claim.labelled else []), *([cls.asks] if cls.asks else [])]
         needs += ["training data (--train)"] if claim.trains else []
@@ -82,59 +78,7 @@ LISTS: dict[str, Callable[[], list[tuple[str, str]]]] = {
     "methods": methods,
     "data": data,
     "tasks": tasks,
-    "diagnostics": diagnostics,
+    "claims": claims,
     "models": models,
     "reproductions": reproductions,
 }
-
-
-def bibtex(names: Sequence[str]) -> str:
-    """The BibTeX entries behind methods, claims, data sets, reproductions and saved audits (all, without names)."""
-    keys = {name: cls.paper for name, cls in METHODS.items()}
-    keys |= {name: cls.claim.source for name, cls in DIAGNOSTICS.items()}
-    keys |= {name: known.cite for name, known in KNOWN.items()}
-    keys |= {name: paper.source for name, paper in PAPERS.items()}
-    files = {name: cited(Audit.load(Path(name))) for name in names if name.endswith(".parquet")}
-    chosen = [used for name in names for used in files.get(name, [name])] if names else list(keys)
-    for name in chosen:
-        if name not in keys:
-            raise UnknownName("method, claim, data set or paper", name, keys)
-    wanted = {key for name in chosen for key in keys[name].split()}
-    return "\n\n".join(entry for key, entry in _papers().items() if key in wanted)
-
-
-def authors(source: str) -> str:
-    """Who wrote the papers with these keys, and when, as one cites them in a sentence; other keys as they are."""
-    papers = _papers()
-    return "; ".join(
-        f"{_names(papers[key])} {_field(papers[key], 'year')}" if key in papers else key for key in source.split()
-    )
-
-
-def _names(entry: str) -> str:
-    """Family names; of more than three authors the first."""
-    family = [name.partition(",")[0] for name in _field(entry, "author").split(" and ")]
-    if len(family) > 3:
-        return f"{family[0]} et al."
-    return " and ".join([", ".join(family[:-1]), family[-1]] if family[1:] else family)
-
-
-def _field(entry: str, name: str) -> str:
-    found = re.search(rf"^ *{name} = {{(.*)}},?$", entry, re.MULTILINE)
-    assert found, f"{name} is missing in {entry}"
-    return found[1]
-
-
-@cache
-def _papers() -> dict[str, str]:
-    """BibTeX entries by their keys."""
-    entries = (Path(__file__).parent / "papers.bib").read_text(encoding="utf8").split("\n\n")
-    return {entry.strip().partition("{")[2].partition(",")[0]: entry.strip() for entry in entries}
-
-
-def cited(audit: Audit) -> list[str]:
-    """What an audit rests on, by name: its claims, its data, and methods that it judges and shows."""
-    shown = [e.method for example in audit.examples[:1] for e in example.explanations]
-    claims = [e.claim.id for e in audit.evidence]
-    named = [*claims, str(audit.facts["data"]).split(" ")[0], *audit.facts["explainers"], *shown]
-    return [name for name in dict.fromkeys(named) if name in METHODS or name in DIAGNOSTICS or name in KNOWN]

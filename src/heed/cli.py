@@ -30,9 +30,9 @@ from heed.errors import DataError, HeedError, InputError, OutputError, UnknownNa
 
 if TYPE_CHECKING:
     from heed.data import Dataset
-    from heed.explain import Explainer, Explanation
+    from heed.methods import Explanation, Method
     from heed.models.classifier import Classifier
-    from heed.reproduce import Section
+    from heed.papers import Section
     from heed.text import Document
 
 PATIENCE = 30  # seconds that a method may take that nobody asked for by its name
@@ -130,7 +130,7 @@ def explain(
 
     heed explain "a fine film" --method lime --set samples=5000
     """
-    from heed.explain import METHODS
+    from heed.methods import METHODS
     from heed.text import Document
 
     chosen = _methods(method or [name for name, cls in METHODS.items() if not cls.on_request], set_)
@@ -158,7 +158,7 @@ def explain(
         _say(f"written to {output}")
 
 
-def _fast(methods: Sequence[Explainer], model: Classifier, document: Document, unit: UnitChoice) -> list[Explainer]:
+def _fast(methods: Sequence[Method], model: Classifier, document: Document, unit: UnitChoice) -> list[Method]:
     """Those that can explain the document, and soon; the others are named."""
     tokens = model.tokens([document])
     units = len(tokens[0].words) if unit == UnitChoice.word else len(tokens[0])
@@ -205,11 +205,11 @@ def audit(
         str | None, typer.Option(help="Only documents with these labels, as a,b.", show_default="all")
     ] = None,
     limit: Annotated[int, typer.Option(help="How many documents, drawn at random.", min=1)] = 200,
-    diagnostic: Annotated[
+    claim: Annotated[
         list[str] | None,
-        typer.Option(help="A claim of `heed list diagnostics`; may be repeated.", show_default="all"),
+        typer.Option(help="A claim of `heed list claims`; may be repeated.", show_default="all"),
     ] = None,
-    explainer: Annotated[
+    method: Annotated[
         list[str] | None,
         typer.Option(
             help="The explanation that is judged: a method, or a .json, .jsonl or .parquet file of explanations;"
@@ -219,7 +219,7 @@ def audit(
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A setting of EXPLAINER as key=value, or of a claim as CLAIM.key=value; repeat it."),
+        typer.Option("--set", help="A setting of METHOD as key=value, or of a claim as CLAIM.key=value; repeat it."),
     ] = None,
     train: Annotated[
         bool, typer.Option("--train", help="Also the claims that train the model again by its recipe, two dozen times.")
@@ -260,9 +260,9 @@ def audit(
 
     heed audit --model my-model --data reviews.csv -o audit.html
 
-    heed audit --diagnostic used --diagnostic exclusive --set exclusive.steps=200
+    heed audit --claim used --claim exclusive --set exclusive.steps=200
 
-    heed audit --explainer attention-mean --explainer lime --explainer mine.json
+    heed audit --method attention-mean --method lime --method mine.json
 
     heed audit --budget 10 --fail-on removes
 
@@ -270,7 +270,7 @@ def audit(
     """
     from heed.audit import audit as run
 
-    claims = _claims(diagnostic, set_)
+    claims = _claims(claim, set_)
     if "used" in (fail_on or ()) and any(c.claim.gated for c in claims) and all(c.claim.id != "used" for c in claims):
         claims += _claims(["used"], None)  # the gate, which need not be named to be judged
     for name in fail_on or ():
@@ -282,7 +282,7 @@ def audit(
         if not train:
             raise InputError("--base says what a transformer was fine-tuned from, for --train: leave it out.")
         transformer_at(base)
-    judged = _judged(explainer or ["attention-mean"], [pair for pair in set_ or () if not _of_claim(pair)])
+    judged = _judged(method or ["attention-mean"], [pair for pair in set_ or () if not _of_claim(pair)])
     for path in output or ():
         _check_writable(path, (".html", ".parquet", ".json"))
     _check_figures(figures)
@@ -318,7 +318,7 @@ def audit(
     for v in found.verdicts:
         if v.claim.id not in (fail_on or ()):
             continue
-        called = f"{v.claim.id} ({v.explainer})" if v.claim.of_explanation else v.claim.id
+        called = f"{v.claim.id} ({v.method})" if v.claim.of_explanation else v.claim.id
         if v.outcome == "not applicable":
             _say(f"{called} (asked for by --fail-on) was not judged: {v.reason}")
         if v.outcome == "refuted":
@@ -332,7 +332,7 @@ class _WithExperiments(TyperCommand):
     """Help that ends with the experiments of every paper, which are looked up only when somebody asks."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        from heed.reproduce import PAPERS
+        from heed.papers import PAPERS
 
         self.epilog = "\n\n".join(
             f"Experiments of {name}: {', '.join(e.name for e in paper.experiments)}." for name, paper in PAPERS.items()
@@ -387,8 +387,8 @@ def reproduce(
     Experiments that the folder has already are not run again, so that a run that was stopped goes on where it was.
     `heed report FOLDER` draws everything again from its results.
     """
-    from heed.reproduce import PAPERS, run
-    from heed.reproduce.lab import Scale
+    from heed.papers import PAPERS, run
+    from heed.papers.lab import Scale
 
     if scale not in get_args(Scale):
         raise UnknownName("scale", scale, get_args(Scale))
@@ -486,14 +486,14 @@ def train_single_layer(
 
     heed train single-layer --data imdb -o my-model
     """
-    from heed.models import recipes
+    from heed.training import recipes
 
     chosen = recipes.change(recipes.find(recipe), _settings(set_))
     _check_folder(output)
     training, validation, tested = _training_data(data, split, limit, seed, labels, test, classes)
     with _status("loading torch"):
         from heed.models import checkpoint
-        from heed.models.training import fit, single_layer_card
+        from heed.training.own import fit, single_layer_card
 
     done = fit(training.documents, training.labels, chosen, seed, output.name, validation, progress=True)
     if half:
@@ -529,14 +529,14 @@ def train_recurrent(
     Settings: epochs, batch, learning_rate, weight_decay, vocabulary, min_count, max_words, width, hidden, spread,
     vectors (random or glove), validation.
     """
-    from heed.models import recipes
+    from heed.training import recipes
 
     chosen = recipes.recurrent({"encoder": encoder, "attention": attention} | _settings(set_))
     _check_folder(output)
     training, validation, tested = _training_data(data, split, limit, seed, labels, test, classes)
     with _status("loading torch"):
         from heed.models import checkpoint
-        from heed.models.recurrent_training import fit, recurrent_card
+        from heed.training.recurrent import fit, recurrent_card
 
     done = fit(training.documents, training.labels, chosen, seed, output.name, validation, progress=True)
     if half:
@@ -574,7 +574,8 @@ def train_transformer(
     Settings: epochs, batch, learning_rate, weight_decay, warmup, max_tokens, word_dropout, smoothing, average,
     validation; from scratch also family, vocabulary, heads, dropout.
     """
-    from heed.models import folders, recipes
+    from heed.models import folders
+    from heed.training import recipes
 
     if (base is None) == (scratch is None):
         raise InputError("Give either --base, a model to train further, or --scratch, the size of a new one.")
@@ -585,7 +586,7 @@ def train_transformer(
     _check_folder(output)
     training, validation, tested = _training_data(data, split, limit, seed, labels, test, classes)
     with _status("loading torch and transformers"):
-        from heed.models import tuning
+        from heed.training import transformer as tuning
 
     with _resumable():
         done = tuning.tune(
@@ -602,7 +603,7 @@ def train_transformer(
 
 def _facts(done: Any, training: Dataset, test: Dataset | None, recipe: dict[str, Any], seed: int) -> dict[str, Any]:
     """How a model came about and how good it is, for its folder."""
-    from heed.models.training import facts
+    from heed.training.own import facts
 
     with _status("measuring on the test set"):
         return facts(done, training, test, recipe, seed, shlex.join(["heed", *sys.argv[1:]]))
@@ -618,10 +619,10 @@ def _say_trained(output: Path, facts: dict[str, Any]) -> None:
 def list_(
     what: Annotated[
         str | None,
-        typer.Argument(help="methods, data, tasks, diagnostics, models or reproductions.", show_default="all"),
+        typer.Argument(help="methods, data, tasks, claims, models or reproductions.", show_default="all"),
     ] = None,
 ) -> None:
-    """List methods, data sets, generated tasks, diagnostics, bundled models and papers to reproduce.
+    """List methods, data sets, generated tasks, claims, bundled models and papers to reproduce.
 
     heed list methods
     """
@@ -657,7 +658,7 @@ def cite(
 
     heed cite audit.parquet
     """
-    from heed.catalogue import bibtex
+    from heed.report.bibliography import bibtex
 
     typer.echo(bibtex(names or []))
 
@@ -733,9 +734,9 @@ def _settings(pairs: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
-def _methods(names: Sequence[str], pairs: Sequence[str] | None) -> list[Explainer]:
+def _methods(names: Sequence[str], pairs: Sequence[str] | None) -> list[Method]:
     """The methods, each with those of the settings that it has; a setting that none of them has is an error."""
-    from heed.explain import METHODS, method
+    from heed.methods import METHODS, make_method
 
     for name in names:
         if name not in METHODS:
@@ -745,26 +746,26 @@ def _methods(names: Sequence[str], pairs: Sequence[str] | None) -> list[Explaine
     for key in settings:
         if not any(key in own for own in known.values()):
             raise UnknownName("setting", key, sorted(set().union(*known.values())))
-    return [method(name, {k: v for k, v in settings.items() if k in known[name]}) for name in names]
+    return [make_method(name, {k: v for k, v in settings.items() if k in known[name]}) for name in names]
 
 
-def _judged(names: Sequence[str], pairs: Sequence[str]) -> list[Explainer]:
+def _judged(names: Sequence[str], pairs: Sequence[str]) -> list[Method]:
     """The explanations to be judged, in the order in which they were named: methods, and those of files."""
-    from heed.explain import Brought
+    from heed.methods import Imported
 
     files = [name for name in names if Path(name).suffix]
     named = [name for name in names if name not in files]
     if pairs and not named:
         raise InputError(f"There is no method that {pairs[0]} could be a setting of.")
     methods = {m.name: m for m in _methods(named, pairs)}
-    found: list[Explainer] = []
+    found: list[Method] = []
     for name in names:
-        found += Brought.read(Path(name)) if name in files else [methods[name]]
+        found += Imported.read(Path(name)) if name in files else [methods[name]]
     return found
 
 
 def _audited(
-    judged: Sequence[Explainer],
+    judged: Sequence[Method],
     name: str | None,
     split: str | None,
     limit: int,
@@ -772,40 +773,42 @@ def _audited(
     labels: str | None,
     classes: str | None,
 ) -> tuple[Dataset, str]:
-    """The documents to audit, only those that every explanation brought along explains; and why not all."""
+    """The documents to audit, only those that every explanation imported along explains; and why not all."""
     from heed.data import Dataset
     from heed.data.dataset import some
-    from heed.explain import Brought
+    from heed.methods import Imported
 
-    brought = [e for e in judged if isinstance(e, Brought)]
-    if not brought:
+    imported = [e for e in judged if isinstance(e, Imported)]
+    if not imported:
         return _dataset(name, split, limit, seed, labels, classes), ""
     if name is None:
         if split or labels or classes:
             raise InputError("Leave out --split, --labels and --classes, or name the --data that they choose from.")
-        whole = Dataset(brought[0].name, "all", tuple(brought[0].documents), (), "", "not stated")
+        whole = Dataset(imported[0].name, "all", tuple(imported[0].documents), (), "", "not stated")
     else:
         whole = _dataset(name, split, None, seed, labels, classes)
-    kept = tuple(d for d in whole if all(e.explains(d) for e in brought))
+    kept = tuple(d for d in whole if all(e.explains(d) for e in imported))
     if not kept:
-        raise DataError(f"None of the documents of {whole.name} is explained by {', '.join(e.name for e in brought)}.")
+        raise DataError(f"None of the documents of {whole.name} is explained by {', '.join(e.name for e in imported)}.")
     why = ""
     if left := len(whole) - len(kept):
-        names = " or ".join(e.name for e in brought)
+        names = " or ".join(e.name for e in imported)
         why = f"{left:,} of {len(whole):,} documents, of which there is no explanation in {names}"
         _say(f"left out: {why}")
     return some(replace(whole, documents=kept), limit, seed), why
 
 
-def _fitting(judged: Sequence[Explainer], model: Classifier, dataset: Dataset) -> tuple[Dataset, str]:
-    """Only the documents whose predicted label every explanation brought along explains; and why not all."""
-    from heed.explain import Brought
+def _fitting(judged: Sequence[Method], model: Classifier, dataset: Dataset) -> tuple[Dataset, str]:
+    """Only the documents whose predicted label every explanation imported along explains; and why not all."""
+    from heed.methods import Imported
 
-    brought = [e for e in judged if isinstance(e, Brought)]
-    if not brought:
+    imported = [e for e in judged if isinstance(e, Imported)]
+    if not imported:
         return dataset, ""
     tokens = model.tokens(dataset.documents)
-    whys = [next(filter(None, reasons), "") for reasons in zip(*(e.unfit(model, tokens) for e in brought), strict=True)]
+    whys = [
+        next(filter(None, reasons), "") for reasons in zip(*(e.unfit(model, tokens) for e in imported), strict=True)
+    ]
     if not any(whys):
         return dataset, ""
     kept = tuple(d for d, why in zip(dataset, whys, strict=True) if not why)
@@ -823,21 +826,21 @@ def _of_claim(pair: str) -> bool:
 
 
 def _claims(names: Sequence[str] | None, pairs: Sequence[str] | None) -> list[Any]:
-    """The diagnostics of these claims (by default all), with their settings."""
+    """These claims (by default all), with their settings."""
     from heed import settings
-    from heed.diagnose import DIAGNOSTICS
+    from heed.claims import CLAIMS
 
     given: dict[str, dict[str, str]] = {}
     for key, value in _settings([pair for pair in pairs or () if _of_claim(pair)]).items():
         claim, _, setting = key.partition(".")
         given.setdefault(claim.replace("_", "-"), {})[setting] = value
-    wanted = list(names or DIAGNOSTICS)
+    wanted = list(names or CLAIMS)
     for name in [*wanted, *given]:
-        if name not in DIAGNOSTICS:
-            raise UnknownName("claim", name, DIAGNOSTICS)
+        if name not in CLAIMS:
+            raise UnknownName("claim", name, CLAIMS)
         if name not in wanted:
             raise InputError(f"There is a setting for the claim {name}, which is not among those that are tested.")
-    return [DIAGNOSTICS[n](**settings.read(f"the claim {n}", DIAGNOSTICS[n], given.get(n, {}))) for n in wanted]
+    return [CLAIMS[n](**settings.read(f"the claim {n}", CLAIMS[n], given.get(n, {}))) for n in wanted]
 
 
 def _lessons(model: Classifier, audited: Dataset) -> tuple[Dataset | None, Sequence[Document]]:
@@ -921,7 +924,8 @@ def _dataset(
     labels: str | None = None,
     classes: str | None = None,
 ) -> Dataset:
-    from heed import data, tasks
+    from heed import data
+    from heed.data import tasks
 
     if name is None:
         if data.sources("rotten_tomatoes"):
@@ -988,7 +992,7 @@ def _console() -> Console:
 
 def _say(text: str) -> None:
     """A remark to the person at the terminal, apart from the output."""
-    from heed.explain.drawing import printable
+    from heed.text import printable
 
     Console(stderr=True, highlight=False).print(Text(printable(text)), soft_wrap=True)
 

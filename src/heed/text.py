@@ -8,6 +8,8 @@ word-level tokenizer is one as well.
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -299,3 +301,24 @@ def _splitter() -> tokenizers.pre_tokenizers.PreTokenizer:
 
 def _filled(values: list[int | None]) -> Int[np.ndarray, "token"]:
     return np.array([-1 if v is None else v for v in values], dtype=np.int64)
+
+
+# Text that is safe to show
+
+_JOINERS = "\u200c\u200d"  # which shape letters and emoji, and steer nothing
+
+
+def printable(text: str) -> str:
+    """Text that cannot steer a terminal: blanks folded, control and direction characters shown as a dot."""
+    return harmless(re.sub(r"\s+", " ", text))
+
+
+def harmless(text: str) -> str:
+    """Text of the same length without control and direction characters, which are shown as a dot; blanks stay."""
+    unseen = ("Cc", "Cf", "Cs")
+    return "".join(c if unicodedata.category(c) not in unseen or c in _JOINERS or c.isspace() else "·" for c in text)
+
+
+def counted(n: int, noun: str = "document") -> str:
+    """A number with its noun: 1 document, 2 documents."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

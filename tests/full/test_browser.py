@@ -25,7 +25,7 @@ HOSTILE = "a great film <script>document.title='broken'</script> & \"quotes\" ðŸ
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     model, folder = heed.load(), tmp_path_factory.mktemp("pages")
-    texts = [*(d.text for d in heed.tasks.reviews(39)), HOSTILE]
+    texts = [*(d.text for d in heed.data.tasks.reviews(39)), HOSTILE]
     found = {
         "audit": html.audit(heed.audit(model, texts[::-1])),
         "explanation": html.explanations([heed.explain(model, HOSTILE, m) for m in OFFERED]),

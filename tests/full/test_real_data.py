@@ -9,10 +9,10 @@ import pytest
 import heed
 from heed import data
 from heed.audit import Audit
+from heed.claims import CLAIMS
 from heed.data import KNOWN
-from heed.diagnose import DIAGNOSTICS
 from heed.models.folders import bundled, facts
-from heed.models.training import accuracy
+from heed.training.own import accuracy
 
 pytestmark = [
     pytest.mark.full,
@@ -52,7 +52,7 @@ def test_an_audit_has_a_row_for_every_document(name: str, split: str, documents:
     found = heed.audit(heed.load(), data.load(name, split))
     assert (found.facts["documents"], found.facts["left_out"]) == (documents, 0)
     assert found.facts["accuracy"] > 0.7
-    left_out = {name for name, cls in DIAGNOSTICS.items() if cls.claim.trains}
+    left_out = {name for name, cls in CLAIMS.items() if cls.claim.trains}
     left_out |= {"plausible", "edited", "efficient-necessary", "efficient-shared"}  # marks, pairs, long documents
     for evidence in found.evidence:
         if evidence.reason:
@@ -63,7 +63,7 @@ def test_an_audit_has_a_row_for_every_document(name: str, split: str, documents:
             assert len(evidence.values) > 0.95 * documents
         most = 2 if evidence.claim.id == "tracks" else 1  # a difference of two correlations
         assert all(math.isnan(row["value"]) or abs(row["value"]) <= most for row in evidence.rows)
-    assert [v.claim.id for v in found.verdicts] == list(DIAGNOSTICS)
+    assert [v.claim.id for v in found.verdicts] == list(CLAIMS)
     assert all(v.low <= v.mean <= v.high for v in found.verdicts if v.mean is not None)
     found.save(tmp_path / "rows.parquet")
     assert Audit.load(tmp_path / "rows.parquet").to_dict() == found.to_dict()

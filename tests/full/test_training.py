@@ -11,7 +11,7 @@ import pytest
 
 import heed
 from heed import data
-from heed.models.training import accuracy
+from heed.training.own import accuracy
 
 pytestmark = [
     pytest.mark.full,

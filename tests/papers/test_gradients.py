@@ -82,9 +82,7 @@ def test_gradient_of_each_head_is_the_closed_form_of_that_head(
 
 
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
-def test_gradient_explainers_reduce_the_closed_form(
-    make: Callable[..., SingleLayer], texts: list, options: dict
-) -> None:
+def test_gradient_methods_reduce_the_closed_form(make: Callable[..., SingleLayer], texts: list, options: dict) -> None:
     model = make(**options)
     reduced = {
         "gradient-mean": lambda e, g: g.mean(1),

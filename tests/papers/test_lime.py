@@ -11,10 +11,11 @@ import pytest
 from scipy import stats
 
 import heed
-from heed.explain import METHODS, perturbation, regression
-from heed.explain.perturbation import Lime, controls, random_subsets, uniform_subsets
-from heed.explain.regression import Controlled, Ridge, Words
-from heed.explain.regression import ridge as fit_ridge
+from heed.algebra import regression
+from heed.algebra.regression import Controlled, Ridge, Words
+from heed.algebra.regression import ridge as fit_ridge
+from heed.methods import METHODS, perturbation
+from heed.methods.perturbation import Lime, controls, random_subsets, uniform_subsets
 from heed.models.single_layer import SingleLayer
 
 TEXT = "the film was slow but good"  # six words, all different
@@ -194,8 +195,8 @@ def test_infinite_bandwidth_has_the_known_limit(model: SingleLayer) -> None:
 def test_standard_errors_are_honest(model: SingleLayer, samples: int) -> None:
     """95 % intervals of 200 runs × 6 words must cover the limit in 90 to 98 % of cases."""
     expected = limit(*everything(model, TEXT, 1), samples=samples, penalty=1.0)
-    explainer = METHODS["lime"](samples=samples, sampling="lime")
-    runs = [explainer.explain(model, [TEXT], 1, seed=seed)[0] for seed in range(200)]
+    method = METHODS["lime"](samples=samples, sampling="lime")
+    runs = [method.explain(model, [TEXT], 1, seed=seed)[0] for seed in range(200)]
     covered = np.array([np.abs(r.scores - expected) < 1.96 * r.standard_errors for r in runs])
     assert 0.90 <= covered.mean() <= 0.98
 
@@ -313,7 +314,7 @@ LONG = "the film was slow but good and the plot is not very great , the music fi
 
 def drawn(model: SingleLayer, text: str, **settings: object) -> tuple[np.ndarray, np.ndarray, Lime]:
     """The rows that a method plans for a text, and the outputs of each."""
-    explainer = Lime(**settings)  # type: ignore[arg-type]
+    method = Lime(**settings)  # type: ignore[arg-type]
     seen: dict = {}
 
     class Spy(Lime):
@@ -322,7 +323,7 @@ def drawn(model: SingleLayer, text: str, **settings: object) -> tuple[np.ndarray
             return super().fit(job, keep, outputs)  # type: ignore[arg-type]
 
     Spy(**settings).explain(model, [text], 1)  # type: ignore[arg-type]
-    return seen["keep"], seen["outputs"], explainer
+    return seen["keep"], seen["outputs"], method
 
 
 def test_pairs_are_complements_with_sizes_that_are_uniform(model: SingleLayer) -> None:
@@ -350,8 +351,8 @@ def test_the_regression_of_pairs_is_its_definition(
 ) -> None:
     """Weighted least squares on words and controls, written out."""
     nu = 0.25
-    keep, y, explainer = drawn(model, LONG, samples=n, sampling="pairs", ridge=penalty, words=words)
-    found = heed.explain(model, LONG, explainer, label=1)
+    keep, y, method = drawn(model, LONG, samples=n, sampling="pairs", ridge=penalty, words=words)
+    found = heed.explain(model, LONG, method, label=1)
     keep, y = keep[1:], y[1:]
     d, s = keep.shape[1], keep.shape[1] - keep.sum(1)
     pi = np.array([kernel(k, d, nu) for k in range(d + 1)])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import heed
-from heed.explain import METHODS, Shapley
+from heed.methods import METHODS, Shapley
 from heed.models.single_layer import SingleLayer
 
 WORDS = ("the", "film", "was", "slow", "but", "good", "and")
@@ -97,8 +97,8 @@ def test_standard_errors_are_honest(model: SingleLayer, estimator: str, samples:
     """95 % intervals of 150 runs × 8 words cover the value in 90 to 99 % of cases; ten orders lean to caution."""
     text = " ".join(LONG.split()[:8])
     expected = by_subsets(*outputs(model, text, 1, "replace"))
-    explainer = METHODS["shapley"](samples=samples, estimator=estimator)
-    runs = [explainer.explain(model, [text], 1, seed=seed)[0] for seed in range(150)]
+    method = METHODS["shapley"](samples=samples, estimator=estimator)
+    runs = [method.explain(model, [text], 1, seed=seed)[0] for seed in range(150)]
     covered = np.array([np.abs(r.scores - expected) < 1.96 * r.standard_errors for r in runs])
     assert 0.90 <= covered.mean() <= most, covered.mean()
 
@@ -117,8 +117,8 @@ def places_of(keep: np.ndarray, d: int) -> np.ndarray:
 @pytest.mark.parametrize("d", [2, 3, 7, 20, 41])
 def test_ten_orders_bring_each_word_in_at_ten_depths(d: int) -> None:
     """Each order once forwards and once backwards; the depths, counted from both ends, are shared out equally."""
-    explainer = Shapley(samples=2 * 30 * (d - 1), estimator="permutation")
-    places = places_of(explainer._orders(np.random.default_rng(0), d), d)
+    method = Shapley(samples=2 * 30 * (d - 1), estimator="permutation")
+    places = places_of(method._orders(np.random.default_rng(0), d), d)
     assert len(places) == 60 and (np.sort(places, 1) == np.arange(d)).all()
     np.testing.assert_array_equal(places[1::2], d - 1 - places[::2])
     depths = min(10, d // 2)
@@ -130,8 +130,8 @@ def test_ten_orders_bring_each_word_in_at_ten_depths(d: int) -> None:
 
 def test_all_orders_are_as_likely() -> None:
     """24,000 orders of four words: how often each comes up is as chance has it (χ² with 23 degrees of freedom)."""
-    explainer = Shapley(samples=2 * 24_000 * 3, estimator="permutation")
-    places = places_of(explainer._orders(np.random.default_rng(1), 4), 4)[::2]
+    method = Shapley(samples=2 * 24_000 * 3, estimator="permutation")
+    places = places_of(method._orders(np.random.default_rng(1), 4), 4)[::2]
     counts = np.unique(places, axis=0, return_counts=True)[1]
     assert len(counts) == 24 and ((counts - 1000) ** 2 / 1000).sum() < 60
 
@@ -140,9 +140,9 @@ def test_all_orders_are_as_likely() -> None:
 def test_standard_errors_of_orders_are_the_spread_of_gains(d: int, pairs: int) -> None:
     """Word by word in loops: the whole spread, and beside it that within depths where there are several squares."""
     rng, depths = np.random.default_rng(2), min(10, d // 2)
-    explainer = Shapley(samples=2 * pairs * (d - 1), estimator="permutation")
-    keep, y = explainer._orders(rng, d), rng.normal(size=2 * pairs * (d - 1))
-    scores, errors = explainer._fit_orders(keep, y, 1.5, -0.5)
+    method = Shapley(samples=2 * pairs * (d - 1), estimator="permutation")
+    keep, y = method._orders(rng, d), rng.normal(size=2 * pairs * (d - 1))
+    scores, errors = method._fit_orders(keep, y, 1.5, -0.5)
     places = places_of(keep, d)
     steps = np.hstack([np.full((2 * pairs, 1), -0.5), y.reshape(2 * pairs, d - 1), np.full((2 * pairs, 1), 1.5)])
     for word in range(d):

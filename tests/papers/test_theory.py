@@ -13,14 +13,7 @@ import torch
 from conftest import build
 
 import heed
-from heed.errors import NotApplicable
-from heed.explain.explanation import units_of
-from heed.explain.perturbation import controls
-from heed.models.classifier import OUTPUTS, Classifier, output_of, output_slope
-from heed.models.scalar_form import Ratios
-from heed.models.single_layer import SingleLayer
-from heed.subsets import by_size, reciprocal, size_moments, size_sums
-from heed.theory import (
+from heed.algebra.limits import (
     alphas,
     exact,
     kernel,
@@ -33,6 +26,13 @@ from heed.theory import (
     sigmas,
     slope,
 )
+from heed.algebra.ratios import Ratios
+from heed.algebra.subsets import by_size, reciprocal, size_moments, size_sums
+from heed.errors import NotApplicable
+from heed.methods.method import units_of
+from heed.methods.perturbation import controls
+from heed.models.classifier import OUTPUTS, Classifier, output_of, output_slope
+from heed.models.single_layer import SingleLayer
 
 
 def ratios(d: int, heads: int = 3, sigma: float = 1.0, seed: int = 0) -> Ratios:

@@ -14,10 +14,10 @@ import torch
 from heed.errors import CheckpointError
 from heed.models.classifier import Classifier
 from heed.models.folders import find, read_config, writing
+from heed.models.network import Trained
 from heed.models.recurrent import Recurrent
 from heed.models.single_layer import SingleLayer
 from heed.models.stacked import Stacked
-from heed.models.trained import Trained
 
 _KINDS: dict[str, type[Trained]] = {cls.kind: cls for cls in (SingleLayer, Stacked, Recurrent)}
 

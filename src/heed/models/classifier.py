@@ -5,7 +5,7 @@ score      the output when only some of the words are present, for many choices 
 trace      what a pass showed, or would show if attention or embeddings were these; differentiable in both
 gradient   of the output with respect to the embeddings
 
-Explainers and diagnostics are callers of these four and of nothing else, so batching, padding, removal and memory are
+Methods and claims are callers of these four and of nothing else, so batching, padding, removal and memory are
 settled here.
 """
 
@@ -20,13 +20,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from heed.errors import InputError, NotApplicable, UnknownName
+from heed.models.trace import Trace
 from heed.text import Document, Tokenizer, Tokens
-from heed.trace import Trace
 
 if TYPE_CHECKING:  # methods are listed and checked without loading torch
     from torch import Tensor
 
-    from heed.models.scalar_form import Ratios
+    from heed.algebra.ratios import Ratios
 
 Output = Literal["logit", "log-odds", "probability"]
 Removal = Literal["replace", "hide", "delete"]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from heed.models.recipes import Shape
+from heed.models.shapes import Shape
 from heed.models.single_layer import Network, SingleLayer
 from heed.randomness import generator
 from heed.text import Document, Span, Tokenizer
@@ -73,7 +73,7 @@ class Construction:
 
 @dataclass(frozen=True)
 class Minds:
-    """Trainings that are known beforehand, in the place of `heed.models.retraining.Retraining`: a model for each seed.
+    """Trainings that are known beforehand, in the place of `heed.training.again.Retraining`: a model for each seed.
 
     The seed of the model that is judged is 0.
     """

@@ -18,8 +18,8 @@ from jaxtyping import Bool, Float, Int
 
 from heed.errors import InputError, NotApplicable, UnknownName
 from heed.models.classifier import Classifier, Removal, presence
+from heed.models.trace import Trace
 from heed.text import Tokenizer, Tokens
-from heed.trace import Trace
 
 Input = str | tuple[str, str]
 _TINY = 1e-12  # probabilities below it count as it: their logarithms stay finite

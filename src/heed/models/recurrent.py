@@ -33,12 +33,12 @@ from heed.models.classifier import (
     Removal,
     linear_attending,
 )
+from heed.models.network import Trained
 from heed.models.passes import Passes, Row
-from heed.models.recipes import RecurrentShape
+from heed.models.shapes import RecurrentShape
 from heed.models.single_layer import pad
-from heed.models.trained import Trained
+from heed.models.trace import Trace
 from heed.text import Tokens
-from heed.trace import Trace
 
 KERNELS = (1, 3, 5, 7)
 _SPECIAL = 2  # the ids 1 and 2 are <cls> and <sep>

@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from heed.algebra.ratios import Ratios
 from heed.errors import InputError
 from heed.models.classifier import (
     ATTENTION,
@@ -39,11 +40,11 @@ from heed.models.classifier import (
     linear_attending,
     output_slope,
 )
-from heed.models.recipes import Shape
-from heed.models.scalar_form import Ratios, ScalarForm
-from heed.models.trained import Trained
+from heed.models.network import Trained
+from heed.models.scalar_form import ScalarForm
+from heed.models.shapes import Shape
+from heed.models.trace import Trace
 from heed.text import Tokens
-from heed.trace import Trace
 
 
 class Network(nn.Module):

@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from heed.models.classifier import ATTENTION, BETWEEN, DIFFERENTIABLE, GRADIENT, REPLACEABLE, Removal
+from heed.models.network import Trained
 from heed.models.passes import Passes, Row
-from heed.models.recipes import StackShape
+from heed.models.shapes import StackShape
 from heed.models.single_layer import pad, positions
-from heed.models.trained import Trained
+from heed.models.trace import Trace
 from heed.text import Tokens
-from heed.trace import Trace
 
 Weights = Mapping[int, Float[Tensor, "batch head query key"]]
 

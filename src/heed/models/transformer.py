@@ -44,10 +44,10 @@ from heed.models.hook import (
     recording,
     watching,
 )
+from heed.models.network import redrawn
 from heed.models.passes import Passes, Row
-from heed.models.trained import redrawn
+from heed.models.trace import Trace
 from heed.text import Tokenizer, Tokens
-from heed.trace import Trace
 
 _LONGEST = 4096  # tokens read by models that set no limit
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from heed.explain.drawing import harmless, printable
 from heed.report.charts import key_of
+from heed.text import harmless, printable
 
 if TYPE_CHECKING:
     from heed.audit import Audit, Example
-    from heed.explain import Explanation
+    from heed.methods import Explanation
 
 Place = tuple[int, int, int]  # of a word: segment, start, end
 Kind = type[np.int8] | type[np.int16]
@@ -42,7 +42,7 @@ def content(audit: Audit, room: int) -> dict[str, Any]:
             {
                 "name": printable(name),
                 "signed": first[name].signed,
-                "judged": name in audit.facts["explainers"],
+                "judged": name in audit.facts["methods"],
                 "output": str(first[name].settings.get("output", "")),
             }
             for name in methods

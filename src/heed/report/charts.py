@@ -18,14 +18,14 @@ import numpy as np
 from jaxtyping import Float
 
 from heed.errors import InputError, OutputError
-from heed.explain.drawing import printable
-from heed.report import interval
+from heed.report.rows import interval
+from heed.text import printable
 
 if TYPE_CHECKING:
     import altair as alt
 
     from heed.audit import Audit
-    from heed.diagnose import Evidence, Verdict
+    from heed.claims import Evidence, Verdict
 
 COLOURS = {"supported": "#0072b2", "refuted": "#c45500", "undecided": "#6b7280", "not applicable": "#6b7280"}
 Align = Literal["left", "center", "right"]
@@ -104,7 +104,7 @@ def every(audit: Audit, width: int = WIDTH) -> dict[str, alt.LayerChart]:
 
 def key_of(verdict: Verdict) -> str:
     """A name for a verdict that no other of its audit has."""
-    return f"{verdict.claim.id}-{verdict.explainer}" if verdict.claim.of_explanation else verdict.claim.id
+    return f"{verdict.claim.id}-{verdict.method}" if verdict.claim.of_explanation else verdict.claim.id
 
 
 def save_all(audit: Audit, folder: Path) -> int:

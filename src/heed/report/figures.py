@@ -16,15 +16,16 @@ import numpy as np
 from jaxtyping import Float
 
 from heed.errors import InputError
-from heed.explain.drawing import AGAINST, FOR, printable, shade
-from heed.report import shown
 from heed.report.charts import FILL, INK, styled
+from heed.report.drawing import AGAINST, FOR, shade
 from heed.report.panels import LETTER, TOTAL, Panel, Row, Span, columns, margin, panels, thinned
+from heed.report.rows import shown
+from heed.text import printable
 
 if TYPE_CHECKING:
     import altair as alt
 
-    from heed.reproduce.results import Figure
+    from heed.papers.results import Figure
 
 _CELLS = 150  # of a heat map that carry their number
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6b7280")  # Okabe and Ito

@@ -19,18 +19,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from heed.catalogue import authors, bibtex, cited
-from heed.explain import agreement as agreement_of
-from heed.explain import drawing
-from heed.report import SYMBOLS, by_document, comparable, extras, interval, lasted
+from heed.methods import agreement as agreement_of
+from heed.report import drawing
+from heed.report.bibliography import authors, bibtex, cited
+from heed.report.rows import SYMBOLS, by_document, comparable, extras, interval, lasted
+from heed.text import counted, printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
     from heed.audit import Audit
-    from heed.diagnose import Evidence, Verdict
-    from heed.explain import Explanation
+    from heed.claims import Evidence, Verdict
+    from heed.methods import Explanation
 
 _LABELS = 6  # labels whose probability is shown
 _LARGEST = 2_850_000  # bytes of an audit's page, apart from its words
@@ -64,7 +65,7 @@ def audit(audit: Audit) -> str:
     pictures = {name: charts.svg(chart, _anchor(name)) for name, chart in drawn.items()}
     narrow = charts.every(audit, charts.NARROW)
     specs = _inert({n: {"wide": drawn[n].to_dict(), "narrow": narrow[n].to_dict()} for n in drawn})
-    scripts = [_library(), resources.files("heed.report").joinpath("audit.js").read_text(encoding="utf8")]
+    scripts = [_library(), resources.files("heed.report").joinpath("templates", "audit.js").read_text(encoding="utf8")]
     room = _LARGEST - sum(len(text.encode()) for text in (*scripts, *pictures.values(), specs))
     content = browser.content(audit, room)
     level = audit.verdicts[0].level if audit.verdicts else 0.95
@@ -119,12 +120,12 @@ def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     settings = {"autoescape": True, "undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
-    return Environment(loader=PackageLoader("heed", "report"), finalize=_clean, **settings)  # type: ignore[arg-type]
+    return Environment(loader=PackageLoader("heed", "report/templates"), finalize=_clean, **settings)  # type: ignore[arg-type]
 
 
 def _clean(value: Any) -> Any:
     """Plain strings without control and direction characters; `Markup` stays as it is."""
-    return drawing.printable(value) if type(value) is str else value
+    return printable(value) if type(value) is str else value
 
 
 def render(template: str, **values: Any) -> str:
@@ -146,12 +147,12 @@ def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
     if facts.get("unfit"):
         yield "not explained", facts["unfit"]
     if facts.get("truncated"):
-        yield "cut off", f"{drawing.counted(facts['truncated'])} longer than the model reads"
+        yield "cut off", f"{counted(facts['truncated'])} longer than the model reads"
     if facts.get("unknown"):
         yield "unknown words", f"{facts['unknown']:.1%}"
     if facts.get("accuracy") is not None:
         yield "accuracy", f"{facts['accuracy']:.3f}"
-    yield "judged" if len(facts["explainers"]) > 1 else "explanation judged", ", ".join(facts["explainers"])
+    yield "judged" if len(facts["methods"]) > 1 else "explanation judged", ", ".join(facts["methods"])
     yield "seed", str(facts["seed"])
     yield "measured in", lasted(facts["seconds"])
     yield "heed version", str(facts["heed"])
@@ -160,8 +161,8 @@ def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
 def _provenance(audit: Audit) -> Iterator[tuple[str, str]]:
     facts = audit.facts
     yield "model", f"{facts['model']} (revision {facts['revision']})"
-    yield "data", f"{facts['data']}, {drawing.counted(facts['documents'])}"
-    for name, settings in facts["explainers"].items():
+    yield "data", f"{facts['data']}, {counted(facts['documents'])}"
+    for name, settings in facts["methods"].items():
         shown = [f"{key} = {value}" for key, value in _pairs(settings)]
         yield f"explanation {name}", ", ".join(shown) or "no settings"
     yield "seed", str(facts["seed"])
@@ -188,11 +189,11 @@ def _claim(audit: Audit, evidence: Evidence, verdict: Verdict, content: dict[str
 
     claim, key = verdict.claim, charts.key_of(verdict)
     settings = audit.facts.get("settings", {}).get(claim.id, {})
-    several = claim.of_explanation and len(audit.facts["explainers"]) > 1
+    several = claim.of_explanation and len(audit.facts["methods"]) > 1
     return {
         "id": claim.id,
         "key": key,
-        "explainer": verdict.explainer if several else "",
+        "method": verdict.method if several else "",
         "anchor": _anchor(key),
         "sentence": verdict.sentence,
         "statistic": claim.statistic,
@@ -229,10 +230,10 @@ def _anchor(name: str) -> str:
 
 
 def _about(name: str) -> str:
-    """How a claim is measured: what its diagnostic says of itself."""
-    from heed.diagnose import DIAGNOSTICS
+    """How a claim is measured: what its test says of itself."""
+    from heed.claims import CLAIMS
 
-    told = (inspect.getdoc(DIAGNOSTICS[name]) or "") if name in DIAGNOSTICS else ""
+    told = (inspect.getdoc(CLAIMS[name]) or "") if name in CLAIMS else ""
     return " ".join(told.replace("`", "").split())
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from heed.explain.drawing import printable
+from heed.text import printable
 
 if TYPE_CHECKING:
-    from heed.reproduce.results import Figure
+    from heed.papers.results import Figure
 
 Row = dict[str, Any]
 Span = tuple[float, float]

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from heed.errors import DataError, OutputError
-from heed.explain import Explanation
-from heed.explain.drawing import printable
-from heed.report import MANY, alike, by_document, charts, figures, lasted, named, ours, published, remarks
+from heed.methods import Explanation
+from heed.papers import PAPERS
+from heed.papers.results import Figure, Result, Section, Store
+from heed.report import charts, figures
 from heed.report import html as pages
 from heed.report.panels import panels
-from heed.reproduce import PAPERS
-from heed.reproduce.results import Figure, Result, Section, Store
+from heed.report.rows import MANY, alike, by_document, lasted, named, ours, published, remarks
+from heed.text import printable
 
 _FACTS = {"scale": "scale", "model": "model", "seed": "seed", "heed": "heed version"}
 

@@ -12,16 +12,17 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.rule import Rule
 from rich.text import Text
 
-from heed.explain import Comparison, agreement
-from heed.explain.comparison import side_by_side
-from heed.explain.drawing import counted, has_colour, printable, shaded
-from heed.report import MANY, SYMBOLS, alike, by_document, comparable, interval, named, ours, published, remarks
+from heed.methods import Comparison, agreement
+from heed.report.comparison import side_by_side
+from heed.report.drawing import has_colour, shaded
+from heed.report.rows import MANY, SYMBOLS, alike, by_document, comparable, interval, named, ours, published, remarks
+from heed.text import counted, printable
 
 if TYPE_CHECKING:
     from heed.audit import Audit
-    from heed.diagnose import Verdict
-    from heed.explain import Explanation
-    from heed.reproduce.results import Result, Section
+    from heed.claims import Verdict
+    from heed.methods import Explanation
+    from heed.papers.results import Result, Section
 
 # Blue and orange as in the explanations; both keep apart for colour-blind readers, on light and on dark ground.
 STYLES = {
@@ -95,14 +96,14 @@ def _head(audit: Audit) -> Iterator[RenderableType]:
         about.append(f"{facts['truncated']:,} longer than the model reads")
     if facts.get("unknown"):
         about.append(f"{facts['unknown']:.1%} unknown words")
-    about += [f"judged: {', '.join(map(printable, facts['explainers']))}", f"seed {facts['seed']}"]
+    about += [f"judged: {', '.join(map(printable, facts['methods']))}", f"seed {facts['seed']}"]
     yield Text(" · ".join(about))
 
 
 def _cells(verdict: Verdict, place: str) -> tuple[str, ...]:
     """What stands in one line; where several explanations are judged, their names below that of the claim."""
     claim = verdict.claim
-    name = printable(claim.id) if place == "only" else f"  {printable(verdict.explainer)}"
+    name = printable(claim.id) if place == "only" else f"  {printable(verdict.method)}"
     return name, interval(verdict), claim.side(), f"{verdict.n:,}", _verdict(verdict)
 
 
@@ -139,7 +140,7 @@ def _closing(audit: Audit) -> Iterator[RenderableType]:
 
 
 def _reading(audit: Audit) -> Text:
-    from heed.diagnose.diagnostic import FEWEST
+    from heed.claims.claim import FEWEST
 
     level = audit.verdicts[0].level if audit.verdicts else 0.95
     return Text(

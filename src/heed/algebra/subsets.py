@@ -1,0 +1,239 @@
+"""Exact expectations over random subsets of words, for outputs that are sums of ratios (`Ratios`).
+
+A head's output is N/D, where every word adds one pair of numbers to (D, N) if it is kept and another if it is removed.
+Two identities make the expectation over all 2^d subsets a short sum:
+
+    1/D = ∫ e^{-uD} du            for a fixed u the weight e^{-uD} is a product over words
+    subsets of uniform size       are independent removals of every word with probability t, t uniform on [0, 1]
+
+The first integral is a sum of a few exponentials, exact to 1e-13 for all D in a range (`reciprocal`). The second turns
+any weights ω(s) of the sizes into a linear functional of polynomials in t: its value at the Legendre polynomial P_l is
+Σ_s ω(s) Q_l(s), with Q_l the discrete Chebyshev polynomial (`size_moments`), so that Gauss–Legendre nodes with other
+weights carry it out. `by_size` gives every size apart, which takes longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import comb
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from heed.errors import InputError
+
+if TYPE_CHECKING:  # which loads torch
+    from heed.algebra.ratios import Ratios
+
+_ERROR = 1e-13  # relative, of 1/D
+_ENTRIES = 1 << 19  # numbers held at once: bounds memory for long documents
+
+
+class Sums(NamedTuple):
+    """Σ_s ω(s) E[f | s of the other words removed], for every weighting ω and word."""
+
+    kept: Float[np.ndarray, "weighting unit"]
+    removed: Float[np.ndarray, "weighting unit"]
+
+
+def size_sums(f: Ratios, weights: Float[np.ndarray, "weighting size"]) -> Sums:
+    """Σ_s ω(s) E[f | j kept, s others removed] and the same for j removed; s = 0 … d - 1, for each row of weights."""
+    d = f.units
+    assert weights.shape[1] == d
+    kept, removed = np.zeros((2, len(weights), d))
+    kept += f.constant * weights.sum(1, keepdims=True)
+    removed += f.constant * weights.sum(1, keepdims=True)
+    for head in range(len(f.c)):
+        nodes = min(24, d)
+        while True:
+            one, other, error = _head(f, head, size_moments(weights, nodes), nodes)
+            if nodes == d or error <= 1e-12:
+                break
+            nodes = min(2 * nodes, d)
+        kept += one
+        removed += other
+    return Sums(kept, removed)
+
+
+def size_moments(weights: Float[np.ndarray, "weighting size"], orders: int) -> Float[np.ndarray, "weighting order"]:
+    """What Σ_s ω(s) b_s is for the polynomial P_l = Σ_s b_s C(n, s) t^s (1-t)^{n-s} (Legendre on [0, 1]), l < orders.
+
+    b_s = Q_l(s), the discrete Chebyshev polynomial with Q_l(n) = 1, by its three-term recurrence.
+    """
+    n = weights.shape[1] - 1
+    s = np.arange(n + 1)
+    before, now = np.zeros(n + 1), np.ones(n + 1)
+    found = np.empty((len(weights), orders))
+    for order in range(orders):
+        found[:, order] = weights @ now
+        if order < n:
+            after = (2 * order + 1) * (2 * s - n) * now - order * (n + 1 + order) * before
+            before, now = now, after / ((order + 1) * (n - order))
+    return found
+
+
+def _head(
+    f: Ratios, head: int, moments: Float[np.ndarray, "weighting order"], nodes: int
+) -> tuple[Float[np.ndarray, "weighting unit"], Float[np.ndarray, "weighting unit"], float]:
+    """What one head adds to the sums, by so many nodes in t, and what may be wrong with it.
+
+    The error is relative to the largest value of a word. Orders beyond the last are left out, and those from twice the
+    nodes on come back as the lowest ones. Both are judged by how coefficients fall towards the last order, of a
+    function in which values do not cancel.
+    """
+    t, legendre = _legendre(nodes)
+    mu = moments @ legendre  # [weighting, node]
+    a, n, b, m = f.a[head], f.n[head], f.b[head], f.m[head]
+    low = np.minimum(a, b)
+    u, weight = scaled_reciprocal(f.c[head] + low.sum(), f.c[head] + np.maximum(a, b).sum())
+    weight = weight * np.exp(-u * (f.c[head] + low.sum()))
+    kept, removed = np.zeros((2, len(mu), len(a)))
+    positive = np.zeros(nodes)
+    step = max(1, _ENTRIES // (nodes * len(a)))
+    for start in range(0, len(u), step):
+        here = slice(start, start + step)
+        A, B = (np.exp(-u[here, None] * (x - low)) for x in (a, b))  # one of each pair is 1
+        inverse = A[:, None] + t[:, None] * (B - A)[:, None]  # [exponential, node, unit]: E e^{-u·own part of D}
+        H = weight[here, None] * inverse.prod(-1)  # [exponential, node]
+        np.reciprocal(inverse, out=inverse)  # never beyond 1 / min(t, 1-t)
+        nA, mB = n * A, m * B
+        # ρ_j = ((1-t) nA + t mB)_j / h_j, summed over words: with signs, and without
+        four = inverse @ np.stack([nA, mB, np.abs(nA), np.abs(mB)], -1)  # [exponential, node, 4]
+        rho, absolute = ((1 - t) * four[..., i] + t * four[..., i + 1] for i in (0, 2))
+        positive += (H * (abs(f.n_c[head]) + absolute)).sum(0)
+        plain, with_all = (H[:, None] * mu) @ inverse, ((H * (f.n_c[head] + rho))[:, None] * mu) @ inverse
+        np.square(inverse, out=inverse)
+        if_kept, if_removed = ((H * share)[:, None] * mu @ inverse for share in (1 - t, t))
+        with_n = with_all - nA[:, None] * if_kept - mB[:, None] * if_removed  # N of the others
+        kept += (A[:, None] * (with_n + n * plain)).sum(0)
+        removed += (B[:, None] * (with_n + m * plain)).sum(0)
+    last, size = np.abs(legendre @ positive), np.abs(moments).max(0)
+    end, half = last[-3:].max(), last[max(0, nodes // 2 - 2) : nodes // 2 + 1].max()
+    returning = end * min(1.0, end / half) ** 2 * size.max() if half > 0 else 0.0
+    error = max((size * last)[-3:].max(), returning) / (_largest(f, head) * np.abs(moments[:, 0]).max() or 1.0)
+    return kept, removed, float(error)
+
+
+def _largest(f: Ratios, head: int) -> float:
+    """The largest value |N/D| that a single word (or what is always there) has in a head."""
+    parts = [(np.append(f.n[head], f.n_c[head]), np.append(f.a[head], f.c[head])), (f.m[head], f.b[head])]
+    return max(float(np.abs(n / np.where(d > 0, d, np.inf)).max()) for n, d in parts)
+
+
+@lru_cache(maxsize=16)
+def _legendre(nodes: int) -> tuple[Float[np.ndarray, "node"], Float[np.ndarray, "order node"]]:
+    """Gauss–Legendre nodes on [0, 1], and (2l+1) P_l times their weights, which give coefficients from values."""
+    x, w = np.polynomial.legendre.leggauss(nodes)
+    values = np.polynomial.legendre.legvander(x, nodes - 1).T
+    return (x + 1) / 2, values * w / 2 * (2 * np.arange(nodes)[:, None] + 1)
+
+
+def scaled_reciprocal(low: float, high: float) -> tuple[Float[np.ndarray, "node"], Float[np.ndarray, "node"]]:
+    """Nodes u and weights with Σ weight · e^{-uD} = 1/D for all D between low and high."""
+    if not low > 0:
+        raise InputError(
+            "Attention is too peaked for exact values: without its words a document has no attention left."
+        )
+    u, weight = reciprocal(int(np.ceil(np.log2(high / low) + 1e-9)))
+    return u / low, weight / low
+
+
+@lru_cache(maxsize=64)
+def reciprocal(octaves: int) -> tuple[Float[np.ndarray, "node"], Float[np.ndarray, "node"]]:
+    """Nodes u and weights with Σ weight · e^{-uD} = 1/D for D from 1 to 2^octaves, to 1e-13 of it.
+
+    The trapezoidal rule in log u is that exact but long. Few of its exponentials, chosen by pivoting, span the others
+    on that range; their weights are found anew.
+    """
+    from scipy.linalg import qr
+
+    octaves = max(1, octaves)
+    step = 0.25  # error 2 |Γ(1 + 2πi/step)| < 2e-16
+    u = np.exp(np.arange(np.log(_ERROR / 10) - octaves * np.log(2), np.log(40), step))
+    if octaves > 24:  # to choose would take longer than it saves
+        return u, step * u
+    D = 2 ** np.linspace(0, octaves, 48 * octaves + 49)
+    columns = u * D[:, None] * np.exp(-u * D[:, None])
+    order = qr(columns, mode="r", pivoting=True)[1]
+    for count in range(8 + 2 * octaves, len(u) + 1):
+        chosen = columns[:, order[:count]]
+        weight = np.linalg.lstsq(chosen, np.ones(len(D)), rcond=1e-15)[0]
+        if np.abs(chosen @ weight - 1).max() <= _ERROR:
+            break
+    return u[order[:count]], u[order[:count]] * weight
+
+
+# Every size apart
+
+
+@dataclass(frozen=True, eq=False)
+class BySize:
+    """E[f | j kept, s of the others removed] and E[f | j removed, s of the others removed], s = 0 … d - 1."""
+
+    kept: Float[np.ndarray, "size unit"]
+    removed: Float[np.ndarray, "size unit"]
+
+    def all(self) -> Float[np.ndarray, "size_and_1"]:
+        """E[f | s words removed], s = 0 … d: a kept word picked at random leaves the others to be removed."""
+        return np.append(self.kept.mean(1), self.removed[-1, 0])
+
+
+def by_size(f: Ratios) -> BySize:
+    """The conditional expectations, by leave-one-out products of polynomials whose powers count removed words."""
+    d = f.units
+    kept, removed = np.zeros((2, d, d))
+    for head in range(len(f.c)):
+        a, n, b, m = f.a[head], f.n[head], f.b[head], f.m[head]
+        low = np.minimum(a, b)
+        u, weight = scaled_reciprocal(f.c[head] + low.sum(), f.c[head] + np.maximum(a, b).sum())
+        weight = weight * np.exp(-u * (f.c[head] + low.sum()))
+        A, B = (np.exp(-u[:, None] * (x - low)) for x in (a, b))
+        words = [
+            _Dual(np.stack([A[:, j], B[:, j]], 1), np.stack([n[j] * A[:, j], m[j] * B[:, j]], 1)) for j in range(d)
+        ]
+        fixed = _Dual(np.ones((len(u), 1)), np.full((len(u), 1), f.n_c[head]))
+        for j, others in enumerate(_leave_one_out(words, fixed)):
+            with_kept = A[:, j, None] * (others.derivative + n[j] * others.value)
+            with_removed = B[:, j, None] * (others.derivative + m[j] * others.value)
+            kept[:, j] += weight @ with_kept
+            removed[:, j] += weight @ with_removed
+    subsets = np.array([float(comb(d - 1, s)) for s in range(d)])[:, None]
+    return BySize(kept / subsets + f.constant, removed / subsets + f.constant)
+
+
+class _Dual(NamedTuple):
+    """Polynomials Σ over subsets of e^{-uD}, and of N e^{-uD}: coefficients by the number of removed words."""
+
+    value: Float[np.ndarray, "exponential power"]
+    derivative: Float[np.ndarray, "exponential power"]
+
+    def times(self, other: _Dual) -> _Dual:
+        long, short = (self, other) if self.value.shape[1] >= other.value.shape[1] else (other, self)
+        rows, width = long.value.shape
+        value, derivative = np.zeros((2, rows, width + short.value.shape[1] - 1))
+        for power in range(short.value.shape[1]):
+            there = slice(power, power + width)
+            v, g = short.value[:, power, None], short.derivative[:, power, None]
+            value[:, there] += v * long.value
+            derivative[:, there] += v * long.derivative + g * long.value
+        return _Dual(value, derivative)
+
+
+def _leave_one_out(words: list[_Dual], outside: _Dual) -> Iterator[_Dual]:
+    """For each word the product of all others: halves are multiplied once and handed to the other half."""
+    if len(words) == 1:
+        yield outside
+        return
+    middle = len(words) // 2
+    for own, others in ((words[:middle], words[middle:]), (words[middle:], words[:middle])):
+        yield from _leave_one_out(own, outside.times(_product(others)))
+
+
+def _product(words: list[_Dual]) -> _Dual:
+    if len(words) == 1:
+        return words[0]
+    middle = len(words) // 2
+    return _product(words[:middle]).times(_product(words[middle:]))

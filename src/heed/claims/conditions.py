@@ -1,0 +1,140 @@
+"""When can attention explain at all? Three conditions, measured and told beside the verdicts; they are no claims.
+
+Attention weighs values, and its order is that of their contributions only where the values share one sign; where it is
+spread over all words it points at none; and where spreading it evenly changes nothing, nothing hangs on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from heed.claims.claim import FEWEST, Row, Study, grouped
+from heed.metrics import bootstrap_mean, tvd
+from heed.models.classifier import REPLACEABLE, select_output
+from heed.text import Tokens
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What would help attention to explain, the number that tells, and the side of the threshold where it holds."""
+
+    id: str
+    sentence: str
+    statistic: str
+    threshold: float
+    above: bool
+
+
+CONDITIONS = (
+    Condition(
+        "one-signed",
+        "what attention collects speaks for the label",
+        "share of attention on words whose value speaks against it",
+        0.25,
+        above=False,
+    ),
+    Condition("peaked", "attention is peaked", "share of the words that hold half of the attention", 0.25, above=False),
+    Condition(
+        "context",
+        "the prediction needs attention to choose among words",
+        "change of the prediction when all words get the same attention",
+        0.05,
+        above=True,
+    ),
+)
+
+
+LEVEL = 1 - 0.05 / len(CONDITIONS)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A condition, and the mean of its number over n documents, with an interval wide enough for all conditions.
+
+    `independent` counts documents that share an id as one.
+    """
+
+    condition: Condition
+    mean: float
+    low: float
+    high: float
+    n: int
+    independent: int
+
+    @property
+    def holds(self) -> bool | None:
+        """None where the interval does not tell, or there are too few documents."""
+        at, above = self.condition.threshold, self.condition.above
+        if self.independent < FEWEST or not (self.low > at or self.high < at):
+            return None
+        return (self.low > at) == above
+
+
+def findings(rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """The conditions, from what was measured of each document."""
+    found = []
+    for condition in CONDITIONS:
+        kept = [row for row in rows if np.isfinite(row[condition.id])]
+        values = np.array([row[condition.id] for row in kept], dtype=float)
+        if len(values):
+            groups = grouped([row.get("id", "") for row in kept])
+            low, high = bootstrap_mean(values, LEVEL, groups=groups)
+            independent = len(values) if groups is None else int(groups.max()) + 1
+            found.append(Finding(condition, float(values.mean()), low, high, len(values), independent))
+    return found
+
+
+def measure(study: Study) -> list[Row]:
+    """One row per document; none where the model's attention cannot be replaced.
+
+    A value speaks against the label where more attention on its word would lower the label's log-odds, to first order:
+    exactly so where the output is linear in attention.
+    """
+    if REPLACEABLE not in study.model.offers:
+        return []
+    tokens = study.model.tokens(study.documents)
+    rows: list[Row] = [{}] * len(tokens)
+    for batch in study.model.batches(tokens):
+        for i, row in zip(batch, _batch(study, [tokens[i] for i in batch]), strict=True):
+            rows[i] = {"id": study.documents[i].id} | row
+    return rows
+
+
+def _batch(study: Study, tokens: Sequence[Tokens]) -> list[Row]:
+    import torch
+
+    plain, logits, *_ = study.model.attending(tokens)
+    weights = plain.classifying_rows().clone().requires_grad_()
+    even = weights.detach().clone()
+    for b, t in enumerate(tokens):
+        words = torch.from_numpy(np.flatnonzero(~t.special))
+        even[b][..., words] = even[b][..., words].mean(-1, keepdim=True)
+    with torch.enable_grad():
+        own = logits(weights)
+        odds = select_output(own, own.detach().argmax(-1), "log-odds", study.model.exclusive)
+        (slopes,) = torch.autograd.grad(odds.sum(), weights)
+    with torch.no_grad():
+        moved = logits(even)
+        adds = plain.pooled(weights.detach() * slopes).sum(1).cpu().numpy()
+    before, after = (study.model.probabilities(z.detach().double().cpu().numpy()) for z in (own, moved))
+    change = np.asarray(tvd(after, before)) if study.model.exclusive else np.abs(after - before).max(-1)
+    attention = plain.classifying().mean(1)
+    return [
+        _row(attention[b, : len(t)][~t.special], adds[b, : len(t)][~t.special]) | {"context": float(change[b])}
+        for b, t in enumerate(tokens)
+    ]
+
+
+def _row(attention: np.ndarray, adds: np.ndarray) -> Row:
+    mass = float(attention.sum())
+    if len(attention) < 4 or mass <= 0:  # of three words, two hold half of anything
+        return {"one-signed": float("nan"), "peaked": float("nan")}
+    held = np.cumsum(np.sort(attention)[::-1])
+    return {
+        "one-signed": float(attention[adds < 0].sum() / mass),
+        "peaked": float((np.searchsorted(held, mass / 2) + 1) / len(attention)),
+    }

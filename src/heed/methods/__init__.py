@@ -1,0 +1,160 @@
+"""All methods, in one table, and the two ways to ask for them: `explain` and `compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
+
+from heed.errors import InputError, UnknownName
+from heed.methods.anchors import Anchors
+from heed.methods.attention import AttentionHead, AttentionMax, AttentionMean, ValueNorm
+from heed.methods.baseline import Random
+from heed.methods.comparison import Comparison, agreement
+from heed.methods.efficient import EffectiveAttention, EfficientAttention
+from heed.methods.exact import LimeExact, LimeTheorem, ShapleyExact
+from heed.methods.explanation import Explanation, UnitKind
+from heed.methods.gradient import GradientInput, GradientL1, GradientL2, GradientMean, IntegratedGradients
+from heed.methods.imported import Imported
+from heed.methods.method import Method
+from heed.methods.perturbation import Lime, Occlusion, Shapley
+from heed.methods.propagation import AttentionGradient, Flow, Rollout
+from heed.models import Model
+from heed.models import of as classifier_of
+from heed.models.classifier import ATTENTION
+from heed.settings import read as read_settings
+from heed.text import Document
+
+__all__ = [
+    "METHODS",
+    "Anchors",
+    "AttentionGradient",
+    "AttentionHead",
+    "AttentionMax",
+    "AttentionMean",
+    "Comparison",
+    "EffectiveAttention",
+    "EfficientAttention",
+    "Explanation",
+    "Flow",
+    "GradientInput",
+    "GradientL1",
+    "GradientL2",
+    "GradientMean",
+    "Imported",
+    "IntegratedGradients",
+    "Lime",
+    "LimeExact",
+    "LimeTheorem",
+    "Method",
+    "Occlusion",
+    "Random",
+    "Rollout",
+    "Shapley",
+    "ShapleyExact",
+    "ValueNorm",
+    "agreement",
+    "compare",
+    "explain",
+    "make_method",
+    "reads_attention",
+]
+
+METHODS: dict[str, type[Method]] = {
+    cls.name: cls
+    for cls in (
+        AttentionMean,
+        AttentionMax,
+        AttentionHead,
+        ValueNorm,
+        EfficientAttention,
+        EffectiveAttention,
+        Rollout,
+        Flow,
+        AttentionGradient,
+        GradientMean,
+        GradientL1,
+        GradientL2,
+        GradientInput,
+        IntegratedGradients,
+        Occlusion,
+        Lime,
+        LimeExact,
+        LimeTheorem,
+        Shapley,
+        ShapleyExact,
+        Anchors,
+        Random,
+    )
+}
+
+
+def make_method(name: str | Method, settings: dict[str, Any] | None = None) -> Method:
+    """A method by its name with some settings changed; settings may be given as strings, as on the command line."""
+    if isinstance(name, Method):
+        if settings:
+            raise InputError("Give settings to the method itself, not beside it.")
+        return name
+    if not isinstance(name, str):
+        raise InputError(f"A method is a name or an method such as Lime(samples=500), got {name!r}.")
+    if name not in METHODS:
+        raise UnknownName("method", name, METHODS)
+    return METHODS[name](**read_settings(name, METHODS[name], settings or {}))
+
+
+def reads_attention(name: str) -> bool:
+    """Whether a method is built on attention weights."""
+    return name in METHODS and ATTENTION in METHODS[name].needs
+
+
+@overload
+def explain(model: Model, text: str | Document | tuple[str, str], *args: Any, **settings: Any) -> Explanation: ...
+@overload
+def explain(model: Model, text: Sequence[Any], *args: Any, **settings: Any) -> list[Explanation]: ...
+def explain(
+    model: Model,
+    text: Any,
+    method: str | Method = "lime",
+    label: int | str | None = None,
+    unit: UnitKind = "word",
+    seed: int = 0,
+    progress: bool = False,
+    **settings: Any,
+) -> Explanation | list[Explanation]:
+    """Explain one text, or each of a list of texts, by one method.
+
+    A model is what `heed.load` returns, or any function from a list of texts to probabilities (see `heed.Function`).
+    A text is a string, a pair of strings in a tuple, or a `Document`; a list is always many texts. `label` is a name
+    or an index, by default the predicted label of each text. Settings of the method are keyword arguments:
+    `samples=5000`.
+    """
+    model, method = classifier_of(model), make_method(method, settings)
+    if isinstance(text, str | Document | tuple):
+        return method.explain(model, [text], label, unit, seed, progress)[0]
+    if not isinstance(text, Iterable):
+        raise InputError(f"A text must be a string, a pair of strings or a list of these, got {type(text).__name__}.")
+    return method.explain(model, list(text), label, unit, seed, progress)
+
+
+def compare(
+    model: Model,
+    text: str | Document | tuple[str, str],
+    methods: Sequence[str | Method] | str | None = None,
+    label: int | str | None = None,
+    unit: UnitKind = "word",
+    seed: int = 0,
+) -> Comparison:
+    """Explain one text by several methods, by default all that can (but those on request), and tell how they agree."""
+    model = classifier_of(model)
+    if not isinstance(text, str | Document | tuple):
+        raise InputError(
+            f"compare takes one text (a string, a pair in a tuple or a Document), got {type(text).__name__}."
+        )
+    chosen = [
+        make_method(m) for m in (METHODS if methods is None else [methods] if isinstance(methods, str) else methods)
+    ]
+    if not chosen:
+        raise InputError("compare needs at least one method, got none.")
+    if methods is None:
+        chosen = [m for m in chosen if not m.on_request and not m.obstacle(model, [text])]
+    found = [m.explain(model, [text], label, unit, seed)[0] for m in chosen]
+    return Comparison(tuple(found), agreement(found))

@@ -1,0 +1,393 @@
+"""Anchors: rules that hold a prediction in place (Ribeiro, Singh and Guestrin 2018).
+
+A rule is a set of words. Its texts keep them, and lose every other word with probability 1/2, independently. Its
+precision is the share of its texts that get the label; its coverage is the share of all such texts (every word lost
+with probability 1/2) that keep its words, which is 2⁻ᵏ for k words whatever the words are. So the rule of largest
+coverage is a shortest one, and nothing needs to be sampled to know its coverage.
+
+Where all 2ᵈ texts fit into `samples`, every rule is evaluated and the best is known for certain. Else rules grow word
+by word in a beam, the best of each size found by KL-LUCB (Kaufmann and Kalyanakrishnan 2013). A text drawn for a rule
+that happens to keep one word more is a fair draw for the longer rule as well, so that one set of draws serves all
+rules that extend it. The search is adaptive and its estimates flatter what it chose: the precision that is reported
+comes from texts drawn afresh for the chosen rule alone, with an exact (Clopper-Pearson) interval.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from heed.errors import InputError
+from heed.methods.method import Job, Measured, Method, check_at_least
+from heed.methods.perturbation import check_removal, check_repeats, check_samples
+from heed.models.classifier import Classifier, Removal
+
+_ENTRIES = 1 << 27  # words of texts held at once for documents that are searched side by side
+
+# A search asks for texts (rows of words that are present) and is told which of them got the label.
+Keep = Bool[np.ndarray, "sample unit"]
+Held = Bool[np.ndarray, "sample"]
+
+
+@dataclass(frozen=True)
+class Anchors(Method):
+    """The fewest words that, when kept, keep the label while other words are removed at random.
+
+    A word of the rule scores what the precision loses when it is removed and the rest of the rule stays (never less
+    than one text in all that were drawn); other words score 0.
+
+    precision   asked of a rule
+    delta       1 - delta is the confidence of the interval
+    beam        how many rules of each size are extended
+    tolerance   how far a rule of the beam may fall behind one that was left out
+    batch       texts drawn for a rule at a time
+    most        words of a rule
+    samples     evaluations, a quarter of them for the interval and a quarter for the scores
+    """
+
+    name: ClassVar[str] = "anchors"
+    summary: ClassVar[str] = "fewest words that keep the label while others are removed"
+    signed: ClassVar[bool] = False
+    paper: ClassVar[str] = "ribeiro2018 kaufmann2013"
+
+    removal: Removal | None = None
+    repeats: Literal["together", "apart"] = "together"
+    precision: float = 0.95
+    delta: float = 0.05
+    beam: int = 3
+    tolerance: float = 0.1
+    batch: int = 50
+    most: int = 6
+    samples: int = 4000
+
+    def __post_init__(self) -> None:
+        check_removal(self.removal)
+        check_repeats(self.repeats)
+        check_at_least(self, precision=0, delta=1e-9, beam=1, tolerance=0, batch=1, most=1, samples=2)
+        check_samples(self, self.samples, 1_000_000)
+        for name, high in (("precision", 1.0), ("delta", 0.5)):
+            if getattr(self, name) > high:
+                raise InputError(f"The setting {name} of anchors must be at most {high:g}, got {getattr(self, name)}.")
+
+    def evaluations(self, units: int) -> int:
+        return self.samples
+
+    def together(self) -> bool:
+        return self.repeats == "together"
+
+    def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
+        """Documents are searched side by side: what they all ask for next goes through one call of `score`."""
+        found: list[Measured] = []
+        side: list[tuple[Job, _Event]] = []
+        size = 0
+        for job in jobs:
+            size += self.samples * len(job.units)
+            if side and size > _ENTRIES:
+                found += self._together(model, side)
+                side, size = [], self.samples * len(job.units)
+            assert job.logits is not None
+            side.append((job, _event(model, job.label, job.logits)))
+        return found + self._together(model, side)
+
+    def _together(self, model: Classifier, side: Sequence[tuple[Job, _Event]]) -> list[Measured]:
+        searches = [self._explained(job, event) for job, event in side]
+        found: dict[int, Measured] = {}
+        asked = {i: next(search) for i, search in enumerate(searches)}
+        while asked:
+            jobs = [side[i][0] for i in asked]
+            logits = model.score([j.tokens for j in jobs], list(asked.values()), [j.groups for j in jobs], self.removal)
+            for i, rows in zip(list(asked), logits, strict=True):
+                try:
+                    asked[i] = searches[i].send(side[i][1].held(rows))
+                except StopIteration as done:
+                    found[i] = done.value
+                    del asked[i]
+        return [found[i] for i in range(len(side))]
+
+    def _explained(self, job: Job, event: _Event) -> Generator[Keep, Held, Measured]:
+        d = len(job.units)
+        if d <= 20 and 2**d <= self.samples:
+            rule = yield from self._best_of_all(d)
+        else:
+            search = _Search(self, job.rng, d)
+            chosen = yield from search.run()
+            rule = yield from self._checked(job.rng, d, sorted(chosen.rule), self.samples // 2 - search.left)
+        scores, errors = np.zeros(d), np.zeros(d)
+        scores[list(rule.words)], errors[list(rule.words)] = rule.losses, rule.errors
+        facts = {
+            "precision": rule.precision,
+            "precision_low": rule.low,
+            "precision_high": rule.high,
+            "coverage": 0.5 ** len(rule.words),
+            "words": float(len(rule.words)),
+        }
+        return Measured(scores, None, errors, rule.evaluations, facts, tuple(self._notes(job, event, rule)))
+
+    def _best_of_all(self, d: int) -> Generator[Keep, Held, _Rule]:
+        """The shortest rule that is precise enough, the most precise of its size; rule and text are bits of a number.
+
+        If none is precise enough, the most precise one, the shortest of these.
+        """
+        keep = (np.arange(2**d)[:, None] >> np.arange(d) & 1).astype(bool)
+        held = yield keep
+        size = keep.sum(1)
+        precision = sums_over_supersets(held) / 2.0 ** (d - size)
+        allowed = size <= self.most
+        enough = allowed & (precision >= self.precision)
+        order = np.lexsort((-precision, size) if enough.any() else (size, -precision))
+        best = int(order[(enough if enough.any() else allowed)[order]][0])
+        words = tuple(np.flatnonzero(keep[best]).tolist())
+        # without a condition on the word its texts keep it in one half of the cases: p' = (p + p without it) / 2
+        losses = np.array([2 * (precision[best] - precision[best - (1 << w)]) for w in words])
+        p = float(precision[best])
+        return _Rule(words, p, p, p, np.maximum(losses, 0), np.zeros(len(words)), len(keep), exact=True)
+
+    def _checked(
+        self, rng: np.random.Generator, d: int, words: Sequence[int], before: int
+    ) -> Generator[Keep, Held, _Rule]:
+        """A rule on texts of its own: its precision, and what it loses without each of its words in the same texts."""
+        n = max(1, self.samples // 4)
+        rows = draw(rng, n, d, words)
+        few = max(1, n // max(1, len(words)))
+        parts = [rows]
+        for w in words:
+            parts.append(rows[:few].copy())
+            parts[-1][:, w] = False
+        held = yield np.vstack(parts)
+        hits, without = held[:n], held[n:].reshape(len(words), few)
+        change = hits[:few].astype(float) - without
+        low, high = clopper_pearson(int(hits.sum()), n, self.delta)
+        errors = change.std(1) / math.sqrt(few)
+        losses = np.maximum(change.mean(1), 1 / n) if words else np.zeros(0)
+        return _Rule(tuple(words), float(hits.mean()), low, high, losses, errors, before + len(held))
+
+    def _notes(self, job: Job, event: _Event, rule: _Rule) -> Generator[str, None, None]:
+        names = " and ".join(_name(job, w) for w in rule.words) or "no word is needed"
+        them = {0: "lose words", 1: "keep it and lose others"}.get(len(rule.words), "keep them and lose others")
+        share, low, high = (math.floor(1000 * p + 1e-9) / 10 for p in (rule.precision, rule.low, rule.high + 0.0009999))
+        sure = "exact" if rule.exact else f"{100 * (1 - self.delta):.4g} % interval: {low} to {high} %"
+        yield f"Rule: {names} → {event.name} in {share} % of the texts that {them} at random ({sure})."
+        asked = f"a precision of {100 * self.precision:.4g} %"
+        if rule.high < self.precision:
+            yield f"No rule of at most {self.most} word{'s' * (self.most > 1)} was found that reaches {asked}."
+        elif rule.low < self.precision:
+            yield f"{self.samples:,} samples do not tell for sure whether the rule reaches {asked}."
+        if not event.predicted:
+            yield "The whole text does not get this label: the rule is about texts that lost some words."
+
+
+class _Event(NamedTuple):
+    """What a rule is to keep: the label, or, where labels do not exclude each other, its side of one half."""
+
+    label: int
+    name: str
+    predicted: bool
+    exclusive: bool
+    present: bool
+
+    def held(self, logits: Float[np.ndarray, "sample label"]) -> Held:
+        if self.exclusive:
+            return logits.argmax(1) == self.label
+        return (logits[:, self.label] > 0) == self.present
+
+
+def _event(model: Classifier, label: int, whole: Float[np.ndarray, "label"]) -> _Event:
+    name, present = model.labels[label], bool(whole[label] > 0)
+    if model.exclusive:
+        return _Event(label, name, int(whole.argmax()) == label, True, True)
+    return _Event(label, name if present else f"not {name}", True, False, present)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rule:
+    """A rule with its precision and an interval for it, and what the precision loses without each word."""
+
+    words: tuple[int, ...]
+    precision: float
+    low: float
+    high: float
+    losses: Float[np.ndarray, "word"]
+    errors: Float[np.ndarray, "word"]
+    evaluations: int
+    exact: bool = False
+
+
+# Search
+
+
+@dataclass(eq=False)
+class _Candidate:
+    """A rule in the search: how many of its texts were seen, and how many of these got the label.
+
+    The texts of the rule that it extends count where they keep the word that it adds.
+    """
+
+    rule: tuple[int, ...]
+    n: int = 0
+    hits: int = 0
+    parent: _Candidate | None = None
+    drawn: list[tuple[Keep, Held]] = field(default_factory=list)
+
+    def add(self, keep: Keep, held: Held) -> None:
+        self.drawn.append((keep, held))
+        self.n += len(held)
+        self.hits += int(held.sum())
+
+    def texts(self) -> tuple[Keep, Held]:
+        parts = list(self.drawn)
+        if self.parent:
+            keep, held = self.parent.texts()
+            inside = keep[:, self.rule[-1]]
+            parts.append((keep[inside], held[inside]))
+        return np.vstack([keep for keep, _ in parts]), np.concatenate([held for _, held in parts])
+
+    def extensions(self) -> Iterator[_Candidate]:
+        keep, held = self.texts()
+        n, hits = keep.sum(0).tolist(), keep[held].sum(0).tolist()
+        for w in range(keep.shape[1]):
+            if w not in self.rule:
+                yield _Candidate((*self.rule, w), n[w], hits[w], self)
+
+
+class _Search:
+    """Beam search for a short rule that is precise enough, with half of the samples."""
+
+    def __init__(self, settings: Anchors, rng: np.random.Generator, d: int):
+        self.settings = settings
+        self.rng = rng
+        self.d = d
+        self.left = settings.samples // 2
+
+    def run(self) -> Generator[Keep, Held, _Candidate]:
+        """The first rule that seems precise enough.
+
+        If the samples or the sizes end before, a longer rule is taken only where it is surely better than a shorter.
+        """
+        rules, seen, rivals = [_Candidate(())], list[_Candidate](), 0
+        yield from self._sample(rules, max(1, self.left // 4))
+        for _ in range(self.settings.most + 1):
+            rivals += len(rules)
+            beam = yield from self._beam(rules)
+            for candidate in beam:
+                if (yield from self._is_precise(candidate, len(rules))):
+                    return candidate
+            seen += beam
+            rules = list({frozenset(c.rule): c for b in reversed(beam) for c in b.extensions()}.values())
+            if not rules or self.left < self.settings.batch:
+                break
+        low, _ = self._bounds(seen, math.log(rivals / self.settings.delta))
+        best = seen[0]
+        for candidate, at_least in zip(seen, low, strict=True):
+            best = candidate if at_least > best.hits / best.n else best
+        return best
+
+    def _beam(self, rules: list[_Candidate]) -> Generator[Keep, Held, list[_Candidate]]:
+        """The most precise rules, best first, by KL-LUCB: draw for the two that could most likely change places.
+
+        It ends when no change could win more than the tolerance, or with a quarter of the samples that are left.
+        """
+        last = self.left - self.left // 4
+        for t in itertools.count(1):
+            order = np.argsort([-c.hits / max(1, c.n) for c in rules], kind="stable")
+            inside, outside = order[: self.settings.beam], order[self.settings.beam :]
+            if not len(outside):
+                break
+            low, high = self._bounds(rules, exploration_rate(t, len(rules), self.settings.delta))
+            weak, strong = inside[low[inside].argmin()], outside[high[outside].argmax()]
+            if high[strong] - low[weak] < self.settings.tolerance or self.left - 2 * self.settings.batch < last:
+                break
+            yield from self._sample([rules[weak], rules[strong]], self.settings.batch)
+        return [rules[i] for i in inside]
+
+    def _is_precise(self, candidate: _Candidate, rivals: int) -> Generator[Keep, Held, bool]:
+        """Draw until the lower bound, at a level that allows for all rivals, reaches the precision that is asked."""
+        last = self.left // 2
+        while candidate.hits >= self.settings.precision * candidate.n:
+            low, _ = self._bounds([candidate], math.log(rivals / self.settings.delta))
+            if low[0] >= self.settings.precision:
+                return True
+            if self.left - self.settings.batch < last:
+                return False
+            yield from self._sample([candidate], self.settings.batch)
+        return False
+
+    def _sample(self, rules: Sequence[_Candidate], n: int) -> Generator[Keep, Held, None]:
+        keep = [draw(self.rng, n, self.d, c.rule) for c in rules]
+        held = yield np.vstack(keep)
+        self.left -= len(held)
+        for candidate, k, h in zip(rules, keep, np.split(held, len(rules)), strict=True):
+            candidate.add(k, h)
+
+    def _bounds(
+        self, rules: Sequence[_Candidate], level: float
+    ) -> tuple[Float[np.ndarray, "rule"], Float[np.ndarray, "rule"]]:
+        return kl_bounds(np.array([c.hits for c in rules]), np.array([c.n for c in rules]), level)
+
+
+def draw(rng: np.random.Generator, n: int, d: int, rule: Sequence[int]) -> Keep:
+    """Texts of a rule: its words stay, every other one with probability 1/2."""
+    keep = rng.integers(0, 2, (n, d), dtype=np.uint8).astype(bool)
+    keep[:, list(rule)] = True
+    return keep
+
+
+# Bounds
+
+
+def exploration_rate(t: int, rules: int, delta: float) -> float:
+    """The level of the bounds in round t of KL-LUCB: β(t, δ) of Kaufmann and Kalyanakrishnan's Theorem 1."""
+    level = math.log(405.5 * rules * t**1.1 / delta)
+    return level + math.log(level)
+
+
+def kl_bounds(
+    hits: Int[np.ndarray, "rule"], n: Int[np.ndarray, "rule"], level: float
+) -> tuple[Float[np.ndarray, "rule"], Float[np.ndarray, "rule"]]:
+    """The smallest and the largest q with n kl(hits/n, q) <= level, where kl is the divergence of Bernoulli laws."""
+    p = np.where(n > 0, hits / np.maximum(n, 1), 0.5)
+    return _least(p, n, level), 1 - _least(1 - p, n, level)
+
+
+def _least(p: Float[np.ndarray, "rule"], n: Int[np.ndarray, "rule"], level: float) -> Float[np.ndarray, "rule"]:
+    low, high = np.zeros(len(p)), p.copy()
+    for _ in range(40):
+        q = (low + high) / 2
+        near = n * (_entropy(p, q) + _entropy(1 - p, 1 - q)) <= level
+        low, high = np.where(near, low, q), np.where(near, q, high)
+    return low
+
+
+def _entropy(p: Float[np.ndarray, "rule"], q: Float[np.ndarray, "rule"]) -> Float[np.ndarray, "rule"]:
+    """p log(p/q), 0 where p is."""
+    return p * np.log(np.maximum(p, 1e-300) / np.maximum(q, 1e-300))
+
+
+def clopper_pearson(hits: int, n: int, delta: float) -> tuple[float, float]:
+    """The interval that holds the probability of a hit with confidence of at least 1 - delta."""
+    from scipy.special import betaincinv  # slow to load
+
+    low = betaincinv(hits, n - hits + 1, delta / 2) if hits else 0.0
+    high = betaincinv(hits + 1, n - hits, 1 - delta / 2) if hits < n else 1.0
+    return float(low), float(high)
+
+
+def sums_over_supersets(values: Held) -> Float[np.ndarray, "subset"]:
+    """For each set, in the bits of its index, the sum of the values of all sets that hold it."""
+    sums, step = values.astype(float), 1
+    while step < len(sums):
+        halves = sums.reshape(-1, 2, step)  # without and with one thing
+        halves[:, 0] += halves[:, 1]
+        step *= 2
+    return sums
+
+
+def _name(job: Job, word: int) -> str:
+    unit = job.units[word]
+    text = unit.text if len(unit.text) <= 30 else unit.text[:29] + "…"
+    return f"“{text}”" + (f" (text {unit.segment + 1})" if job.tokens.document.pair is not None else "")

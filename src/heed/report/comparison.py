@@ -1,0 +1,63 @@
+"""Explanations of one document side by side: on a terminal and in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from heed.report import drawing
+from heed.text import printable
+
+if TYPE_CHECKING:
+    from heed.methods import Comparison, Explanation
+
+
+def terminal(comparison: Comparison, console: Console, options: ConsoleOptions) -> RenderResult:
+    """One line per method, and how far they agree."""
+    yield from side_by_side(comparison.explanations, console, options)
+    if len(comparison.explanations) > 1:
+        yield Text("")
+        yield table(comparison, options.max_width)
+
+
+def table(comparison: Comparison, width: int = 80) -> Group:
+    """The matrix of agreement, for a terminal: as many columns beside each other as it is wide."""
+    letters = [chr(ord("a") + i) for i in range(len(comparison.methods))]
+    names = [f"{letter} {name}" for letter, name in zip(letters, comparison.methods, strict=True)]
+    beside = max(1, (width - max(len(name) for name in names)) // 5 - 1)
+    parts: list[Text | Table] = [Text("Kendall's τ between methods", style="bold")]
+    for start in range(0, len(names) - 1, beside):
+        table = Table(box=None, padding=(0, 0, 0, 1))
+        table.add_column("", no_wrap=True)
+        for letter in letters[:-1][start : start + beside]:
+            table.add_column(letter, justify="right")
+        for i in range(start + bool(start), len(names)):
+            taus = comparison.agreement[i, start : min(i, start + beside)]
+            table.add_row(names[i], *(f"{t:.2f}".replace("0.", ".").replace("nan", "–") for t in taus))
+        parts.append(table)
+    return Group(*parts)
+
+
+def side_by_side(explanations: Sequence[Explanation], console: Console, options: ConsoleOptions) -> RenderResult:
+    """One line per explanation: the method's name and the shaded document."""
+    width = max(len(e.method) for e in explanations) + 2
+    for e in explanations:
+        text = drawing.line(e, options.max_width - width, drawing.has_colour(console))
+        yield Text.assemble(f"{printable(e.method):<{width}}", text)
+
+
+def html(comparison: Comparison) -> str:
+    """The explanations and their agreement, for a notebook."""
+    rows = "".join(drawing.html(e) for e in comparison.explanations)
+    head = "".join(f"<th>{escape(m)}</th>" for m in comparison.methods)
+    body = "".join(
+        f"<tr><th>{escape(m)}</th>" + "".join(f"<td>{'–' if np.isnan(t) else f'{t:.2f}'}</td>" for t in row) + "</tr>"
+        for m, row in zip(comparison.methods, comparison.agreement, strict=True)
+    )
+    return f"{rows}<table><caption>Kendall's τ</caption><tr><th></th>{head}</tr>{body}</table>"

@@ -1,0 +1,1 @@
+"""How models come about: recipes, one loop, and training again under other conditions."""
