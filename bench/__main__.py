@@ -4,7 +4,16 @@ import sys
 
 import torch
 
-from bench import coverage, debate, efficient, known_truth, same_output, sampling, single_layer, transformer
+from bench import (
+    coverage,
+    debate,
+    efficient,
+    known_truth,
+    same_output,
+    sampling,
+    single_layer,
+    transformer,
+)
 
 PARTS = {
     "single-layer": single_layer.run,

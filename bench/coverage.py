@@ -56,7 +56,11 @@ def mean_of(draw: Callable[[np.random.Generator, tuple[int, int]], np.ndarray]) 
 def rivals(rng: np.random.Generator, size: tuple[int, int], equal: bool) -> Columns:
     """Comprehensiveness: on average 0.8 of the best of three rivals; one of them is best, or they are equal."""
     document = rng.beta(5, 5, size)
-    noise = [2 * rng.beta(20, 20, size) for _ in range(3)] if equal else [1.0, rng.beta(5, 5, size), 0.3]
+    noise = (
+        [2 * rng.beta(20, 20, size) for _ in range(3)]
+        if equal
+        else [1.0, rng.beta(5, 5, size), 0.3]
+    )
     columns = {f"comprehensiveness_of_{k}": document * x for k, x in enumerate(noise)}
     return {"value": document * rng.beta(8, 2, size)} | columns
 
@@ -85,17 +89,40 @@ def thirds(rng: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
 CASES = (
     Case("used", "TVD, skewed", mean_of(lambda rng, size: rng.beta(0.5, 9.5, size))),
     Case(
-        "used", "TVD, one document in ten moves", mean_of(lambda rng, size: (rng.random(size) < 0.1) * rng.random(size))
+        "used",
+        "TVD, one document in ten moves",
+        mean_of(lambda rng, size: (rng.random(size) < 0.1) * rng.random(size)),
     ),
-    Case("identified", "TVD, near 0 or near 1", mean_of(lambda rng, size: rng.beta(0.1, 0.9, size))),
+    Case(
+        "identified", "TVD, near 0 or near 1", mean_of(lambda rng, size: rng.beta(0.1, 0.9, size))
+    ),
     Case("agrees-removal", "τ, spread", mean_of(lambda rng, size: 2 * rng.beta(6, 2, size) - 1)),
-    Case("signed", "shares of three words", mean_of(lambda rng, size: rng.binomial(3, 0.8, size) / 3)),
-    Case("removes", "excess, very skewed", mean_of(lambda rng, size: rng.beta(0.3, 4.7, size) - 0.04)),
+    Case(
+        "signed", "shares of three words", mean_of(lambda rng, size: rng.binomial(3, 0.8, size) / 3)
+    ),
+    Case(
+        "removes", "excess, very skewed", mean_of(lambda rng, size: rng.beta(0.3, 4.7, size) - 0.04)
+    ),
     Case("needed", "rarely anything but 0", mean_of(thirds)),
-    Case("competitive", "one best rival", lambda rng, size: rivals(rng, size, equal=False), share_of_best),
-    Case("competitive", "three equal rivals", lambda rng, size: rivals(rng, size, equal=True), share_of_best),
+    Case(
+        "competitive",
+        "one best rival",
+        lambda rng, size: rivals(rng, size, equal=False),
+        share_of_best,
+    ),
+    Case(
+        "competitive",
+        "three equal rivals",
+        lambda rng, size: rivals(rng, size, equal=True),
+        share_of_best,
+    ),
     Case("efficient-necessary", "log-normal", movements, lambda m: m["determined"] / m["null"]),
-    Case("efficient-shared", "skewed share", distances, lambda m: m["efficient_distance"] / m["distance"]),
+    Case(
+        "efficient-shared",
+        "skewed share",
+        distances,
+        lambda m: m["efficient_distance"] / m["distance"],
+    ),
 )
 
 
@@ -163,12 +190,22 @@ def run() -> None:
     print(f"\nHow often the interval holds the truth ({REPETITIONS:,} repetitions)\n")
     print(f"| claim | rows | {sizes} |\n" + "|---" * (2 + len(LEVELS) * len(SIZES)) + "|")
     for case in CASES:
-        shares = " | ".join(f"{by[case, n].covered[i]:.1%}" for i in range(len(LEVELS)) for n in SIZES)
+        shares = " | ".join(
+            f"{by[case, n].covered[i]:.1%}" for i in range(len(LEVELS)) for n in SIZES
+        )
         print(f"| `{case.like}` | {case.about} | {shares} |")
-    print("\nVerdicts among 15 claims: supported / refuted where the threshold is the truth, so that neither is right;")
+    print(
+        "\nVerdicts among 15 claims: supported / refuted where the threshold is the truth, so that neither is right;"
+    )
     print("then wrong ones where it is one standard error away\n")
-    print(f"| claim | rows | {' | '.join(f'n = {n}' for n in SIZES)} |\n" + "|---" * (2 + len(SIZES)) + "|")
+    print(
+        f"| claim | rows | {' | '.join(f'n = {n}' for n in SIZES)} |\n"
+        + "|---" * (2 + len(SIZES))
+        + "|"
+    )
     for case in CASES:
         rates = [by[case, n] for n in SIZES]
-        shown = " | ".join(f"{f.supported[-1]:.1%} / {f.refuted[-1]:.1%}; {f.wrong[-1]:.1%}" for f in rates)
+        shown = " | ".join(
+            f"{f.supported[-1]:.1%} / {f.refuted[-1]:.1%}; {f.wrong[-1]:.1%}" for f in rates
+        )
         print(f"| `{case.like}` | {case.about} | {shown} |")

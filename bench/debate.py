@@ -22,14 +22,20 @@ STEPS = 50  # of 500: the cost of a step is what differs
 def documents(n: int) -> list[Document]:
     """Real one-sentence reviews, or generated ones."""
     known = heed.data.sources("rotten_tomatoes")
-    data = heed.data.load("rotten_tomatoes", limit=n) if known else heed.data.tasks.generate("reviews", n)
+    data = (
+        heed.data.load("rotten_tomatoes", limit=n)
+        if known
+        else heed.data.tasks.generate("reviews", n)
+    )
     return list(data)
 
 
 def encoder(texts: list[Document]) -> Recurrent:
     """The papers' BiLSTM with random weights: they change no cost."""
     tokenizer = Tokenizer.train((d.text for d in texts), 401)
-    network = RecurrentNetwork(RecurrentRecipe().shape(len(tokenizer), 2), torch.Generator().manual_seed(0))
+    network = RecurrentNetwork(
+        RecurrentRecipe().shape(len(tokenizer), 2), torch.Generator().manual_seed(0)
+    )
     return Recurrent(network, tokenizer, ("negative", "positive"), "BiLSTM")
 
 
@@ -45,9 +51,16 @@ def literal(model: Classifier, document: Document) -> None:
     target = plain.logits.softmax(-1)
     for _ in range(STEPS):
         other = free.softmax(-1)
-        moved = (model.trace([tokens], attention={last: other}, layers=()).logits.softmax(-1) - target).abs().sum(-1)
+        moved = (
+            (model.trace([tokens], attention={last: other}, layers=()).logits.softmax(-1) - target)
+            .abs()
+            .sum(-1)
+        )
         middle = (other + rows) / 2
-        far = ((other * (other / middle).log()).sum(-1) + (rows * (rows / middle).log()).nan_to_num().sum(-1)) / 2
+        far = (
+            (other * (other / middle).log()).sum(-1)
+            + (rows * (rows / middle).log()).nan_to_num().sum(-1)
+        ) / 2
         loss = (500 * (moved / 2 - 0.01).relu()).sum() - far.sum()
         optimizer.zero_grad()
         loss.backward()
@@ -57,7 +70,10 @@ def literal(model: Classifier, document: Document) -> None:
 def run() -> None:
     texts, test = documents(200), Exclusive(steps=STEPS)
     few = texts[:10]
-    for name, model in (("BiLSTM", encoder(texts)), ("transformer of MiniLM's size", Transformer(*minilm(), "MiniLM"))):
+    for name, model in (
+        ("BiLSTM", encoder(texts)),
+        ("transformer of MiniLM's size", Transformer(*minilm(), "MiniLM")),
+    ):
 
         def at_once(model: Classifier = model) -> None:
             test.measure(Study(model, texts))
@@ -70,12 +86,22 @@ def run() -> None:
             for d in few[:3]:
                 literal(model, d)
 
-        candidates = {"at once": at_once, "one by one": one_by_one, "one by one, whole passes": whole_passes}
+        candidates = {
+            "at once": at_once,
+            "one by one": one_by_one,
+            "one by one, whole passes": whole_passes,
+        }
         found = interleave(candidates, rounds=3)
-        table(f"{STEPS} steps of an adversary for 200, 10 and 3 documents, {name}", found, "at once")
+        table(
+            f"{STEPS} steps of an adversary for 200, 10 and 3 documents, {name}", found, "at once"
+        )
         each = {
             key: found[key].median / n
-            for key, n in (("at once", len(texts)), ("one by one", 10), ("one by one, whole passes", 3))
+            for key, n in (
+                ("at once", len(texts)),
+                ("one by one", 10),
+                ("one by one, whole passes", 3),
+            )
         }
         for key in ("one by one", "one by one, whole passes"):
             print(f"\nper document, {key}: {each[key] / each['at once']:.0f} times slower")

@@ -46,12 +46,18 @@ def rows_of(model: Classifier, length: int) -> list[Problem]:
     tokens = [t for t in model.tokens(texts) if len(t) <= length][-1:]
     with torch.no_grad():
         trace = model.trace(tokens)
-    return [p for layer, own in enumerate(trace.attention) for p in problems(trace, tokens, layer, rows=own)[0]]
+    return [
+        p
+        for layer, own in enumerate(trace.attention)
+        for p in problems(trace, tokens, layer, rows=own)[0]
+    ]
 
 
 def all_rows(model: Classifier, name: str) -> None:
     print(f"\n### Efficient attention of every row of every head ({name})\n")
-    print("| keys | rows | largest weight | batched, a row | alone, a row | times faster | fell back | difference |")
+    print(
+        "| keys | rows | largest weight | batched, a row | alone, a row | times faster | fell back | difference |"
+    )
     print("|---" * 8 + "|")
     for length in LENGTHS:
         parts = rows_of(model, length)
@@ -75,7 +81,10 @@ def all_rows(model: Classifier, name: str) -> None:
         ours, theirs = 1000 * batched / rows, 1000 * alone / solved
         peak = np.mean([p.rows.max(1).mean() for p in parts])
         times = f"{ours:.2f} ms | {theirs:.2f} ms | {theirs / ours:.1f} ×"
-        print(f"| {len(parts[0].keys)} | {rows:,} | {peak:.2f} | {times} | {slow} | {worst:.0e} |", flush=True)
+        print(
+            f"| {len(parts[0].keys)} | {rows:,} | {peak:.2f} | {times} | {slow} | {worst:.0e} |",
+            flush=True,
+        )
 
 
 def intervals(parts: Sequence[Problem]) -> None:
@@ -84,8 +93,12 @@ def intervals(parts: Sequence[Problem]) -> None:
     "programs" solves what scipy solves, one by one; intervals leave out the smallest values that must be 0. The first
     row of a few heads, since some are harder than others.
     """
-    print("\n### Intervals of 40 weights over the attention with the same output: a program of scipy's, and ours\n")
-    print("| head | keys | scipy | programs | times faster | intervals | times faster | largest difference |")
+    print(
+        "\n### Intervals of 40 weights over the attention with the same output: a program of scipy's, and ours\n"
+    )
+    print(
+        "| head | keys | scipy | programs | times faster | intervals | times faster | largest difference |"
+    )
     print("|---" * 8 + "|")
     for i, p in list(enumerate(parts))[:: max(1, len(parts) // 6)]:
         row, space = p.rows[0], p.space
@@ -107,7 +120,9 @@ def intervals(parts: Sequence[Problem]) -> None:
         )
 
 
-def _scipys(cost: Float[np.ndarray, "key"], Q: Float[np.ndarray, "key rank"], row: Float[np.ndarray, "key"]) -> float:
+def _scipys(
+    cost: Float[np.ndarray, "key"], Q: Float[np.ndarray, "key rank"], row: Float[np.ndarray, "key"]
+) -> float:
     return float(linprog(cost, A_eq=Q.T, b_eq=Q.T @ row, bounds=(0, None), method="highs").fun)
 
 

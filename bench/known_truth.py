@@ -46,7 +46,11 @@ def over(seeds: Sequence[int], documents: int = 100) -> Found:
 
 def right(found: Found) -> tuple[int, int]:
     """How many verdicts were the truth, and how many there were."""
-    good = sum(v.outcome == TRUTH[name][claim] for (name, claim), verdicts in found.items() for v in verdicts)
+    good = sum(
+        v.outcome == TRUTH[name][claim]
+        for (name, claim), verdicts in found.items()
+        for v in verdicts
+    )
     return good, sum(len(verdicts) for verdicts in found.values())
 
 
@@ -54,7 +58,9 @@ def confusion(found: Found) -> str:
     """What was expected (rows) against what was found, in Markdown."""
     lines = [f"| truth | {' | '.join(OUTCOMES)} |", "|---" * (len(OUTCOMES) + 1) + "|"]
     for truth in OUTCOMES[:-1]:
-        cells = [verdicts for (name, claim), verdicts in found.items() if TRUTH[name][claim] == truth]
+        cells = [
+            verdicts for (name, claim), verdicts in found.items() if TRUTH[name][claim] == truth
+        ]
         here = Counter(v.outcome for verdicts in cells for v in verdicts)
         lines.append(f"| {truth} | {' | '.join(str(here[outcome]) for outcome in OUTCOMES)} |")
     return "\n".join(lines)
@@ -62,7 +68,10 @@ def confusion(found: Found) -> str:
 
 def by_cell(found: Found) -> str:
     """Every cell: how often the truth was found, what else was, and the range of the statistic, in Markdown."""
-    lines = ["| construction | claim | truth | found | else | statistic | asked |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "| construction | claim | truth | found | else | statistic | asked |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for (name, claim), verdicts in found.items():
         truth, outcomes = TRUTH[name][claim], Counter(v.outcome for v in verdicts)
         other = ", ".join(f"{k} {outcome}" for outcome, k in outcomes.items() if outcome != truth)

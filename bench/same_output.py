@@ -17,7 +17,12 @@ PROBLEMS = 2000
 SPREADS, SCALES = (0.5, 2, 4, 8, 12, 20, 60), (0, 1, 3)
 
 
-KINDS = {"different": None, "many equal": 0.0, "many nearly equal (1e-3)": 1e-3, "many nearly equal (1e-6)": 1e-6}
+KINDS = {
+    "different": None,
+    "many equal": 0.0,
+    "many nearly equal (1e-3)": 1e-3,
+    "many nearly equal (1e-6)": 1e-6,
+}
 
 
 def drawn(apart: float | None) -> Iterator[tuple[Space, Float[np.ndarray, "key"]]]:
@@ -28,7 +33,11 @@ def drawn(apart: float | None) -> Iterator[tuple[Space, Float[np.ndarray, "key"]
         spread, scale = float(rng.choice(SPREADS)), float(rng.choice(SCALES))
         distinct = n if apart is None else max(2, n // 3)
         T, sizes = rng.normal(size=(distinct, p)), np.exp(scale * rng.normal(size=p))
-        T = T * sizes if apart is None else (T[rng.integers(0, distinct, n)] + apart * rng.normal(size=(n, p))) * sizes
+        T = (
+            T * sizes
+            if apart is None
+            else (T[rng.integers(0, distinct, n)] + apart * rng.normal(size=(n, p))) * sizes
+        )
         scores = spread * rng.normal(size=n)
         row = np.exp(scores - scores.max())
         if (space := Space.of(T)).nullity:
@@ -37,7 +46,9 @@ def drawn(apart: float | None) -> Iterator[tuple[Space, Float[np.ndarray, "key"]
 
 def run() -> None:
     print("\n### Efficient attention of two rows with the same output\n")
-    print("| keys | variant | problems | refused | largest difference of a weight | 99 % below | outputs apart by |")
+    print(
+        "| keys | variant | problems | refused | largest difference of a weight | 99 % below | outputs apart by |"
+    )
     print("|---" * 7 + "|")
     for kind, distance in KINDS.items():
         apart: dict[str, list[float]] = {variant: [] for variant in VARIANTS}

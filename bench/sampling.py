@@ -22,13 +22,19 @@ SIZES = (500, 1000, 2000, 5000)
 WORDS = 100  # distinct words of a review at most: all sizes are measured on the same reviews
 LONG = 20_000  # samples that stand in for the truth where there is no exact value
 CACHE = Path("out/bench")
-HEAD = "| evaluations | pooled | median review | middle half | error of lime's | error of pairs |\n" + 6 * "|---" + "|"
+HEAD = (
+    "| evaluations | pooled | median review | middle half | error of lime's | error of pairs |\n"
+    + 6 * "|---"
+    + "|"
+)
 
 
 def documents(n: int, low: int = 20, high: int = 200, wanted: str = "imdb") -> list[Document]:
     """Real test reviews of a middle length: of the wanted data where they are there."""
     name = wanted if heed.data.sources(wanted, "test") else "rotten_tomatoes"
-    found = heed.data.load(name, "test", seed=1, min_words=low if name == wanted else 10, max_words=high, limit=n)
+    found = heed.data.load(
+        name, "test", seed=1, min_words=low if name == wanted else 10, max_words=high, limit=n
+    )
     print(f"\n{len(found):,} reviews of {name}, up to {high} words")
     return list(found.documents)
 
@@ -42,9 +48,13 @@ def rms(errors: list[np.ndarray]) -> float:
     return float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
 
 
-def lime_errors(model: Classifier, texts: list[Document], sizes: tuple[int, ...] = SIZES, runs: int = 2) -> None:
+def lime_errors(
+    model: Classifier, texts: list[Document], sizes: tuple[int, ...] = SIZES, runs: int = 2
+) -> None:
     """The error of both designs at equal numbers of evaluations; the ridge, which shrinks both, is in the truth."""
-    print("\n### LIME: error of complementary pairs with controls ÷ error of the `lime` package's design\n")
+    print(
+        "\n### LIME: error of complementary pairs with controls ÷ error of the `lime` package's design\n"
+    )
     print(HEAD)
     curve: dict[str, list[float]] = {"lime": [], "pairs": []}
     for n in sizes:
@@ -60,7 +70,9 @@ def lime_errors(model: Classifier, texts: list[Document], sizes: tuple[int, ...]
             curve[design].append(rms(found))
     wanted = curve["lime"][-1]
     needed = np.exp(np.interp(-np.log(wanted), -np.log(curve["pairs"]), np.log(sizes)))
-    print(f"\n{needed:,.0f} evaluations by pairs give the error that lime's design has with {sizes[-1]:,}")
+    print(
+        f"\n{needed:,.0f} evaluations by pairs give the error that lime's design has with {sizes[-1]:,}"
+    )
 
 
 def _line(n: int, errors: dict[str, list[np.ndarray]], runs: int) -> None:
@@ -71,12 +83,15 @@ def _line(n: int, errors: dict[str, list[np.ndarray]], runs: int) -> None:
     low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
     theirs, ours = rms(errors["lime"]), rms(errors["pairs"])
     print(
-        f"| {n:,} | {ours / theirs:.2f} | {middle:.2f} | {low:.2f}–{high:.2f} | {theirs:.2g} | {ours:.2g} |", flush=True
+        f"| {n:,} | {ours / theirs:.2f} | {middle:.2f} | {low:.2f}–{high:.2f} | {theirs:.2g} | {ours:.2g} |",
+        flush=True,
     )
 
 
 def shapley_errors(model: Classifier, texts: list[Document]) -> None:
-    print("\n### Shapley values: error by estimator\n\n| evaluations | kernel | permutation |\n|---|---|---|")
+    print(
+        "\n### Shapley values: error by estimator\n\n| evaluations | kernel | permutation |\n|---|---|---|"
+    )
     for n in SIZES:
         errors: dict[str, list[np.ndarray]] = {"kernel": [], "permutation": []}
         for text in tqdm(texts, f"{n}", leave=False):
@@ -86,12 +101,17 @@ def shapley_errors(model: Classifier, texts: list[Document]) -> None:
             for estimator, found in errors.items():
                 (e,) = Shapley(samples=n, estimator=estimator).explain(model, [text])  # type: ignore[arg-type]
                 found.append(e.scores - truth.scores)
-        print(f"| {n:,} | {rms(errors['kernel']):.2g} | {rms(errors['permutation']):.2g} |", flush=True)
+        print(
+            f"| {n:,} | {rms(errors['kernel']):.2g} | {rms(errors['permutation']):.2g} |",
+            flush=True,
+        )
 
 
 def coverage(model: Classifier, texts: list[Document]) -> None:
     """How often the 95 % interval of a word holds its exact value."""
-    print("\n### Coverage of 95 % intervals\n\n| method | evaluations | words | covered |\n|---|---|---|---|")
+    print(
+        "\n### Coverage of 95 % intervals\n\n| method | evaluations | words | covered |\n|---|---|---|---|"
+    )
     for n in (500, 1000, 2000):
         methods = {
             "lime, pairs": (Lime(samples=n, sampling="pairs"), LimeExact(ridge=1 / n)),
@@ -122,9 +142,13 @@ def truth_of(model: Classifier, text: Document) -> np.ndarray:
     return np.load(path)
 
 
-def beside_a_long_run(model: Classifier, texts: list[Document], sizes: tuple[int, ...] = (250, 500, 1000)) -> None:
+def beside_a_long_run(
+    model: Classifier, texts: list[Document], sizes: tuple[int, ...] = (250, 500, 1000)
+) -> None:
     """The same for a model without exact values."""
-    print(f"\n### LIME on {model.name}, beside {LONG:,} samples: error of pairs ÷ error of lime's design\n")
+    print(
+        f"\n### LIME on {model.name}, beside {LONG:,} samples: error of pairs ÷ error of lime's design\n"
+    )
     print(HEAD)
     truths = [truth_of(model, text) for text in tqdm(texts, "long runs", leave=False)]
     for n in sizes:
@@ -148,5 +172,7 @@ def run() -> None:
     shapley_errors(model, few)
     coverage(model, some)
     beside_a_long_run(heed.load("transformer-imdb"), documents(20, 20, 60))
-    if name := os.environ.get("HEED_BENCH_MODEL"):  # a larger one: sentences, or the long runs take hours
+    if name := os.environ.get(
+        "HEED_BENCH_MODEL"
+    ):  # a larger one: sentences, or the long runs take hours
         beside_a_long_run(heed.load(name), documents(20, 15, 25, "sst"))

@@ -22,7 +22,11 @@ SAMPLES = 5000
 def review(words: int) -> str:
     """Real one-sentence reviews one after another, up to a number of words (generated ones if there are none here)."""
     known = heed.data.sources("rotten_tomatoes")
-    data = heed.data.load("rotten_tomatoes", limit=60) if known else heed.data.tasks.generate("reviews", 60)
+    data = (
+        heed.data.load("rotten_tomatoes", limit=60)
+        if known
+        else heed.data.tasks.generate("reviews", 60)
+    )
     text = " ".join(d.text for d in data)
     return " ".join([w for w in text.split() if w.isalpha()][:words])
 
@@ -60,9 +64,14 @@ def lime(model: SingleLayer) -> None:
             rounds=3,
             warm=False,
         )
-        fast = interleave({"heed, replace": explain, "heed, delete": partial(explain, removal="delete")}, rounds=15)
+        fast = interleave(
+            {"heed, replace": explain, "heed, delete": partial(explain, removal="delete")},
+            rounds=15,
+        )
         units = len(heed.explain(model, text, "occlusion").units)
-        table(f"LIME, {SAMPLES:,} samples, {units} words", slow | fast, "lime, plain forward passes")
+        table(
+            f"LIME, {SAMPLES:,} samples, {units} words", slow | fast, "lime, plain forward passes"
+        )
         ratio = slow["lime, heed's fast model.predict"].median / fast["heed, replace"].median
         print(f"\nagainst lime on heed's own fast model.predict: {ratio:.0f} times faster")
 
@@ -81,7 +90,11 @@ def gradients(model: SingleLayer) -> None:
         "autograd, one backward pass": lambda: Classifier.gradient(model, tokens, labels),
         "closed form": lambda: model.gradient(tokens, labels),
     }
-    table("Gradients of 64 documents of 100 words", interleave(candidates, rounds=7), "autograd, one backward pass")
+    table(
+        "Gradients of 64 documents of 100 words",
+        interleave(candidates, rounds=7),
+        "autograd, one backward pass",
+    )
 
 
 def exact(model: SingleLayer) -> None:
@@ -117,14 +130,18 @@ def distinct_words(count: int) -> str:
 
 def memory() -> None:
     """Peak memory of a whole process that explains one review with more and more samples."""
-    print("\n### Memory of LIME as samples grow (100 words)\n\n| samples | peak of the process |\n|---|---|")
+    print(
+        "\n### Memory of LIME as samples grow (100 words)\n\n| samples | peak of the process |\n|---|---|"
+    )
     for samples in (1_000, 10_000, 100_000):
         script = (
             "import sys, heed; model = heed.load();"
             f"heed.explain(model, sys.argv[1], 'lime', samples={samples});"
             "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
         )
-        done = subprocess.run([sys.executable, "-c", script, review(100)], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", script, review(100)], capture_output=True, text=True, check=True
+        )
         print(f"| {samples:,} | {int(done.stdout) // 1024} MB |")
 
 

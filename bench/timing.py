@@ -26,7 +26,9 @@ class Timing:
         return f"{1000 * low:.3g}–{1000 * high:.3g} ms"
 
 
-def interleave(candidates: dict[str, Callable[[], object]], rounds: int, warm: bool = True) -> dict[str, Timing]:
+def interleave(
+    candidates: dict[str, Callable[[], object]], rounds: int, warm: bool = True
+) -> dict[str, Timing]:
     """Run every candidate in turn, round after round, so that a slow moment of the machine hits all of them."""
     if warm:
         for run in candidates.values():

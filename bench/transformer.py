@@ -29,7 +29,11 @@ from heed.training.recipes import Tuning
 from heed.training.transformer import scratch
 
 LENGTHS = (20, 100, 250)
-SAMPLES = {20: 300, 100: 100, 250: 40}  # enough to measure; Shapley values take 4 for each distinct word at least
+SAMPLES = {
+    20: 300,
+    100: 100,
+    250: 40,
+}  # enough to measure; Shapley values take 4 for each distinct word at least
 ROUNDS = 7
 REMOVALS = ("replace", "delete")
 
@@ -45,7 +49,9 @@ def minilm() -> tuple[Any, Any]:
 def captured(model: Transformer) -> Iterator[list[dict[str, torch.Tensor]]]:
     """The inputs of every forward pass meanwhile."""
     found: list[dict[str, torch.Tensor]] = []
-    handle = model.model.register_forward_pre_hook(lambda _, args, kwargs: found.append(kwargs), with_kwargs=True)
+    handle = model.model.register_forward_pre_hook(
+        lambda _, args, kwargs: found.append(kwargs), with_kwargs=True
+    )
     try:
         yield found
     finally:
@@ -75,12 +81,18 @@ def batch_sizes(peers: Peers) -> None:
         candidates = {}
         for tokens in (1024, 2048, 4096):
             model.batch_tokens = tokens
-            run = partial(heed.explain, model, review(words), "lime", samples=max(64, 8192 // words))
+            run = partial(
+                heed.explain, model, review(words), "lime", samples=max(64, 8192 // words)
+            )
             candidates[str(tokens)] = floor(peers, run)
         model.batch_tokens = used
         timings = interleave(candidates, 3)
         best = min(t.median for t in timings.values())
-        print(f"| {words} | " + " | ".join(f"{t.median / best:.2f} ×" for t in timings.values()) + " |")
+        print(
+            f"| {words} | "
+            + " | ".join(f"{t.median / best:.2f} ×" for t in timings.values())
+            + " |"
+        )
 
 
 def perturbation(peers: Peers) -> None:
@@ -95,7 +107,9 @@ def perturbation(peers: Peers) -> None:
             ("shapley", {"samples": SAMPLES[words]}),
         ):
             if method == "shapley" and words == 250:
-                text = " ".join([review(50)] * 5)  # of few distinct words, which takes fewer evaluations
+                text = " ".join(
+                    [review(50)] * 5
+                )  # of few distinct words, which takes fewer evaluations
             for removal in REMOVALS:
                 run = partial(heed.explain, peers.model, text, method, removal=removal, **settings)
                 timings = interleave({"heed": run, "floor": floor(peers, run)}, ROUNDS)
@@ -131,7 +145,9 @@ class Peers:
         """Ids, what replaces them, and the word of each (special tokens are features of their own)."""
         (tokens,) = self.model.tokens([text])
         blank = self.model.blank(tokens)
-        mask = np.where(tokens.word < 0, len(tokens.words) + np.cumsum(tokens.special) - 1, tokens.word)
+        mask = np.where(
+            tokens.word < 0, len(tokens.words) + np.cumsum(tokens.special) - 1, tokens.word
+        )
         as_row = [torch.from_numpy(x)[None] for x in (tokens.ids, blank.ids, mask)]
         return dict(zip(("inputs", "baselines", "feature_mask"), as_row, strict=True))
 
@@ -153,7 +169,9 @@ def choosing(peers: Peers, text: str, samples: int) -> float:
             return super().fit(job, keep, outputs)
 
     heed.explain(peers.model, text, Kept(samples=samples, sampling="lime", removal="delete"))
-    few, all_ = (METHODS["lime"](samples=samples, sampling="lime", words=count) for count in (6, None))
+    few, all_ = (
+        METHODS["lime"](samples=samples, sampling="lime", words=count) for count in (6, None)
+    )
     timings = interleave({"few": partial(few.fit, **kept), "all": partial(all_.fit, **kept)}, 31)
     return timings["few"].median - timings["all"].median
 
@@ -161,13 +179,20 @@ def choosing(peers: Peers, text: str, samples: int) -> float:
 def beside_lime(peers: Peers) -> None:
     """LIME by deletion, as the `lime` package does it; and what choosing six words costs."""
     for words in LENGTHS:
-        text, samples = review(words), max(300, 3 * SAMPLES[words])  # with few, lengths differ more within a batch
+        text, samples = (
+            review(words),
+            max(300, 3 * SAMPLES[words]),
+        )  # with few, lengths differ more within a batch
         package = LimeTextExplainer(class_names=["negative", "positive"])
         alike = {"samples": samples, "sampling": "lime", "removal": "delete", "repeats": "together"}
         ours = partial(heed.explain, peers.model, text, "lime", **alike)
 
         def theirs(
-            count: int, batch: int = 32, text: str = text, samples: int = samples, package: Any = package
+            count: int,
+            batch: int = 32,
+            text: str = text,
+            samples: int = samples,
+            package: Any = package,
         ) -> None:
             predict = partial(peers.predict, batch=batch)
             package.explain_instance(text, predict, num_features=count, num_samples=samples)
@@ -205,14 +230,30 @@ def beside_captum(peers: Peers) -> None:
             }
             best = fastest(calls)
             candidates = {f"captum, {best} per call": calls[best], "heed": ours}
-            table(f"{method} by replacement beside captum, {words} words", interleave(candidates, ROUNDS), "heed")
+            table(
+                f"{method} by replacement beside captum, {words} words",
+                interleave(candidates, ROUNDS),
+                "heed",
+            )
     inputs = peers.inputs(review(20))
     kernel = partial(KernelShap(peers.forward).attribute, **inputs, n_samples=300)
     calls = {b: partial(kernel, perturbations_per_eval=b) for b in (16, 32, 64)}
     best = fastest(calls)
-    ours = partial(heed.explain, peers.model, review(20), "shapley", samples=300, removal="replace", repeats="apart")
+    ours = partial(
+        heed.explain,
+        peers.model,
+        review(20),
+        "shapley",
+        samples=300,
+        removal="replace",
+        repeats="apart",
+    )
     candidates = {f"captum KernelShap, {best} per call": calls[best], "heed": ours}
-    table("Shapley values by replacement beside captum, 300 samples, 20 words", interleave(candidates, ROUNDS), "heed")
+    table(
+        "Shapley values by replacement beside captum, 300 samples, 20 words",
+        interleave(candidates, ROUNDS),
+        "heed",
+    )
 
 
 def gradients(peers: Peers) -> None:
@@ -224,7 +265,9 @@ def gradients(peers: Peers) -> None:
         ours = partial(heed.explain, peers.model, text, "integrated-gradients")
         inputs = peers.inputs(text)
         inputs.pop("feature_mask")
-        layer = LayerIntegratedGradients(peers.differentiable, peers.network.bert.embeddings.word_embeddings)
+        layer = LayerIntegratedGradients(
+            peers.differentiable, peers.network.bert.embeddings.word_embeddings
+        )
         ids, step = inputs["inputs"], max(1, peers.model.batch_tokens // inputs["inputs"].shape[1])
 
         def passes(ids: torch.Tensor = ids, step: int = step) -> None:
@@ -250,7 +293,10 @@ def across_documents(model: Transformer) -> None:
         for d in documents:
             heed.explain(model, d, "occlusion")
 
-    candidates = {"one by one": one_by_one, "as a list": lambda: heed.explain(model, documents, "occlusion")}
+    candidates = {
+        "one by one": one_by_one,
+        "as a list": lambda: heed.explain(model, documents, "occlusion"),
+    }
     table("Occlusion of 32 documents of 12 words", interleave(candidates, ROUNDS), "one by one")
 
 
@@ -269,9 +315,7 @@ began = time.perf_counter()
 {run}
 print(time.perf_counter() - began, (status("VmHWM") - before) / 1024)
 """
-_SHAP = (
-    "shap.Explainer(lambda t: peers.predict(list(t)), shap.maskers.Text(tokenizer))([text], max_evals=500, silent=True)"
-)
+_SHAP = "shap.Explainer(lambda t: peers.predict(list(t)), shap.maskers.Text(tokenizer))([text], max_evals=500, silent=True)"
 _LAYER = "captum.attr.LayerIntegratedGradients(peers.differentiable, peers.network.bert.embeddings.word_embeddings)"
 _INPUTS = "given = peers.inputs(text); given.pop('feature_mask');"
 
@@ -279,14 +323,18 @@ _INPUTS = "given = peers.inputs(text); given.pop('feature_mask');"
 def alone(package: str, run: str, text: str) -> tuple[float, float]:
     """Seconds and further memory (MB) of a first explanation in a process of its own, after imports."""
     script = _MODEL.format(package=package, run=run)
-    done = subprocess.run([sys.executable, "-c", script, text], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script, text], capture_output=True, text=True, check=True
+    )
     seconds, memory = done.stdout.split()[-2:]
     return float(seconds), float(memory)
 
 
 def first_explanations() -> None:
     """The first Shapley values after imports, 500 evaluations; the shortest of three."""
-    print("\n### First explanation after imports, 20 words, 500 evaluations\n\n| | seconds |\n|---|---|")
+    print(
+        "\n### First explanation after imports, 20 words, 500 evaluations\n\n| | seconds |\n|---|---|"
+    )
     runs = {
         "heed": ("heed", "heed.explain(peers.model, text, 'shapley', samples=500)"),
         "shap": ("shap", _SHAP),
@@ -300,7 +348,9 @@ def first_explanations() -> None:
 def memory() -> None:
     """What one explanation of 250 words adds to the peak memory of a process."""
     print("\n### Memory that one explanation of 250 words adds\n\n| | MB |\n|---|---|")
-    heed_runs = {m: f"heed.explain(peers.model, text, '{m}')" for m in ("integrated-gradients", "occlusion")}
+    heed_runs = {
+        m: f"heed.explain(peers.model, text, '{m}')" for m in ("integrated-gradients", "occlusion")
+    }
     heed_runs["lime"] = "heed.explain(peers.model, text, 'lime', samples=200)"
     runs = {f"heed, {m}": ("heed", run) for m, run in heed_runs.items()} | {
         "captum, integrated gradients": (

@@ -38,8 +38,39 @@ hypothesis.settings.register_profile("heed", deadline=None, derandomize=True, da
 hypothesis.settings.load_profile("heed")
 
 WORDS = (
-    *("the", "a", "and", "but", "is", "was", "it", "'s", "n't", "do", "not", "very", "film", "plot", "actor", "scene"),
-    *("ending", "music", "good", "bad", "fine", "great", "awful", "dull", "fresh", "warm", "cold", "slow", "quick"),
+    *(
+        "the",
+        "a",
+        "and",
+        "but",
+        "is",
+        "was",
+        "it",
+        "'s",
+        "n't",
+        "do",
+        "not",
+        "very",
+        "film",
+        "plot",
+        "actor",
+        "scene",
+    ),
+    *(
+        "ending",
+        "music",
+        "good",
+        "bad",
+        "fine",
+        "great",
+        "awful",
+        "dull",
+        "fresh",
+        "warm",
+        "cold",
+        "slow",
+        "quick",
+    ),
     *(",", ".", "!", "?"),
 )
 
@@ -67,11 +98,23 @@ LABELS = ("negative", "positive", "neutral")
 
 @cache
 def build(
-    padding: str = "masked", biases: bool = False, labels: int = 2, double: bool = True, seed: int = 0
+    padding: str = "masked",
+    biases: bool = False,
+    labels: int = 2,
+    double: bool = True,
+    seed: int = 0,
 ) -> SingleLayer:
     tokenizer = Tokenizer.words(WORDS, 41)
     shape = Shape(
-        len(tokenizer), labels, d_e=16, heads=3, d_att=8, d_out=8, max_words=40, padding=padding, biases=biases
+        len(tokenizer),
+        labels,
+        d_e=16,
+        heads=3,
+        d_att=8,
+        d_out=8,
+        max_words=40,
+        padding=padding,
+        biases=biases,
     )
     generator = torch.Generator().manual_seed(seed)
     network = Network(shape, generator)

@@ -18,7 +18,20 @@ from heed.errors import InputError
 from heed.methods import Anchors, Explanation, anchors, make_method
 from heed.models.single_layer import SingleLayer
 
-FILL = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+FILL = [
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+]
 SHORT = "a good film and a fun plot"  # few enough words to evaluate all texts
 LONG = "a good film and a fun plot , " + " ".join(FILL)
 
@@ -55,7 +68,11 @@ each_text = pytest.mark.parametrize("text", [SHORT, LONG], ids=["exact", "sample
 def test_and(text: str) -> None:
     e = heed.explain(both, text, "anchors")
     assert e.label == "1" and words(e) == {"good", "fun"}
-    assert e.facts["precision"] == 1 and e.facts["precision_low"] >= 0.95 and e.facts["precision_high"] == 1
+    assert (
+        e.facts["precision"] == 1
+        and e.facts["precision_low"] >= 0.95
+        and e.facts["precision_high"] == 1
+    )
     assert e.facts["coverage"] == 0.25 and e.facts["words"] == 2
     assert score(e) == {"good": 1, "fun": 1}  # without either, nothing is left of the precision
     assert not e.signed
@@ -67,7 +84,9 @@ def test_or(text: str) -> None:
     e = heed.explain(either, text, "anchors")
     (one,) = words(e)
     assert one in ("good", "fun") and e.facts["precision"] == 1 and e.facts["coverage"] == 0.5
-    assert score(e)[one] == pytest.approx(0.5, abs=0 if text == SHORT else 0.1)  # the other word is there half the time
+    assert score(e)[one] == pytest.approx(
+        0.5, abs=0 if text == SHORT else 0.1
+    )  # the other word is there half the time
     assert "of the texts that keep it and lose others" in e.notes[0]
 
 
@@ -92,14 +111,20 @@ def test_no_word_is_needed(text: str) -> None:
     e = heed.explain(always, text, "anchors")
     assert not e.scores.any() and not e.standard_errors.any()
     assert (e.facts["precision"], e.facts["coverage"], e.facts["words"]) == (1, 1, 0)
-    assert "no word is needed → 1 in 100.0 % of the texts that lose words" in e.notes[0] and len(e.notes) == 1
+    assert (
+        "no word is needed → 1 in 100.0 % of the texts that lose words" in e.notes[0]
+        and len(e.notes) == 1
+    )
 
 
 @each_text
 def test_a_label_that_is_not_predicted(text: str) -> None:
     e = heed.explain(both, text, "anchors", label=0)
     assert words(e) == set() and e.facts["precision"] == pytest.approx(0.75, abs=0.05)
-    assert e.notes[-1] == "The whole text does not get this label: the rule is about texts that lost some words."
+    assert (
+        e.notes[-1]
+        == "The whole text does not get this label: the rule is about texts that lost some words."
+    )
     e = heed.explain(always, text, "anchors", label=0)
     assert (e.facts["precision"], e.facts["precision_low"], e.facts["words"]) == (0, 0, 0)
     assert any("No rule of at most 6 words" in note for note in e.notes)
@@ -121,10 +146,19 @@ def test_repeated_words_are_one_condition_or_several() -> None:
     twice = when(lambda w: "good" in w)
     text = "good film good plot"
     together = heed.explain(twice, text, "anchors")
-    assert [(u.text, len(u.spans)) for u in together.units] == [("good", 2), ("film", 1), ("plot", 1)]
+    assert [(u.text, len(u.spans)) for u in together.units] == [
+        ("good", 2),
+        ("film", 1),
+        ("plot", 1),
+    ]
     assert together.facts["precision"] == 1 and together.scores.tolist() == [1, 0, 0]
     apart = heed.explain(twice, text, "anchors", repeats="apart")
-    assert len(apart.units) == 4 and apart.scores.tolist() == [0.5, 0, 0, 0]  # the other one is there half the time
+    assert len(apart.units) == 4 and apart.scores.tolist() == [
+        0.5,
+        0,
+        0,
+        0,
+    ]  # the other one is there half the time
 
 
 def test_words_of_both_texts_of_a_pair_are_told_apart() -> None:
@@ -167,13 +201,19 @@ def test_the_best_of_all_rules_is_the_best_by_definition(seed: int) -> None:
         rules = [set(r) for k in range(most + 1) for r in itertools.combinations(range(d), k)]
         precisions = [precision_of(r, holds, d) for r in rules]
         reach = [(len(r), -p) for r, p in zip(rules, precisions, strict=True) if p >= asked]
-        size, p = min(reach) if reach else min((-p, len(r)) for r, p in zip(rules, precisions, strict=True))[::-1]
+        size, p = (
+            min(reach)
+            if reach
+            else min((-p, len(r)) for r, p in zip(rules, precisions, strict=True))[::-1]
+        )
         found = {int(name[1:]) for name in words(e)}
         assert (len(found), e.facts["precision"]) == pytest.approx((size, -p))
         assert e.facts["precision"] == e.facts["precision_low"] == e.facts["precision_high"]
         assert e.facts["precision"] == pytest.approx(precision_of(found, holds, d))
         assert e.forward_passes == 64
-        for i in found:  # precision with the rule minus precision with the rule and without this word
+        for (
+            i
+        ) in found:  # precision with the rule minus precision with the rule and without this word
             rest = [t for t in all_texts(d) if not t[i] and all(t[j] for j in found - {i})]
             without = np.mean([holds({f"w{j}" for j in range(d) if t[j]}) for t in rest])
             assert score(e)[f"w{i}"] == pytest.approx(e.facts["precision"] - without)
@@ -191,7 +231,9 @@ def test_the_interval_holds_the_precision_as_often_as_it_says() -> None:
         if rule not in known:
             known[rule] = precision_of(set(rule), holds, d)
         cover += e.facts["precision_low"] <= known[rule] <= e.facts["precision_high"]
-        assert 0 <= e.facts["precision_low"] <= e.facts["precision"] <= e.facts["precision_high"] <= 1
+        assert (
+            0 <= e.facts["precision_low"] <= e.facts["precision"] <= e.facts["precision_high"] <= 1
+        )
         assert e.forward_passes <= 400
     assert cover >= 90  # at exactly 95 % fewer would happen once in 90 times
 
@@ -237,11 +279,17 @@ def test_kl_bounds_against_a_fine_grid(level: float) -> None:
 
     grid = np.arange(1, 20_000) / 20_000
     cases = [(0, 10), (1, 10), (5, 10), (10, 10), (97, 100), (300, 1000), (999, 1000)]
-    low, high = anchors.kl_bounds(np.array([h for h, _ in cases]), np.array([n for _, n in cases]), level)
+    low, high = anchors.kl_bounds(
+        np.array([h for h, _ in cases]), np.array([n for _, n in cases]), level
+    )
     for (hits, n), a, b in zip(cases, low, high, strict=True):
         inside = [q for q in grid if n * kl(hits / n, q) <= level]
-        assert a == pytest.approx(min(inside), abs=1e-4) and b == pytest.approx(max(inside), abs=1e-4)
-    assert np.ravel(anchors.kl_bounds(np.array([0]), np.array([0]), level)).tolist() == pytest.approx([0, 1], abs=1e-9)
+        assert a == pytest.approx(min(inside), abs=1e-4) and b == pytest.approx(
+            max(inside), abs=1e-4
+        )
+    assert np.ravel(
+        anchors.kl_bounds(np.array([0]), np.array([0]), level)
+    ).tolist() == pytest.approx([0, 1], abs=1e-9)
 
 
 def test_the_exact_interval_against_its_definition() -> None:
@@ -252,7 +300,9 @@ def test_the_exact_interval_against_its_definition() -> None:
         low, high = anchors.clopper_pearson(hits, n, delta)
         assert binom.sf(hits - 1, n, low) == pytest.approx(delta / 2)
         assert binom.cdf(hits, n, high) == pytest.approx(delta / 2)
-    assert anchors.clopper_pearson(0, 5, 0.05)[0] == 0 and anchors.clopper_pearson(5, 5, 0.05)[1] == 1
+    assert (
+        anchors.clopper_pearson(0, 5, 0.05)[0] == 0 and anchors.clopper_pearson(5, 5, 0.05)[1] == 1
+    )
 
 
 def test_sums_over_supersets_against_the_definition() -> None:
@@ -273,10 +323,20 @@ def test_the_exploration_rate_grows_slowly() -> None:
 
 
 def test_samples_that_do_not_suffice_are_told() -> None:
-    rare = when(lambda w: "good" in w and not ("one" not in w and "two" not in w and "six" not in w and "ten" not in w))
-    e = heed.explain(rare, LONG, "anchors", samples=400)  # true precision: 15/16, or 31/32 with one word more
+    rare = when(
+        lambda w: (
+            "good" in w
+            and not ("one" not in w and "two" not in w and "six" not in w and "ten" not in w)
+        )
+    )
+    e = heed.explain(
+        rare, LONG, "anchors", samples=400
+    )  # true precision: 15/16, or 31/32 with one word more
     assert e.facts["precision_low"] < 0.95 <= e.facts["precision_high"] and e.forward_passes <= 400
-    assert e.notes[1] == "400 samples do not tell for sure whether the rule reaches a precision of 95 %."
+    assert (
+        e.notes[1]
+        == "400 samples do not tell for sure whether the rule reaches a precision of 95 %."
+    )
     e = heed.explain(both, LONG, "anchors", samples=20)
     assert e.facts["precision_low"] <= e.facts["precision"] <= e.facts["precision_high"]
 
@@ -284,7 +344,9 @@ def test_samples_that_do_not_suffice_are_told() -> None:
 @pytest.mark.parametrize("samples", [2, 3, 5, 20, 61, 500, 4000])
 def test_no_more_samples_are_taken_than_allowed(samples: int) -> None:
     for function in (both, either, odd, always):
-        assert 0 < heed.explain(function, LONG, "anchors", samples=samples).forward_passes <= samples
+        assert (
+            0 < heed.explain(function, LONG, "anchors", samples=samples).forward_passes <= samples
+        )
 
 
 def test_results_do_not_depend_on_neighbours_or_order() -> None:
@@ -293,7 +355,11 @@ def test_results_do_not_depend_on_neighbours_or_order() -> None:
     for order in (range(6), range(5, -1, -1)):
         found = heed.explain(both, [texts[i] for i in order], "anchors", samples=600)
         for i, e in zip(order, found, strict=True):
-            assert (e.scores == alone[i].scores).all() and e.facts == alone[i].facts and e.notes == alone[i].notes
+            assert (
+                (e.scores == alone[i].scores).all()
+                and e.facts == alone[i].facts
+                and e.notes == alone[i].notes
+            )
             assert e.forward_passes == alone[i].forward_passes
 
 
@@ -316,7 +382,9 @@ def test_documents_are_searched_side_by_side(monkeypatch: pytest.MonkeyPatch) ->
     assert calls[0] == len(texts) and len(calls) < 60
     monkeypatch.setattr(anchors, "_ENTRIES", 1)  # one by one
     calls.clear()
-    for one, other in zip(found, heed.explain(Counted(both), texts, "anchors", samples=600), strict=True):
+    for one, other in zip(
+        found, heed.explain(Counted(both), texts, "anchors", samples=600), strict=True
+    ):
         assert (one.scores == other.scores).all() and one.facts == other.facts
     assert set(calls) == {1}
 
@@ -373,7 +441,10 @@ def test_the_rule_is_readable_everywhere() -> None:
     out = " ".join(file.getvalue().split())
     rule = "Rule: “good” and “fun” → <b>worth seeing in 100.0 %"
     assert rule in out and "95 % interval: 99.6 to 100.0 %" in out
-    assert "a good[10] film and a fun[10] plot" in out and "strongest good 1 fun 1 measured precision" in out
+    assert (
+        "a good[10] film and a fun[10] plot" in out
+        and "strongest good 1 fun 1 measured precision" in out
+    )
     assert "Rule: “good” and “fun” → &lt;b&gt;worth seeing" in e._repr_html_()
     again = Explanation.from_dict(json.loads(e.to_json()))
     assert rule in again.notes[0] and again.facts == e.facts

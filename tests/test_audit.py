@@ -27,7 +27,15 @@ from heed.claims.jain_wallace import Exclusive, Used
 from heed.claims.lopardo import AgreesLime, Signed, Tracks
 from heed.data import Dataset
 from heed.errors import DataError, InputError, OutputError, UnknownName
-from heed.methods import AttentionMax, AttentionMean, EfficientAttention, Lime, LimeExact, Method, make_method
+from heed.methods import (
+    AttentionMax,
+    AttentionMean,
+    EfficientAttention,
+    Lime,
+    LimeExact,
+    Method,
+    make_method,
+)
 from heed.methods.comparison import rank_agreement
 from heed.methods.method import units_of
 from heed.metrics import bootstrap_mean
@@ -95,7 +103,9 @@ def test_one_claim(values: list[float], above: bool, outcome: str) -> None:
 
 
 def test_reasons_of_the_undecided() -> None:
-    spans, few, none = judge([evidence(around(0.5)), evidence(around(0.6, 5)), evidence([math.nan])])
+    spans, few, none = judge(
+        [evidence(around(0.5)), evidence(around(0.6, 5)), evidence([math.nan])]
+    )
     assert "spans the threshold" in spans.reason
     assert "fewer than 30" in few.reason
     assert "no document" in none.reason
@@ -105,9 +115,15 @@ def test_documents_that_share_an_id_are_not_independent() -> None:
     values = np.repeat(np.random.default_rng(2).normal(0.6, 0.3, 40), 2)
     apart, pairs, same = (
         replace(found, rows=[row | {"id": name(i)} for i, row in enumerate(found.rows)])
-        for found, name in ((evidence(list(values)), n) for n in (str, lambda i: str(i // 2), lambda i: "reviews"))
+        for found, name in (
+            (evidence(list(values)), n) for n in (str, lambda i: str(i // 2), lambda i: "reviews")
+        )
     )
-    assert apart.groups is None and (apart.independent, pairs.independent, same.independent) == (80, 40, 1)
+    assert apart.groups is None and (apart.independent, pairs.independent, same.independent) == (
+        80,
+        40,
+        1,
+    )
     narrow, wide, none = (judge([found])[0] for found in (apart, pairs, same))
     assert narrow == judge([evidence(list(values))])[0]
     assert (wide.high - wide.low) / (narrow.high - narrow.low) == pytest.approx(2**0.5, rel=0.1)  # type: ignore[operator]
@@ -117,7 +133,12 @@ def test_documents_that_share_an_id_are_not_independent() -> None:
 
 def test_evidence_that_could_not_be_had_is_not_applicable_with_its_reason() -> None:
     (found,) = judge([evidence([], reason="needs a recipe")])
-    assert (found.outcome, found.reason, found.mean, found.n) == ("not applicable", "needs a recipe", None, 0)
+    assert (found.outcome, found.reason, found.mean, found.n) == (
+        "not applicable",
+        "needs a recipe",
+        None,
+        0,
+    )
 
 
 @pytest.mark.parametrize("together", [1, 2, 6])
@@ -126,7 +147,9 @@ def test_intervals_are_widened_for_the_claims_judged_together(together: int) -> 
     found = judge([evidence(list(values))] * together)
     assert [v.level for v in found] == pytest.approx([1 - 0.05 / together] * together)
     assert {(v.low, v.high) for v in found} == {bootstrap_mean(values, 1 - 0.05 / together)}
-    beside = judge([evidence(list(values))] * together + [evidence([], reason="needs a recipe")] * 3)
+    beside = judge(
+        [evidence(list(values))] * together + [evidence([], reason="needs a recipe")] * 3
+    )
     assert beside[:together] == found  # what is not judged widens nothing
 
 
@@ -146,7 +169,11 @@ GATED = {"id": "agrees-lime", "gated": True}
 @pytest.mark.parametrize("gate", ["used", "needed"])
 @pytest.mark.parametrize(("centre", "closed"), [(0.4, True), (0.5, False), (0.6, False)])
 def test_the_gate(gate: str, centre: float, closed: bool) -> None:
-    rows = [evidence(around(centre), id=gate), evidence(around(0.6), **GATED), evidence(around(0.6), id="removes")]
+    rows = [
+        evidence(around(centre), id=gate),
+        evidence(around(0.6), **GATED),
+        evidence(around(0.6), id="removes"),
+    ]
     first, gated, free = judge(rows)
     assert free.outcome == "supported"
     assert first.outcome == ("refuted" if closed else "undecided" if centre == 0.5 else "supported")
@@ -170,13 +197,19 @@ def test_the_gate_stands_in_any_order_and_keeps_an_older_reason() -> None:
 
 @pytest.mark.parametrize(("needed", "closed"), [(0.6, False), (0.5, False), (0.1, True)])
 def test_needed_comes_before_used(needed: float, closed: bool) -> None:
-    rows = [evidence(around(0.1), id="used"), evidence(around(needed), id="needed"), evidence(around(0.6), **GATED)]
+    rows = [
+        evidence(around(0.1), id="used"),
+        evidence(around(needed), id="needed"),
+        evidence(around(0.6), **GATED),
+    ]
     assert (judge(rows)[2].outcome == "not applicable") == closed
 
 
 def test_where_needed_cannot_be_run_used_is_the_gate() -> None:
     refused = evidence([], reason="needs a recipe", id="needed")
-    _, used, gated = judge([refused, evidence(around(0.1), id="used"), evidence(around(0.6), **GATED)])
+    _, used, gated = judge(
+        [refused, evidence(around(0.1), id="used"), evidence(around(0.6), **GATED)]
+    )
     assert used.outcome == "refuted"
     assert gated.outcome == "not applicable"
 
@@ -187,7 +220,12 @@ def test_too_few_documents_do_not_close_the_gate() -> None:
 
 
 def test_values_that_are_not_finite_are_left_out_and_further_columns_are_averaged() -> None:
-    rows = [{"value": 1.0, "x": 2.0}, {"value": math.inf, "x": None}, {"value": math.nan}, {"value": 3.0, "x": 4.0}]
+    rows = [
+        {"value": 1.0, "x": 2.0},
+        {"value": math.inf, "x": None},
+        {"value": math.nan},
+        {"value": 3.0, "x": 4.0},
+    ]
     found = Evidence(claim(), rows)
     assert found.values.tolist() == [1.0, 3.0]
     assert found.mean("x") == 3.0
@@ -229,7 +267,9 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return np.exp(x - x.max()) / np.exp(x - x.max()).sum()
 
 
-def literal_pass(model: SingleLayer, tokens: Tokens) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+def literal_pass(
+    model: SingleLayer, tokens: Tokens
+) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
     """Attention [head, key] of one document, and the probabilities that any such attention would give."""
     net, shape = model.network, model.shape
     ids = [int(i) for i in tokens.ids]
@@ -256,7 +296,9 @@ def literal_pass(model: SingleLayer, tokens: Tokens) -> tuple[np.ndarray, Callab
 
 
 @pytest.mark.parametrize("positions", ["words", "all"])
-def test_used_is_the_loop_over_permutations(any_model: SingleLayer, documents: list, positions: str) -> None:
+def test_used_is_the_loop_over_permutations(
+    any_model: SingleLayer, documents: list, positions: str
+) -> None:
     model = any_model
     test = Used(permutations=7, positions=positions)  # type: ignore[arg-type]
     study = Study(model, documents, seed=3)
@@ -302,7 +344,9 @@ def as_text(segments: tuple[str, ...]) -> Any:
     return segments[0] if len(segments) == 1 else segments
 
 
-def test_removes_is_the_loop_over_texts_with_nonsense_words(model: SingleLayer, documents: list) -> None:
+def test_removes_is_the_loop_over_texts_with_nonsense_words(
+    model: SingleLayer, documents: list
+) -> None:
     study = Study(model, documents, seed=1)
     for row, tokens in zip(Removes(orders=3).measure(study), model.tokens(documents), strict=True):
         document, words = tokens.document, tokens.words
@@ -344,7 +388,10 @@ def tau_b(x: Sequence[float], y: Sequence[float]) -> float:
     s = tx = ty = 0
     for i in range(len(x)):
         for j in range(i):
-            a, b = (0 if abs(u[i] - u[j]) < 1e-9 * max(map(abs, u)) else np.sign(u[i] - u[j]) for u in (x, y))
+            a, b = (
+                0 if abs(u[i] - u[j]) < 1e-9 * max(map(abs, u)) else np.sign(u[i] - u[j])
+                for u in (x, y)
+            )
             s, tx, ty = s + a * b, tx + abs(a), ty + abs(b)
     return s / math.sqrt(tx * ty) if tx and ty else math.nan
 
@@ -360,7 +407,9 @@ def test_agreement_with_lime_is_tau_over_distinct_words(
     lime_method = {"method": "lime-exact"} if closed else {"method": "lime", "samples": 300}
     lime_method["output"] = "log-odds"
     study = Study(model, documents, make_method(name), seed=2)
-    for row, tokens in zip(AgreesLime(samples=300).measure(study), model.tokens(documents), strict=True):
+    for row, tokens in zip(
+        AgreesLime(samples=300).measure(study), model.tokens(documents), strict=True
+    ):
         judged = by_word(heed.explain(model, tokens.document, name, seed=2), tokens)
         lime = by_word(heed.explain(model, tokens.document, seed=2, **lime_method), tokens)
         expected = tau_b([abs(judged[w]) for w in lime], [abs(v) for v in lime.values()])
@@ -370,28 +419,42 @@ def test_agreement_with_lime_is_tau_over_distinct_words(
 def test_signed_is_the_share_of_top_words_that_lime_does_not_score_negative(
     model: SingleLayer, documents: list
 ) -> None:
-    many = Document(" ".join(f"word{i}" for i in range(24)) + " the film is good but the plot is bad and slow")
+    many = Document(
+        " ".join(f"word{i}" for i in range(24)) + " the film is good but the plot is bad and slow"
+    )
     for row, tokens in zip(
-        Signed(samples=300).measure(Study(model, [*documents, many])), model.tokens([*documents, many]), strict=True
+        Signed(samples=300).measure(Study(model, [*documents, many])),
+        model.tokens([*documents, many]),
+        strict=True,
     ):
         attention = by_word(heed.explain(model, tokens.document, "attention-mean"), tokens)
-        lime = by_word(heed.explain(model, tokens.document, "lime-exact", output="log-odds"), tokens)
-        lime = {w: 0.0 if abs(v) < 1e-9 * max(map(abs, lime.values())) else v for w, v in lime.items()}
+        lime = by_word(
+            heed.explain(model, tokens.document, "lime-exact", output="log-odds"), tokens
+        )
+        lime = {
+            w: 0.0 if abs(v) < 1e-9 * max(map(abs, lime.values())) else v for w, v in lime.items()
+        }
         top = sorted(attention, key=lambda w: -attention[w])[: max(3, round(len(attention) / 10))]
         if len(attention) < 3:
             assert math.isnan(row["value"])
         else:
             assert row["value"] == pytest.approx(sum(lime[w] >= 0 for w in top) / len(top))
-        against = sum(-v for v in lime.values() if v < 0) / (sum(abs(v) for v in lime.values()) or 1.0)
+        against = sum(-v for v in lime.values() if v < 0) / (
+            sum(abs(v) for v in lime.values()) or 1.0
+        )
         assert row["negative_contribution"] == pytest.approx(against)
 
 
 def test_agreement_with_removal_and_with_the_gradient(model: SingleLayer, documents: list) -> None:
-    found = audit(model, documents, ["used", "agrees-gradient", "agrees-removal"], examples=0).evidence
+    found = audit(
+        model, documents, ["used", "agrees-gradient", "agrees-removal"], examples=0
+    ).evidence
     for i, tokens in enumerate(model.tokens(documents)):
         document, words = tokens.document, tokens.words
         attention = heed.explain(model, document, "attention-mean").scores
-        gradient = np.abs(heed.explain(model, document, "gradient-input", output="probability").scores)
+        gradient = np.abs(
+            heed.explain(model, document, "gradient-input", output="probability").scores
+        )
         plain = model.predict([document])[0]
         without = model.predict([as_text(removed(document, words, [j])) for j in range(len(words))])
         removal = np.abs(plain.max() - without[:, plain.argmax()])
@@ -409,11 +472,16 @@ def test_tracking_is_by_the_change_of_log_odds(model: SingleLayer, documents: li
         document, words = tokens.document, tokens.words
         if len(words) < 3:
             continue
-        p = model.predict([document, *(as_text(removed(document, words, [j])) for j in range(len(words)))])
+        p = model.predict(
+            [document, *(as_text(removed(document, words, [j])) for j in range(len(words)))]
+        )
         odds = np.log(p[:, p[0].argmax()]) - np.log(p[:, p[0].argmin()])
         scores = [
             heed.explain(model, document, name, **settings).scores
-            for name, settings in (("attention-mean", {}), ("gradient-input", {"output": "log-odds"}))
+            for name, settings in (
+                ("attention-mean", {}),
+                ("gradient-input", {"output": "log-odds"}),
+            )
         ]
         mine, theirs = (spearmanr(x, odds[0] - odds[1:]).statistic for x in scores)
         assert row["value"] == pytest.approx(mine - theirs, abs=1e-6, nan_ok=True)
@@ -437,7 +505,9 @@ def whole(model: SingleLayer, named: list) -> Audit:
     return audit(model, named, seed=5, examples=2)
 
 
-@pytest.mark.parametrize("name", [n for n in UNTRAINED if n not in ("plausible", "edited")])  # of marks and of pairs
+@pytest.mark.parametrize(
+    "name", [n for n in UNTRAINED if n not in ("plausible", "edited")]
+)  # of marks and of pairs
 def test_order_and_company_of_documents_change_nothing(
     model: SingleLayer, named: list, whole: Audit, name: str
 ) -> None:
@@ -451,13 +521,17 @@ def test_order_and_company_of_documents_change_nothing(
     assert alone == pytest.approx(expected, abs=near, nan_ok=True)
 
 
-def test_more_documents_than_are_measured_together(model: SingleLayer, whole: Audit, named: list) -> None:
+def test_more_documents_than_are_measured_together(
+    model: SingleLayer, whole: Audit, named: list
+) -> None:
     many = [replace(d, id=f"{d.id}/{i}") for i in range(20) for d in named]
     found = audit(model, many, seed=5, examples=0)
     for name in UNTRAINED:
         expected, got = values(whole, name), values(found, name)
         assert len(got) == (len(many) if expected else 0)
-        assert got == pytest.approx({f"{k}/{i}": v for i in range(20) for k, v in expected.items()}, nan_ok=True)
+        assert got == pytest.approx(
+            {f"{k}/{i}": v for i in range(20) for k, v in expected.items()}, nan_ok=True
+        )
 
 
 def test_the_same_audit_twice_is_the_same(model: SingleLayer, named: list, whole: Audit) -> None:
@@ -469,7 +543,9 @@ def test_the_same_audit_twice_is_the_same(model: SingleLayer, named: list, whole
     assert whole.facts | {"seconds": 0} == again.facts | {"seconds": 0}
 
 
-def test_another_seed_moves_what_is_drawn_and_nothing_else(model: SingleLayer, named: list, whole: Audit) -> None:
+def test_another_seed_moves_what_is_drawn_and_nothing_else(
+    model: SingleLayer, named: list, whole: Audit
+) -> None:
     other = audit(model, named, seed=6, examples=0)
     for name in ("used", "agrees-lime", "removes"):
         assert values(other, name) != values(whole, name)
@@ -495,7 +571,10 @@ def test_another_method_is_judged(model: SingleLayer, named: list) -> None:
     assert not any("{" in s or "attention ranks" in s.lower() for s in sentences)
     for claim in ("agrees-lime", "signed"):
         (verdict,) = [v for v in found.verdicts if v.claim.id == claim]
-        assert (verdict.outcome, verdict.reason) == ("not applicable", "lime would be compared with itself")
+        assert (verdict.outcome, verdict.reason) == (
+            "not applicable",
+            "lime would be compared with itself",
+        )
 
 
 def test_a_claim_is_tested_once(model: SingleLayer, named: list) -> None:
@@ -516,8 +595,12 @@ def test_agreement_is_the_mean_over_documents_that_both_explain(whole: Audit) ->
 
 
 @pytest.mark.parametrize("labels", [("Positive", "negative"), ("sport", "politics")])
-def test_gold_labels_of_examples_are_those_of_the_model(model: SingleLayer, labels: tuple[str, ...]) -> None:
-    documents = tuple(Document(t, label=i % 2) for i, t in enumerate(["good film", "bad plot", "slow music"]))
+def test_gold_labels_of_examples_are_those_of_the_model(
+    model: SingleLayer, labels: tuple[str, ...]
+) -> None:
+    documents = tuple(
+        Document(t, label=i % 2) for i, t in enumerate(["good film", "bad plot", "slow music"])
+    )
     found = audit(model, Dataset("mine", "all", documents, labels, "", ""), ["removes"])
     known = {"Positive": 1, "negative": 0}
     assert [e.gold for e in found.examples] == [known.get(labels[d.label or 0]) for d in documents]
@@ -530,12 +613,16 @@ def test_words_that_stand_in_both_texts_of_a_pair_are_removed_apart(model: Singl
     study = Study(model, [pair])
     fall, _ = falls_of(study, e, [np.array([0, 1, 2])], None)
     (tokens,) = model.tokens([pair])
-    kept = model.score([tokens], [np.array([[True] * 3, [False, True, True]])], [units_of(tokens, "word", True)[1]])[0]
+    kept = model.score(
+        [tokens], [np.array([[True] * 3, [False, True, True]])], [units_of(tokens, "word", True)[1]]
+    )[0]
     p = model.probabilities(kept)[:, model.label(e.label)]
     assert len(e.units) == 3
     first = [k for k in range(10) if kept_after_removal(np.array([0, 1, 2]))[k].sum() == 2]
     more = [k for k in range(10) if k not in first]
-    deeper = model.score([tokens], [np.array([[False, False, True]])], [units_of(tokens, "word", True)[1]])[0]
+    deeper = model.score(
+        [tokens], [np.array([[False, False, True]])], [units_of(tokens, "word", True)[1]]
+    )[0]
     q = model.probabilities(deeper)[0, model.label(e.label)]
     assert fall[0] == pytest.approx((len(first) * (p[0] - p[1]) + len(more) * (p[0] - q)) / 10)
 
@@ -547,15 +634,23 @@ def test_the_gate_joins_claims_that_it_guards(model: SingleLayer, named: list) -
     assert ids(["signed"]) == ["used", "signed"]
     assert ids(["signed", "used"]) == ["used", "signed"]  # before any budget is spent
     assert ids(["removes"]) == ["removes"]
-    assert ids(["agrees-removal"], "gradient-l2") == ["agrees-removal"]  # the gate is about attention
+    assert ids(["agrees-removal"], "gradient-l2") == [
+        "agrees-removal"
+    ]  # the gate is about attention
 
 
 def test_the_gate_is_for_attention_alone() -> None:
     flat = Evidence(CLAIMS["used"].claim, [{"value": 0.0}] * 40)
     high = Evidence(CLAIMS["agrees-removal"].claim, [{"value": 0.9}] * 40)
     assert [v.outcome for v in judge([flat, high])] == ["refuted", "not applicable"]
-    assert [v.outcome for v in judge([flat, replace(high, method="rollout")])] == ["refuted", "not applicable"]
-    assert [v.outcome for v in judge([flat, replace(high, method="gradient-l2")])] == ["refuted", "supported"]
+    assert [v.outcome for v in judge([flat, replace(high, method="rollout")])] == [
+        "refuted",
+        "not applicable",
+    ]
+    assert [v.outcome for v in judge([flat, replace(high, method="gradient-l2")])] == [
+        "refuted",
+        "supported",
+    ]
 
 
 def test_an_audit_says_what_was_cut_off_and_unknown(model: SingleLayer) -> None:
@@ -565,14 +660,18 @@ def test_an_audit_says_what_was_cut_off_and_unknown(model: SingleLayer) -> None:
     assert facts["unknown"] == pytest.approx(1 / (4 + model.shape.max_words))
 
 
-@pytest.mark.parametrize("documents", ["a fine film", Document("a fine film")], ids=["text", "document"])
+@pytest.mark.parametrize(
+    "documents", ["a fine film", Document("a fine film")], ids=["text", "document"]
+)
 def test_one_text_is_not_a_list_of_documents(model: SingleLayer, documents: Any) -> None:
     with pytest.raises(InputError, match="one text"):
         audit(model, documents)
 
 
 def test_settings_of_the_method_reach_it(model: SingleLayer, named: list) -> None:
-    mean, largest = (audit(model, named, ["removes"], e, examples=0) for e in ("attention-mean", AttentionMax()))
+    mean, largest = (
+        audit(model, named, ["removes"], e, examples=0) for e in ("attention-mean", AttentionMax())
+    )
     assert values(mean, "removes") != values(largest, "removes")
     with pytest.raises(UnknownName, match="lime"):
         audit(model, named, methods="lim")
@@ -595,30 +694,44 @@ def test_rows_of_a_claim_that_takes_long_are_kept(
     monkeypatch.setattr(SingleLayer, "score", asked)
     monkeypatch.setattr(LimeExact, "explain", asked)
     two = audit(model, named, claims, examples=0, folder=tmp_path)
-    assert all(values(one, name) == pytest.approx(values(two, name), nan_ok=True) for name in claims)
+    assert all(
+        values(one, name) == pytest.approx(values(two, name), nan_ok=True) for name in claims
+    )
 
 
 def test_a_statistic_that_cannot_be_computed_is_none() -> None:
     def constant(texts: list[str]) -> list[list[float]]:
         return [[0.4, 0.6]] * len(texts)
 
-    (verdict,) = audit(constant, [f"a film {i}" for i in range(35)], ["competitive"], "occlusion").verdicts
-    assert verdict.outcome == "undecided" and verdict.mean is None and "do not have this statistic" in verdict.reason
+    (verdict,) = audit(
+        constant, [f"a film {i}" for i in range(35)], ["competitive"], "occlusion"
+    ).verdicts
+    assert (
+        verdict.outcome == "undecided"
+        and verdict.mean is None
+        and "do not have this statistic" in verdict.reason
+    )
 
 
 def test_what_is_added_to_all_logits_changes_nothing(model: SingleLayer, named: list) -> None:
     """It leaves the predictions as they are."""
     network = deepcopy(model.network)
-    added = torch.randn(network.W_l.shape[1:], generator=torch.Generator().manual_seed(0), dtype=network.W_l.dtype)
+    added = torch.randn(
+        network.W_l.shape[1:], generator=torch.Generator().manual_seed(0), dtype=network.W_l.dtype
+    )
     network.W_l.data += 3 * added
     same_model = SingleLayer(network, model.tokenizer, model.labels)
     np.testing.assert_allclose(same_model.predict(named), model.predict(named), atol=1e-6)
-    claims = [name for name in UNTRAINED if name not in ("sensitive", "plausible", "edited")]  # which draws weights
+    claims = [
+        name for name in UNTRAINED if name not in ("sensitive", "plausible", "edited")
+    ]  # which draws weights
     claims = [name for name in claims if not name.startswith(("identified", "efficient"))]
     one, two = (audit(m, named, claims, examples=0) for m in (model, same_model))
     for name in claims:
         first, second = values(one, name), values(two, name)
-        assert list(first.values()) == pytest.approx(list(second.values()), abs=2e-3, nan_ok=True), name
+        assert list(first.values()) == pytest.approx(
+            list(second.values()), abs=2e-3, nan_ok=True
+        ), name
     for first, second in zip(one.conditions, two.conditions, strict=True):
         assert first == pytest.approx(second, abs=1e-4, nan_ok=True)
 
@@ -636,7 +749,10 @@ def test_facts(model: SingleLayer, named: list, whole: Audit) -> None:
     assert len(whole.examples) == 2
     shown = ["attention-mean", "gradient-input", "occlusion", "efficient", "lime-exact"]
     assert [e.method for e in whole.examples[0].explanations] == shown
-    heads = [heed.explain(model, named[0], "attention-head", head=h).scores for h in range(model.shape.heads)]
+    heads = [
+        heed.explain(model, named[0], "attention-head", head=h).scores
+        for h in range(model.shape.heads)
+    ]
     np.testing.assert_allclose(whole.examples[0].heads, heads, atol=1e-6)
 
 
@@ -665,7 +781,9 @@ def test_accuracy_goes_by_the_names_of_labels(
 
 
 def test_documents_without_words_are_left_out_and_counted(model: SingleLayer) -> None:
-    found = audit(model, ["", "a good film", " \x00 ", Document("bad plot", id="b")], ["used"], examples=4)
+    found = audit(
+        model, ["", "a good film", " \x00 ", Document("bad plot", id="b")], ["used"], examples=4
+    )
     assert (found.facts["documents"], found.facts["left_out"]) == (2, 2)
     assert [row["id"] for row in found.evidence[0].rows] == ["", "b"]
     assert [e.explanations[0].document.text for e in found.examples] == ["a good film", "bad plot"]
@@ -675,14 +793,19 @@ def test_intervals_are_shown_of_the_documents_that_leave_most_open() -> None:
     texts = [d.text for d in heed.data.tasks.reviews(60)]
     long = " ".join(texts)
     found = audit(heed.load(), [*texts[:OPENED], long], "used")
-    shown = [next(e for e in x.explanations if e.method == "efficient").intervals is not None for x in found.examples]
+    shown = [
+        next(e for e in x.explanations if e.method == "efficient").intervals is not None
+        for x in found.examples
+    ]
     assert shown[-1] and sum(shown) == OPENED
 
 
 @pytest.mark.parametrize("method", [AttentionMean(), EfficientAttention(intervals=12)])
 def test_an_example_holds_explanations_of_its_own_document(method: Method) -> None:
     texts = [d.text for d in heed.data.tasks.reviews(60)]
-    growing = [" ".join(texts[:n]) for n in (1, 2, 8, 3, 16)]  # of which ever more is open, but for one
+    growing = [
+        " ".join(texts[:n]) for n in (1, 2, 8, 3, 16)
+    ]  # of which ever more is open, but for one
     found = audit(heed.load(), growing, "used", method)
     for text, example in zip(growing, found.examples, strict=True):
         assert {e.document.text for e in example.explanations} == {text}
@@ -718,7 +841,10 @@ def test_the_closing_words_have_one_line_per_family(whole: Audit) -> None:
 def test_a_reason_that_a_family_shares_is_said_once() -> None:
     rows = [
         evidence(around(0.01), id="used", family="needed", threshold=0.05),
-        *(evidence(around(0.6), id=f"agrees-{i}", gated=True, sentence=f"{i} agrees") for i in range(3)),
+        *(
+            evidence(around(0.6), id=f"agrees-{i}", gated=True, sentence=f"{i} agrees")
+            for i in range(3)
+        ),
     ]
     lines = Audit({"methods": {"attention-mean": {}}}, tuple(rows)).closing()
     assert len(lines) == 2
@@ -760,15 +886,29 @@ def test_an_audit_is_read_back_as_it_was(whole: Audit, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["some", "nan", "no-rows", "nothing"])
 def test_odd_rows_are_read_back(ids: str | None, kind: str, tmp_path: Path) -> None:
     def rows(n: int, **more: float) -> list[dict[str, Any]]:
-        return [{"document": i, "id": ids, "value": math.nan if kind == "nan" else i / n} | more for i in range(n)]
+        return [
+            {"document": i, "id": ids, "value": math.nan if kind == "nan" else i / n} | more
+            for i in range(n)
+        ]
 
     found = {
-        "some": (Evidence(CLAIMS["used"].claim, rows(40, extra=1.5)), Evidence(CLAIMS["signed"].claim, [])),
+        "some": (
+            Evidence(CLAIMS["used"].claim, rows(40, extra=1.5)),
+            Evidence(CLAIMS["signed"].claim, []),
+        ),
         "nan": (Evidence(CLAIMS["used"].claim, rows(40)),),
         "no-rows": (Evidence(CLAIMS["used"].claim, [], "needs more"),),
         "nothing": (),
     }[kind]
-    facts = {"model": "ü🎬", "revision": "1", "data": "d", "documents": 40, "seed": 0, "seconds": 1.5, "heed": "0"}
+    facts = {
+        "model": "ü🎬",
+        "revision": "1",
+        "data": "d",
+        "documents": 40,
+        "seed": 0,
+        "seconds": 1.5,
+        "heed": "0",
+    }
     made = Audit(facts | {"methods": {"attention-mean": {}}, "accuracy": None}, found)
     made.save(tmp_path / "rows.parquet")
     same(made, Audit.load(tmp_path / "rows.parquet"))
@@ -782,7 +922,9 @@ def test_files_that_hold_no_audit_are_refused(whole: Audit, tmp_path: Path) -> N
     (tmp_path / "text.parquet").write_text("claim,value\n")
     pq.write_table(pa.table({"claim": ["used"]}), tmp_path / "plain.parquet")
     table = pa.table({"claim": ["used"]})
-    for i, about in enumerate([b"{", b"[]", b"{}", b'{"facts": {}, "claims": [{"claim": "nope"}]}']):
+    for i, about in enumerate(
+        [b"{", b"[]", b"{}", b'{"facts": {}, "claims": [{"claim": "nope"}]}']
+    ):
         pq.write_table(table.replace_schema_metadata({"heed": about}), tmp_path / f"{i}.parquet")
     for path in sorted(tmp_path.iterdir()):
         with pytest.raises(DataError, match="does not hold"):
@@ -804,7 +946,14 @@ class Counting(Classifier):
     offers: frozenset[str] = frozenset()
     removals = ("replace",)
     filler = 0
-    worth: Mapping[str, float] = {"good": 1, "great": 2, "fine": 1, "bad": -1.5, "awful": -2, "slow": -0.5}
+    worth: Mapping[str, float] = {
+        "good": 1,
+        "great": 2,
+        "fine": 1,
+        "bad": -1.5,
+        "awful": -2,
+        "slow": -0.5,
+    }
 
     def __init__(self) -> None:
         self.tokenizer = Tokenizer.words(["the", "film", "plot", "is", "and", "a", *self.worth], 64)
@@ -816,7 +965,9 @@ class Counting(Classifier):
         total = np.array([self.weights[t.ids].sum() for t in tokens])
         return np.stack([-total, total], 1)
 
-    def score(self, tokens: Any, keep: Any, groups: Any = None, removal: Any = None) -> list[np.ndarray]:
+    def score(
+        self, tokens: Any, keep: Any, groups: Any = None, removal: Any = None
+    ) -> list[np.ndarray]:
         found = []
         for i, (t, k) in enumerate(zip(tokens, keep, strict=True)):
             group = t.word if groups is None else groups[i]
@@ -838,19 +989,25 @@ def reviews() -> list[str]:
 
 def test_attention_claims_do_not_apply_to_a_model_without_attention(reviews: list) -> None:
     found = audit(Counting(), reviews)
-    assert {v.claim.id: v.outcome for v in found.verdicts} == dict.fromkeys(CLAIMS, "not applicable")
+    assert {v.claim.id: v.outcome for v in found.verdicts} == dict.fromkeys(
+        CLAIMS, "not applicable"
+    )
     for verdict in found.verdicts:
         missing: tuple[str, ...] = ("attention", "gradients", "no training data")
-        missing = {"robust": ("delete words",), "plausible": ("rationales",), "edited": ("pairs",)}.get(
-            verdict.claim.id, missing
-        )
+        missing = {
+            "robust": ("delete words",),
+            "plausible": ("rationales",),
+            "edited": ("pairs",),
+        }.get(verdict.claim.id, missing)
         assert any(word in verdict.reason for word in missing)
     assert [e.method for e in found.examples[0].explanations] == ["occlusion", "lime"]
     assert found.examples[0].heads is None and not found.conditions
     assert all(not line.endswith("..") for line in found.closing())
 
 
-def test_perturbation_claims_are_put_to_occlusion_on_any_model(reviews: list, tmp_path: Path) -> None:
+def test_perturbation_claims_are_put_to_occlusion_on_any_model(
+    reviews: list, tmp_path: Path
+) -> None:
     found = audit(Counting(), reviews, methods="occlusion")
     outcomes = {v.claim.id: v.outcome for v in found.verdicts}
     assert outcomes == {
@@ -895,15 +1052,25 @@ def test_what_takes_long_has_its_turn_last_and_stands_in_its_place(
     asked = ["exclusive", "removes", "agrees-removal", "used", "needed"]
     found = audit(model, named, asked, examples=0)
     assert turns == ["used", "agrees-removal", "removes", "exclusive", "needed"]
-    assert [e.claim.id for e in found.evidence] == ["used", "needed", "exclusive", "removes", "agrees-removal"]
+    assert [e.claim.id for e in found.evidence] == [
+        "used",
+        "needed",
+        "exclusive",
+        "removes",
+        "agrees-removal",
+    ]
 
 
-def test_a_spent_budget_leaves_only_a_few_slow_explanations_to_the_reader(model: SingleLayer, named: list) -> None:
+def test_a_spent_budget_leaves_only_a_few_slow_explanations_to_the_reader(
+    model: SingleLayer, named: list
+) -> None:
     documents = (named * 3)[: 2 * FEW]
     found = audit(model, documents, "used", budget=0)
     shown = [{e.method for e in example.explanations} for example in found.examples]
     assert all("attention-mean" in methods for methods in shown) and len(shown) == 2 * FEW
-    assert [("efficient" in m, "occlusion" in m) for m in shown] == [(i < FEW, i < FEW) for i in range(2 * FEW)]
+    assert [("efficient" in m, "occlusion" in m) for m in shown] == [
+        (i < FEW, i < FEW) for i in range(2 * FEW)
+    ]
 
 
 @pytest.mark.parametrize("epsilon", [-1.0, 0.0, 1.5])
@@ -927,21 +1094,28 @@ def test_the_closing_names_what_does_most_and_the_caveats() -> None:
         "does not hold (comprehensiveness ÷ that of the best explanation: 0.400 [0.400, 0.400] over 40 documents"
         in line
     )
-    assert "what lime points to does most: on average the probability falls by 0.500, and by 0.200 for " in line
+    assert (
+        "what lime points to does most: on average the probability falls by 0.500, and by 0.200 for "
+        in line
+    )
     assert "; also compared: occlusion." in line
     assert line.endswith("are unlike those that the model was trained on.")
     for nothing in (-0.1, 0.2):  # nothing does anything, or all the same
         same = [dict.fromkeys(rows[0], nothing)] * 40
         (line,) = Audit({"methods": {"attention-mean": {}}}, (Evidence(claim, same),)).closing()
         assert "does most" not in line
-    (silent,) = Audit({"methods": {"attention-mean": {}}}, (Evidence(claim, [], "no time"),)).closing()
+    (silent,) = Audit(
+        {"methods": {"attention-mean": {}}}, (Evidence(claim, [], "no time"),)
+    ).closing()
     assert silent.endswith("was not judged: no time.")
 
 
 def test_an_audit_is_short_where_it_is_printed(whole: Audit) -> None:
     assert repr(whole).startswith(f"<Audit of {whole.facts['model']} on {whole.facts['data']}: ")
-    assert len(repr(whole)) < 200 and f"{sum(v.outcome == 'undecided' for v in whole.verdicts)} undecided" in repr(
-        whole
-    )
+    assert len(
+        repr(whole)
+    ) < 200 and f"{sum(v.outcome == 'undecided' for v in whole.verdicts)} undecided" in repr(whole)
     page = whole._repr_html_()
-    assert all(v.claim.id in page and v.outcome in page for v in whole.verdicts) and len(page) < 20_000
+    assert (
+        all(v.claim.id in page and v.outcome in page for v in whole.verdicts) and len(page) < 20_000
+    )

@@ -57,7 +57,12 @@ def test_it_masks_padding(model: SingleLayer) -> None:
 def test_files_are_small_and_safe(folder: Path) -> None:
     files = [p for p in BUNDLED.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
     assert {p.suffix for p in files} <= {".safetensors", ".json", ".md"}
-    assert {p.name for p in folder.iterdir()} == {"model.safetensors", "model.json", "tokenizer.json", "README.md"}
+    assert {p.name for p in folder.iterdir()} == {
+        "model.safetensors",
+        "model.json",
+        "tokenizer.json",
+        "README.md",
+    }
     assert sum(p.stat().st_size for p in folder.iterdir()) < 8_000_000
     assert sum(p.stat().st_size for p in bundled()[SECOND].iterdir()) < 4_000_000
 
@@ -84,7 +89,9 @@ def test_the_card_of_the_transformer_names_data_recipe_command_accuracy_and_limi
     config = facts(folder)
     for row in ("data", "recipe", "command", "seed", "validation accuracy", "test accuracy"):
         assert f"| {row} |" in card
-    assert "`heed train transformer --scratch 2x128 --data imdb --half" in card and "Limits:" in card
+    assert (
+        "`heed train transformer --scratch 2x128 --data imdb --half" in card and "Limits:" in card
+    )
     assert f"{config['test']['accuracy']:.2%}" in card and config["command"] in card
     assert not re.search(r"(?<![\w.])/\w", card)
     assert (config["test"]["accuracy"] >= 0.84, config["test"]["documents"]) == (True, 25_000)
@@ -94,15 +101,23 @@ def test_the_transformer_is_loaded_by_its_name_and_has_all_methods() -> None:
     model = heed.load(SECOND)
     assert model.name == SECOND and model.labels == ("negative", "positive")
     probabilities = model.predict([*GOOD, *BAD])
-    assert (probabilities[: len(GOOD), 1] > 0.5).all() and (probabilities[len(GOOD) :, 0] > 0.5).all()
-    assert {n for n, cls in METHODS.items() if not cls.needs <= model.offers} == {n for n in METHODS if n in EXACT}
+    assert (probabilities[: len(GOOD), 1] > 0.5).all() and (
+        probabilities[len(GOOD) :, 0] > 0.5
+    ).all()
+    assert {n for n, cls in METHODS.items() if not cls.needs <= model.offers} == {
+        n for n in METHODS if n in EXACT
+    }
     assert model.model.dtype == torch.float32
 
 
 def test_accuracy_of_the_transformer_on_a_sample_of_the_test_set() -> None:
     if data.sources("imdb", "test") is None:
-        pytest.skip("the IMDB test set is not on this machine: set HEED_DATA to a folder that has it")
-    assert accuracy(heed.load(SECOND), data.load("imdb", "test", limit=400, seed=0).documents) >= 0.82
+        pytest.skip(
+            "the IMDB test set is not on this machine: set HEED_DATA to a folder that has it"
+        )
+    assert (
+        accuracy(heed.load(SECOND), data.load("imdb", "test", limit=400, seed=0).documents) >= 0.82
+    )
 
 
 def test_obvious_reviews_are_told_apart(model: SingleLayer) -> None:
@@ -115,7 +130,12 @@ def test_obvious_reviews_are_told_apart(model: SingleLayer) -> None:
 def test_what_decides_is_what_anyone_would_point_to(model: SingleLayer) -> None:
     text = "the selection is great but the service is bad"
     for method in ("lime", "occlusion", "shapley", "gradient-input", "integrated-gradients"):
-        scores = {w.text: s for w, s in zip(*_both(heed.explain(model, text, method, label="negative")), strict=True)}
+        scores = {
+            w.text: s
+            for w, s in zip(
+                *_both(heed.explain(model, text, method, label="negative")), strict=True
+            )
+        }
         ordered = sorted(scores, key=scores.__getitem__)
         assert (ordered[0], ordered[-1]) == ("great", "bad")
 
@@ -130,7 +150,9 @@ def test_half_precision_on_disk_is_computed_in_single(model: SingleLayer) -> Non
 
 def test_accuracy_on_a_sample_of_the_test_set(model: SingleLayer) -> None:
     if data.sources("imdb", "test") is None:
-        pytest.skip("the IMDB test set is not on this machine: set HEED_DATA to a folder that has it")
+        pytest.skip(
+            "the IMDB test set is not on this machine: set HEED_DATA to a folder that has it"
+        )
     sample = data.load("imdb", "test", limit=2000, seed=0)
     assert accuracy(model, sample.documents) >= 0.86
 

@@ -36,7 +36,9 @@ def refused(folder: Path, *words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"padding": "attends", "labels": 3}, {"biases": True}], ids=["plain", "attends", "biases"]
+    "options",
+    [{}, {"padding": "attends", "labels": 3}, {"biases": True}],
+    ids=["plain", "attends", "biases"],
 )
 def test_a_saved_model_is_read_back_as_it_was(
     make: Callable[..., SingleLayer], texts: list, tmp_path: Path, options: dict
@@ -44,10 +46,14 @@ def test_a_saved_model_is_read_back_as_it_was(
     model = make(double=False, **options)
     checkpoint.save(model, tmp_path / "deep" / "model", {"accuracy": 0.5})
     again = checkpoint.load(tmp_path / "deep" / "model")
-    assert again.labels == model.labels and again.revision == model.revision and again.name == "model"
+    assert (
+        again.labels == model.labels and again.revision == model.revision and again.name == "model"
+    )
     np.testing.assert_array_equal(again(texts), model(texts))
     assert json.loads((tmp_path / "deep" / "model" / "model.json").read_text())["accuracy"] == 0.5
-    assert sorted(p.name for p in (tmp_path / "deep").iterdir()) == ["model"]  # nothing is left lying about
+    assert sorted(p.name for p in (tmp_path / "deep").iterdir()) == [
+        "model"
+    ]  # nothing is left lying about
 
 
 def test_half_precision_halves_the_file_and_keeps_the_output_close(
@@ -56,19 +62,29 @@ def test_half_precision_halves_the_file_and_keeps_the_output_close(
     model = make(double=False)
     checkpoint.save(model, tmp_path / "half", {}, half=True)
     again = checkpoint.load(tmp_path / "half")
-    assert {v.dtype for v in load_file(tmp_path / "half" / "model.safetensors").values()} == {torch.float16}
+    assert {v.dtype for v in load_file(tmp_path / "half" / "model.safetensors").values()} == {
+        torch.float16
+    }
     assert again.network.W_e.dtype == torch.float32
-    np.testing.assert_array_equal(again.network.W_e.numpy(), model.network.W_e.half().float().numpy())
+    np.testing.assert_array_equal(
+        again.network.W_e.numpy(), model.network.W_e.half().float().numpy()
+    )
     np.testing.assert_allclose(again(texts), model(texts), atol=0.02)  # eleven bits of mantissa
 
 
-def test_labels_that_are_not_ascii_survive(make: Callable[..., SingleLayer], tmp_path: Path) -> None:
+def test_labels_that_are_not_ascii_survive(
+    make: Callable[..., SingleLayer], tmp_path: Path
+) -> None:
     like = make(double=False)
-    checkpoint.save(SingleLayer(like.network, like.tokenizer, ("schön", "悪い")), tmp_path / "m", {})
+    checkpoint.save(
+        SingleLayer(like.network, like.tokenizer, ("schön", "悪い")), tmp_path / "m", {}
+    )
     assert checkpoint.load(tmp_path / "m").labels == ("schön", "悪い")
 
 
-def test_a_model_is_written_over_an_older_one(make: Callable[..., SingleLayer], saved: Path) -> None:
+def test_a_model_is_written_over_an_older_one(
+    make: Callable[..., SingleLayer], saved: Path
+) -> None:
     checkpoint.save(make(double=False, seed=1), saved, {})
     assert checkpoint.load(saved).revision == make(double=False, seed=1).revision
 
@@ -94,7 +110,9 @@ def test_a_file_instead_of_a_folder(saved: Path) -> None:
     refused(saved / "model.safetensors", "is a file")
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", b"\xff" * 64, b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "])
+@pytest.mark.parametrize(
+    "content", [b"", b"garbage", b"\xff" * 64, b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "]
+)
 def test_broken_weights(saved: Path, content: bytes) -> None:
     (saved / "model.safetensors").write_bytes(content)
     refused(saved)
@@ -219,7 +237,9 @@ def test_a_pickled_folder_names_the_pickle(tmp_path: Path) -> None:
 # Where a model may be written
 
 
-def test_a_folder_with_other_files_is_refused(make: Callable[..., SingleLayer], tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(
+    make: Callable[..., SingleLayer], tmp_path: Path
+) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(OutputError, match="other files"):
         check_free(tmp_path)

@@ -41,8 +41,28 @@ from heed.models.single_layer import SingleLayer
 HEED = str(Path(sys.executable).with_name("heed"))
 REVIEW = "the selection is great but the service is bad"
 KEYS = {
-    *("document", "method", "label", "unit", "units", "scores", "specials", "standard_errors", "signed"),
-    *("probabilities", "settings", "seed", "model", "revision", "removal", "forward_passes", "seconds", "notes"),
+    *(
+        "document",
+        "method",
+        "label",
+        "unit",
+        "units",
+        "scores",
+        "specials",
+        "standard_errors",
+        "signed",
+    ),
+    *(
+        "probabilities",
+        "settings",
+        "seed",
+        "model",
+        "revision",
+        "removal",
+        "forward_passes",
+        "seconds",
+        "notes",
+    ),
 }
 
 
@@ -65,7 +85,15 @@ Run = Callable[..., Done]
 @pytest.fixture(autouse=True)
 def plain_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No setting of the machine has a say, and whatever is written goes to a folder of the test."""
-    for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "HEED_DATA"):
+    for name in (
+        "COLUMNS",
+        "LINES",
+        "NO_COLOR",
+        "FORCE_COLOR",
+        "TTY_COMPATIBLE",
+        "TTY_INTERACTIVE",
+        "HEED_DATA",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HEED_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -77,7 +105,11 @@ def plain_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def command(*words: object, stdin: str | io.StringIO = "") -> Done:
     """Run the command line in this process."""
     out, err, code = io.StringIO(), io.StringIO(), 0
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
         patch.setattr(sys, "argv", ["heed", *map(str, words)])
         patch.setattr(sys, "stdin", io.StringIO(stdin) if isinstance(stdin, str) else stdin)
         try:
@@ -143,7 +175,9 @@ def test_json_is_a_list_with_all_that_others_build_on(run: Run) -> None:
 
 def test_json_is_what_python_gives(run: Run) -> None:
     model = heed.load()
-    for e in explain(REVIEW, "--seed", 3, "--method", "lime", "--method", "gradient-l2", "--set", "samples=300"):
+    for e in explain(
+        REVIEW, "--seed", 3, "--method", "lime", "--method", "gradient-l2", "--set", "samples=300"
+    ):
         settings = {"samples": 300} if e["method"] == "lime" else {}
         expected = heed.explain(model, REVIEW, e["method"], seed=3, **settings).to_dict()
         assert e | {"seconds": 0} == expected | {"seconds": 0}
@@ -183,11 +217,24 @@ def test_a_label_by_name_or_index(label: str) -> None:
 def test_units_seeds_and_settings_arrive() -> None:
     (token,) = explain(REVIEW, "--unit", "token", "--method", "attention-mean")
     assert (token["unit"], token["units"][0]["text"]) == ("token", "the")
-    seeds = [explain(REVIEW, "--method", "lime", "--set", "sampling=lime", "--seed", s)[0] for s in (0, 0, 1)]
+    seeds = [
+        explain(REVIEW, "--method", "lime", "--set", "sampling=lime", "--seed", s)[0]
+        for s in (0, 0, 1)
+    ]
     assert seeds[0]["scores"] == seeds[1]["scores"] != seeds[2]["scores"]
     assert seeds[2]["seed"] == 1
     (lime,) = explain(
-        *(REVIEW, "--method", "lime", "--set", "samples=50", "--set", "removal=delete", "--set", "repeats=apart"),
+        *(
+            REVIEW,
+            "--method",
+            "lime",
+            "--set",
+            "samples=50",
+            "--set",
+            "removal=delete",
+            "--set",
+            "repeats=apart",
+        ),
         *("--set", "bandwidth=inf", "--set", "output=log-odds", "--set", "head=none"),
     )
     assert lime["settings"]["samples"] == lime["forward_passes"] == 50
@@ -217,11 +264,22 @@ def tiny(make: Callable[..., SingleLayer], tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize("option", ["--model", "-m"])
 def test_a_model_in_a_folder_and_a_pair(tiny: Path, option: str) -> None:
-    found = explain("the plot is fresh", "--pair", "the plot is dull", option, tiny, "--label", "neutral")
+    found = explain(
+        "the plot is fresh", "--pair", "the plot is dull", option, tiny, "--label", "neutral"
+    )
     for e in found:
         assert e["model"] == "tiny" and e["label"] == "neutral"
         assert list(e["probabilities"]) == ["negative", "positive", "neutral"]
-        assert [u["text"] for u in e["units"]] == ["the", "plot", "is", "fresh", "the", "plot", "is", "dull"]
+        assert [u["text"] for u in e["units"]] == [
+            "the",
+            "plot",
+            "is",
+            "fresh",
+            "the",
+            "plot",
+            "is",
+            "dull",
+        ]
         assert [u["segment"] for u in e["units"]] == [0] * 4 + [1] * 4
         assert e["document"]["pair"] == "the plot is dull"
 
@@ -243,7 +301,9 @@ def test_a_bundled_model_by_its_name() -> None:
         ("x.json", "text", "explained for"),
     ],
 )
-def test_the_ending_of_the_file_or_the_format_decides(run: Run, name: str, format: str | None, starts: str) -> None:
+def test_the_ending_of_the_file_or_the_format_decides(
+    run: Run, name: str, format: str | None, starts: str
+) -> None:
     options = ["--format", format] if format else []
     done = run("explain", REVIEW, "--method", "lime", "--method", "occlusion", "-o", name, *options)
     assert done.code == 0
@@ -255,7 +315,9 @@ def test_the_ending_of_the_file_or_the_format_decides(run: Run, name: str, forma
         assert [e["method"] for e in json.loads(written)] == ["lime", "occlusion"]
     assert "selection" in written and "service" in written
     if starts != "explained for":
-        assert "explained for" in done.out  # also shown, where the file is not what a terminal shows
+        assert (
+            "explained for" in done.out
+        )  # also shown, where the file is not what a terminal shows
 
 
 @pytest.mark.parametrize("format", ["html", "text"])
@@ -281,9 +343,21 @@ def test_formats_on_standard_output(run: Run, format: str) -> None:
         ("one\n\ntwo\r\n\tthree", ["one", "two", "three"], None),
         ("<cls> <sep> <unk>", None, None),
     ],
-    ids=["unknown", "one", "emoji", "right-to-left", "control", "endless", "markup", "lines", "special"],
+    ids=[
+        "unknown",
+        "one",
+        "emoji",
+        "right-to-left",
+        "control",
+        "endless",
+        "markup",
+        "lines",
+        "special",
+    ],
 )
-def test_unusual_texts_are_explained(run: Run, text: str, units: list[str] | None, note: str | None) -> None:
+def test_unusual_texts_are_explained(
+    run: Run, text: str, units: list[str] | None, note: str | None
+) -> None:
     found = explain("-", stdin=text)
     assert len(found) == len(COMPARED)
     for e in found:
@@ -305,7 +379,17 @@ def test_unusual_texts_are_explained(run: Run, text: str, units: list[str] | Non
 
 def test_a_hundred_thousand_words(run: Run) -> None:
     text = "the film was great and zyzzyvq bad . " * 12_500
-    done = run("explain", "-", "--method", "lime", "--method", "attention-mean", "--method", "occlusion", stdin=text)
+    done = run(
+        "explain",
+        "-",
+        "--method",
+        "lime",
+        "--method",
+        "attention-mean",
+        "--method",
+        "occlusion",
+        stdin=text,
+    )
     assert done.code == 0
     assert "Only the first 512 of 100,000 words were read" in " ".join(done.out.split())
     assert len(done.out) < 10_000
@@ -315,7 +399,9 @@ def test_a_hundred_thousand_words(run: Run) -> None:
 
 
 def test_a_thousand_documents_at_once() -> None:
-    texts = [f"review {i} : the film was {'great' if i % 2 else 'bad'} and zyzzyvq" for i in range(1000)]
+    texts = [
+        f"review {i} : the film was {'great' if i % 2 else 'bad'} and zyzzyvq" for i in range(1000)
+    ]
     found = heed.explain(heed.load(), texts, "lime", samples=50)
     assert [e.document.text for e in found] == texts
     assert all(len(e.scores) == len(e.units) and e.notes for e in found)
@@ -353,7 +439,10 @@ REFUSALS = [
     (["explain", "x", "--label", "2"], ["no label 2", "negative, positive"]),
     (["explain", "x", "--label", "-1"], ["'-1'"]),
     (["explain", "x", "--method", "lim"], ["'lim'", "did you mean 'lime'?"]),
-    (["explain", "x", "--method", "lime", "--method", "shaply"], ["'shaply'", "did you mean 'shapley'?"]),
+    (
+        ["explain", "x", "--method", "lime", "--method", "shaply"],
+        ["'shaply'", "did you mean 'shapley'?"],
+    ),
     (["explain", "x", "--set", "samples"], ["key=value", "'samples'"]),
     (["explain", "x", "--set", "=5"], ["key=value", "'=5'"]),
     (["explain", "x", "--set", "sampels=5"], ["'sampels'", "did you mean 'samples'?"]),
@@ -414,28 +503,51 @@ REFUSALS = [
     (["report", "good.csv"], ["good.csv", "does not hold"]),
     (["train", "single-layer", "-o", "m", "--recipe", "papr"], ["'papr'", "did you mean 'paper'?"]),
     (["train", "single-layer", "-o", "m", "--data", "imbd"], ["'imbd'", "did you mean 'imdb'?"]),
-    (["train", "single-layer", "-o", "m", "--data", "task:plantd"], ["'plantd'", "did you mean 'planted'?"]),
+    (
+        ["train", "single-layer", "-o", "m", "--data", "task:plantd"],
+        ["'plantd'", "did you mean 'planted'?"],
+    ),
     (["train", "single-layer", "-o", "m", "--data", "row.csv"], ["row.csv, line 4"]),
     (["train", "single-layer", "-o", "m", "--set", "epochs"], ["key=value"]),
-    (["train", "single-layer", "-o", "m", "--set", "epoch=3"], ["'epoch'", "did you mean 'epochs'?"]),
+    (
+        ["train", "single-layer", "-o", "m", "--set", "epoch=3"],
+        ["'epoch'", "did you mean 'epochs'?"],
+    ),
     (["train", "single-layer", "-o", "m", "--set", "epochs=few"], ["epochs", "whole number"]),
     (["train", "single-layer", "-o", "m", "--set", "padding=loose"], ["padding", "'masked'"]),
-    (["train", "single-layer", "-o", "folder", "--data", "task:planted"], ["folder holds other files"]),
-    (["train", "single-layer", "-o", "review.txt", "--data", "task:planted"], ["review.txt", "cannot be written"]),
+    (
+        ["train", "single-layer", "-o", "folder", "--data", "task:planted"],
+        ["folder holds other files"],
+    ),
+    (
+        ["train", "single-layer", "-o", "review.txt", "--data", "task:planted"],
+        ["review.txt", "cannot be written"],
+    ),
     (["train", "transformer", "-o", "m"], ["either --base", "--scratch"]),
-    (["train", "transformer", "-o", "m", "--base", "a/b", "--scratch", "2x128"], ["either --base", "--scratch"]),
+    (
+        ["train", "transformer", "-o", "m", "--base", "a/b", "--scratch", "2x128"],
+        ["either --base", "--scratch"],
+    ),
     (["train", "transformer", "-o", "m", "--scratch", "small"], ["2x128", "'small'"]),
     (["train", "transformer", "-o", "m", "--scratch", "2x130"], ["130", "4 heads"]),
     (["train", "transformer", "-o", "m", "--base", "nope"], ["no model 'nope'", "ORG/NAME"]),
-    (["train", "transformer", "-o", "m", "--base", "single-layer-imdb"], ["not a Hugging Face model"]),
-    (["train", "transformer", "-o", "m", "--scratch", "2x128", "--set", "epoch=3"], ["did you mean 'epochs'?"]),
+    (
+        ["train", "transformer", "-o", "m", "--base", "single-layer-imdb"],
+        ["not a Hugging Face model"],
+    ),
+    (
+        ["train", "transformer", "-o", "m", "--scratch", "2x128", "--set", "epoch=3"],
+        ["did you mean 'epochs'?"],
+    ),
     (["train", "transformer", "-o", "folder", "--scratch", "1x16"], ["folder holds other files"]),
     (["list", "method"], ["'method'", "did you mean 'methods'?"]),
     (["cite", "lim"], ["'lim'", "did you mean 'lime'?"]),
 ]
 
 
-@pytest.mark.parametrize(("words", "says"), REFUSALS, ids=[" ".join(words) for words, _ in REFUSALS])
+@pytest.mark.parametrize(
+    ("words", "says"), REFUSALS, ids=[" ".join(words) for words, _ in REFUSALS]
+)
 def test_one_sentence_and_exit_code_2(run: Run, words: list[str], says: list[str]) -> None:
     Path("review.txt").write_text(REVIEW)
     Path("latin.txt").write_bytes("ein schöner Film".encode("latin1"))
@@ -460,13 +572,47 @@ def test_one_sentence_and_exit_code_2(run: Run, words: list[str], says: list[str
 @pytest.mark.parametrize(
     "setting",
     [
-        *("epochs=0", "batch=0", "batch=-1", "learning_rate=-1", "learning_rate=inf", "smoothing=2", "smoothing=-1"),
-        *("validation=2", "validation=1", "validation=-1", "word_dropout=5", "average=2", "weight_decay=-1"),
-        *("vocabulary=0", "min_count=0", "position_base=0", "embedding_scale=nan", "heads=0", "max_words=0", "d_e=0"),
+        *(
+            "epochs=0",
+            "batch=0",
+            "batch=-1",
+            "learning_rate=-1",
+            "learning_rate=inf",
+            "smoothing=2",
+            "smoothing=-1",
+        ),
+        *(
+            "validation=2",
+            "validation=1",
+            "validation=-1",
+            "word_dropout=5",
+            "average=2",
+            "weight_decay=-1",
+        ),
+        *(
+            "vocabulary=0",
+            "min_count=0",
+            "position_base=0",
+            "embedding_scale=nan",
+            "heads=0",
+            "max_words=0",
+            "d_e=0",
+        ),
     ],
 )
 def test_a_recipe_that_cannot_be_followed_is_refused(run: Run, setting: str) -> None:
-    done = run("train", "single-layer", "-o", "m", "--data", "task:planted", "--limit", "30", "--set", setting)
+    done = run(
+        "train",
+        "single-layer",
+        "-o",
+        "m",
+        "--data",
+        "task:planted",
+        "--limit",
+        "30",
+        "--set",
+        setting,
+    )
     refused(done, setting.partition("=")[0])
     assert not Path("m").exists()
 
@@ -476,7 +622,9 @@ def test_a_folder_without_permission(run: Run) -> None:
     Path("shut").mkdir(mode=0o500)
     refused(run("explain", "x", "-o", "shut/out.html"), "permission denied")
     refused(run("audit", "-o", "shut/out.html"), "permission denied")
-    refused(run("train", "single-layer", "-o", "shut/m", "--data", "task:planted"), "cannot be written")
+    refused(
+        run("train", "single-layer", "-o", "shut/m", "--data", "task:planted"), "cannot be written"
+    )
 
 
 @pytest.mark.parametrize(
@@ -509,9 +657,13 @@ def test_a_terminal_without_text_is_told_what_to_do(run: Run) -> None:
     refused(run("explain", stdin=Keyboard()), "argument", "--file", "standard input")
 
 
-def test_standard_input_that_is_not_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_standard_input_that_is_not_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
     monkeypatch.setattr(sys, "argv", ["heed", "explain"])
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("schön".encode("latin1")), encoding="utf8"))
+    monkeypatch.setattr(
+        sys, "stdin", io.TextIOWrapper(io.BytesIO("schön".encode("latin1")), encoding="utf8")
+    )
     with pytest.raises(SystemExit) as exit:
         cli.main()
     found = capsys.readouterr()
@@ -535,16 +687,24 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def audited(reviews: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
     """An audit of all claims, with every kind of output."""
     folder = tmp_path_factory.mktemp("audit")
-    outputs = [x for ending in ("html", "json", "parquet") for x in ("-o", folder / f"audit.{ending}")]
+    outputs = [
+        x for ending in ("html", "json", "parquet") for x in ("-o", folder / f"audit.{ending}")
+    ]
     return command("audit", "--data", reviews, "--limit", 40, *outputs), folder
 
 
 def test_an_audit_prints_every_claim_in_80_columns(audited: tuple[Done, Path]) -> None:
     done, _ = audited
     assert done.code == 0
-    assert [line.split("/")[-1] for line in done.err.splitlines()] == ["audit.html", "audit.json", "audit.parquet"]
+    assert [line.split("/")[-1] for line in done.err.splitlines()] == [
+        "audit.html",
+        "audit.json",
+        "audit.parquet",
+    ]
     for name, test in CLAIMS.items():
-        assert re.search(rf"^{name} .* (supported|refuted|undecided|not applicable)$", done.out, re.MULTILINE)
+        assert re.search(
+            rf"^{name} .* (supported|refuted|undecided|not applicable)$", done.out, re.MULTILINE
+        )
         assert test.claim.side() in done.out
     for family in ("Needed", "Determined", "Agrees", "Signed", "Faithful"):
         assert len(re.findall(rf"^{family}: ", done.out, re.MULTILINE)) == 1
@@ -561,13 +721,26 @@ def test_an_audit_writes_page_verdicts_and_rows(audited: tuple[Done, Path]) -> N
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", page)
     verdicts = json.loads((folder / "audit.json").read_text(encoding="utf8"))
     assert [v["claim"] for v in verdicts["verdicts"]] == list(CLAIMS)
-    assert set(verdicts["verdicts"][0]) >= {"outcome", "mean", "low", "high", "n", "level", "threshold", "sentence"}
+    assert set(verdicts["verdicts"][0]) >= {
+        "outcome",
+        "mean",
+        "low",
+        "high",
+        "n",
+        "level",
+        "threshold",
+        "sentence",
+    }
     found = Audit.load(folder / "audit.parquet")
     assert found.to_dict() == verdicts
     open_ = [e for e in found.evidence if not e.reason]
     closed = {e.claim.id for e in found.evidence if e.reason}
     trained = {name for name, cls in CLAIMS.items() if cls.claim.trains}
-    assert trained < closed <= trained | {"efficient-necessary", "efficient-shared", "plausible", "edited"}
+    assert (
+        trained
+        < closed
+        <= trained | {"efficient-necessary", "efficient-shared", "plausible", "edited"}
+    )
     assert all(len(e.rows) == 40 for e in open_)
 
 
@@ -578,7 +751,10 @@ def test_a_report_draws_the_same_from_the_rows_alone(audited: tuple[Done, Path],
     assert (again.code, again.out) == (0, done.out)
     for ending in ("html", "json"):
         assert Path(f"again.{ending}").read_bytes() == (folder / f"audit.{ending}").read_bytes()
-    assert Audit.load(Path("again.parquet")).to_dict() == Audit.load(folder / "audit.parquet").to_dict()
+    assert (
+        Audit.load(Path("again.parquet")).to_dict()
+        == Audit.load(folder / "audit.parquet").to_dict()
+    )
     shown = run("report", folder / "audit.parquet", "--format", "json")
     assert json.loads(shown.out) == json.loads((folder / "audit.json").read_text(encoding="utf8"))
     page = run("report", folder / "audit.parquet", "--format", "html")
@@ -601,7 +777,9 @@ def test_claims_method_settings_seed_and_format(run: Run, reviews: Path) -> None
     ]
     found = json.loads(run(*words, "--method", "lime", "--set", "samples=100", "--seed", 4).out)
     assert [v["claim"] for v in found["verdicts"]] == ["removes", "signed"]
-    assert found["verdicts"][0]["level"] == pytest.approx(0.95)  # the other does not apply: LIME beside itself
+    assert found["verdicts"][0]["level"] == pytest.approx(
+        0.95
+    )  # the other does not apply: LIME beside itself
     assert (list(found["facts"]["methods"]), found["facts"]["seed"]) == (["lime"], 4)
     assert found["verdicts"][0]["sentence"].startswith("Removing what lime points to")
     assert found["verdicts"][0]["outcome"] == "supported"
@@ -616,7 +794,9 @@ def test_fewer_than_30_documents_decide_nothing(run: Run, reviews: Path) -> None
     tested = [v for v in found["verdicts"] if v["outcome"] != "not applicable"]
     assert {v["outcome"] for v in tested} == {"undecided"} and len(tested) >= len(UNTRAINED) - 4
     assert {v["reason"] for v in tested} == {"fewer than 30 documents"}
-    assert {v["n"] for v in tested if v["claim"] not in ("efficient-necessary", "efficient-shared")} == {29}
+    assert {
+        v["n"] for v in tested if v["claim"] not in ("efficient-necessary", "efficient-shared")
+    } == {29}
 
 
 @pytest.mark.parametrize(
@@ -631,9 +811,13 @@ def test_fewer_than_30_documents_decide_nothing(run: Run, reviews: Path) -> None
     ],
     ids=str,
 )
-def test_labels_of_the_data_need_not_be_those_of_the_model(run: Run, names: list[str], accuracy: bool) -> None:
+def test_labels_of_the_data_need_not_be_those_of_the_model(
+    run: Run, names: list[str], accuracy: bool
+) -> None:
     words = ["awful and dull", "great and moving", "wonderful and superb"]
-    rows = [f"the film is {words[i % len(names)]} number {i},{names[i % len(names)]}" for i in range(31)]
+    rows = [
+        f"the film is {words[i % len(names)]} number {i},{names[i % len(names)]}" for i in range(31)
+    ]
     Path("mine.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
     done = run("audit", "--data", "mine.csv", "--claim", "removes", "--format", "json")
     assert done.code == 0
@@ -643,10 +827,16 @@ def test_labels_of_the_data_need_not_be_those_of_the_model(run: Run, names: list
         assert facts["accuracy"] > 0.9 and done.err == ""
     else:
         assert facts["accuracy"] is None
-        assert ", ".join(names) in done.err and "negative, positive" in done.err and done.err.count("\n") == 1
+        assert (
+            ", ".join(names) in done.err
+            and "negative, positive" in done.err
+            and done.err.count("\n") == 1
+        )
 
 
-def test_the_default_data_are_real_reviews_or_else_generated_ones(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_data_are_real_reviews_or_else_generated_ones(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from heed import data
 
     monkeypatch.setattr(data, "sources", lambda name, split=None: None)
@@ -670,14 +860,22 @@ def test_every_generated_task_can_be_audited(run: Run, task: str) -> None:
     assert f"{task} (generated)" in done.out
 
 
-def test_methods_that_would_take_long_are_left_out_unless_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_methods_that_would_take_long_are_left_out_unless_asked_for(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from heed import cli
 
     monkeypatch.setattr(cli, "PATIENCE", 1e-9)
     done = run("explain", "a great film", "--format", "json")
-    assert done.code == 0 and {e["method"] for e in done.explanations} >= {"attention-mean", "random"}
+    assert done.code == 0 and {e["method"] for e in done.explanations} >= {
+        "attention-mean",
+        "random",
+    }
     assert not {e["method"] for e in done.explanations} & {"lime", "shapley", "occlusion"}
-    assert "lime is left out: it would take about" in done.err and "--method lime asks for it" in done.err
+    assert (
+        "lime is left out: it would take about" in done.err
+        and "--method lime asks for it" in done.err
+    )
     done = run("explain", "a great film", "--method", "lime", "--format", "json")
     assert done.code == 0 and len(json.loads(done.out)) == 1
 
@@ -688,8 +886,28 @@ def test_methods_that_would_take_long_are_left_out_unless_asked_for(run: Run, mo
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
     folder = tmp_path_factory.mktemp("trained") / "my model"
-    words = ["train", "single-layer", "--data", "task:planted", "--limit", 400, "-o", folder, "--seed", 1, "--half"]
-    chosen = ("epochs=6", "learning-rate=0.02", "average=0", "batch=16", "word_dropout=0", "d_e=32", "heads=2")
+    words = [
+        "train",
+        "single-layer",
+        "--data",
+        "task:planted",
+        "--limit",
+        400,
+        "-o",
+        folder,
+        "--seed",
+        1,
+        "--half",
+    ]
+    chosen = (
+        "epochs=6",
+        "learning-rate=0.02",
+        "average=0",
+        "batch=16",
+        "word_dropout=0",
+        "d_e=32",
+        "heads=2",
+    )
     settings = [x for setting in chosen for x in ("--set", setting)]
     return command(*words, *settings), folder
 
@@ -698,10 +916,19 @@ def test_a_model_is_trained_measured_and_written(trained: tuple[Done, Path]) -> 
     done, folder = trained
     assert done.code == 0
     assert "validation accuracy" in done.err and "test accuracy" in done.err
-    assert {p.name for p in folder.iterdir()} == {"model.safetensors", "model.json", "tokenizer.json", "README.md"}
+    assert {p.name for p in folder.iterdir()} == {
+        "model.safetensors",
+        "model.json",
+        "tokenizer.json",
+        "README.md",
+    }
     config = json.loads((folder / "model.json").read_text(encoding="utf8"))
     assert config["labels"] == ["music", "garden"]
-    assert (config["seed"], config["recipe"]["epochs"], config["recipe"]["learning_rate"]) == (1, 6, 0.02)
+    assert (config["seed"], config["recipe"]["epochs"], config["recipe"]["learning_rate"]) == (
+        1,
+        6,
+        0.02,
+    )
     assert (config["shape"]["d_e"], config["shape"]["heads"]) == (32, 2)
     assert config["data"]["documents"] == 400
     assert config["test"]["accuracy"] > 0.8
@@ -713,33 +940,82 @@ def test_a_model_is_trained_measured_and_written(trained: tuple[Done, Path]) -> 
 
 def test_a_trained_model_explains_and_is_audited(trained: tuple[Done, Path], run: Run) -> None:
     _, folder = trained
-    (e,) = explain("the clerk carried the violin to the station", "--model", folder, "--method", "occlusion")
+    (e,) = explain(
+        "the clerk carried the violin to the station", "--model", folder, "--method", "occlusion"
+    )
     assert e["label"] == "music"
     assert e["units"][int(np.argmax(e["scores"]))]["text"] == "violin"
-    done = run("audit", "--model", folder, "--data", "task:planted", "--limit", 30, "--claim", "used")
+    done = run(
+        "audit", "--model", folder, "--data", "task:planted", "--limit", 30, "--claim", "used"
+    )
     assert done.code == 0
     assert "my model@" in done.out
 
 
 def test_a_transformer_is_trained_measured_and_explains(run: Run) -> None:
-    settings = ["--set", "epochs=4", "--set", "learning_rate=0.005", "--set", "batch=16", "--set", "word_dropout=0"]
-    words = ["--scratch", "1x32", "--data", "task:planted", "--limit", 300, "-o", "small", *settings]
+    settings = [
+        "--set",
+        "epochs=4",
+        "--set",
+        "learning_rate=0.005",
+        "--set",
+        "batch=16",
+        "--set",
+        "word_dropout=0",
+    ]
+    words = [
+        "--scratch",
+        "1x32",
+        "--data",
+        "task:planted",
+        "--limit",
+        300,
+        "-o",
+        "small",
+        *settings,
+    ]
     done = run("train", "transformer", *words)
     assert done.code == 0
-    assert "validation accuracy" in done.err and "test accuracy" in done.err and "shards" not in done.err
+    assert (
+        "validation accuracy" in done.err
+        and "test accuracy" in done.err
+        and "shards" not in done.err
+    )
     facts = json.loads(Path("small/training.json").read_text(encoding="utf8"))
     assert facts["test"]["accuracy"] > 0.8 and facts["base"] is None and len(facts["history"]) == 4
     assert not Path("small/unfinished.safetensors").exists()
-    (e,) = explain("the clerk carried the violin to the station", "--model", "small", "--method", "occlusion")
+    (e,) = explain(
+        "the clerk carried the violin to the station", "--model", "small", "--method", "occlusion"
+    )
     assert e["units"][int(np.argmax(e["scores"]))]["text"] == "violin"
-    words = ["--base", "small", "--data", "task:planted", "--limit", 50, "-o", "further", "--set", "epochs=1"]
+    words = [
+        "--base",
+        "small",
+        "--data",
+        "task:planted",
+        "--limit",
+        50,
+        "-o",
+        "further",
+        "--set",
+        "epochs=1",
+    ]
     done = run("train", "transformer", *words)
     assert done.code == 0
     assert "fine-tuned from small" in Path("further/README.md").read_text(encoding="utf8")
 
 
 def test_an_encoder_with_attention_is_trained_measured_and_explains(run: Run) -> None:
-    quick = ["--set", "epochs=3", "--set", "width=16", "--set", "hidden=16", "--set", "learning_rate=0.01"]
+    quick = [
+        "--set",
+        "epochs=3",
+        "--set",
+        "width=16",
+        "--set",
+        "hidden=16",
+        "--set",
+        "learning_rate=0.01",
+    ]
     words = ["--data", "task:planted", "--limit", 300, "-o", "small", *quick, "--set", "batch=16"]
     done = run("train", "recurrent", "--encoder", "cnn", "--attention", "dot", *words)
     assert done.code == 0 and "validation accuracy" in done.err and "test accuracy" in done.err
@@ -747,11 +1023,16 @@ def test_an_encoder_with_attention_is_trained_measured_and_explains(run: Run) ->
     assert facts["kind"] == "recurrent" and facts["test"]["accuracy"] > 0.8
     assert facts["shape"]["encoder"] == "cnn" and facts["recipe"]["attention"] == "dot"
     assert "convolutions under dot attention" in Path("small/README.md").read_text(encoding="utf8")
-    (e,) = explain("the clerk carried the violin to the station", "--model", "small", "--method", "occlusion")
+    (e,) = explain(
+        "the clerk carried the violin to the station", "--model", "small", "--method", "occlusion"
+    )
     assert e["units"][int(np.argmax(e["scores"]))]["text"] == "violin"
     refused(run("train", "recurrent", "--encoder", "gru", *words), "gru")
     refused(run("train", "recurrent", "--classes", "a,b", *words), "--classes")
-    refused(run("audit", "--model", "small", "--train", "--data", "task:planted"), "heed.audit(training=")
+    refused(
+        run("audit", "--model", "small", "--train", "--data", "task:planted"),
+        "heed.audit(training=",
+    )
 
 
 def test_claims_have_settings_and_an_audit_may_be_kept(run: Run, reviews: Path) -> None:
@@ -768,7 +1049,9 @@ def test_claims_have_settings_and_an_audit_may_be_kept(run: Run, reviews: Path) 
         "--format",
         "json",
     ]
-    done = run(*words, "--set", "exclusive.steps=3", "--set", "used.permutations=7", "--keep", "kept")
+    done = run(
+        *words, "--set", "exclusive.steps=3", "--set", "used.permutations=7", "--keep", "kept"
+    )
     assert done.code == 0
     settings = json.loads(done.out)["facts"]["settings"]
     assert settings["exclusive"]["steps"] == 3 and settings["used"]["permutations"] == 7
@@ -799,11 +1082,26 @@ def test_a_model_is_measured_on_another_data_set(run: Run, reviews: Path) -> Non
 
 
 def test_a_file_of_ones_own_is_enough_to_train(run: Run, reviews: Path) -> None:
-    done = run("train", "single-layer", "-d", reviews, "-o", "mine", "--set", "epochs=1", "--recipe", "paper")
+    done = run(
+        "train",
+        "single-layer",
+        "-d",
+        reviews,
+        "-o",
+        "mine",
+        "--set",
+        "epochs=1",
+        "--recipe",
+        "paper",
+    )
     assert done.code == 0
     assert "test accuracy" not in done.err
     config = json.loads(Path("mine/model.json").read_text(encoding="utf8"))
-    assert (config["recipe"]["name"], config["shape"]["padding"], config["test"]) == ("paper", "attends", None)
+    assert (config["recipe"]["name"], config["shape"]["padding"], config["test"]) == (
+        "paper",
+        "attends",
+        None,
+    )
 
 
 def test_parts_that_are_not_on_this_machine_are_done_without(run: Run) -> None:
@@ -821,7 +1119,13 @@ def test_parts_that_are_not_on_this_machine_are_done_without(run: Run) -> None:
 def test_list_names_everything(run: Run) -> None:
     done = run("list")
     assert (done.code, done.err) == (0, "")
-    for name in [*METHODS, *CLAIMS, *heed.data.KNOWN, *(f"task:{t}" for t in TASKS), "single-layer-imdb"]:
+    for name in [
+        *METHODS,
+        *CLAIMS,
+        *heed.data.KNOWN,
+        *(f"task:{t}" for t in TASKS),
+        "single-layer-imdb",
+    ]:
         assert re.search(rf"^{re.escape(name)} ", done.out, re.MULTILINE)
     fits(done.out)
 
@@ -888,7 +1192,9 @@ def test_help_teaches_by_example_in_80_columns(
 def test_texts_without_labels_are_audited(run: Run) -> None:
     Path("plain.csv").write_text("text\na fine film\na dull and slow film\n")
     refused(run("audit", "--data", "plain.csv"), "no column 'label'", "--labels none")
-    done = run("audit", "--data", "plain.csv", "--labels", "none", "--claim", "used", "--format", "json")
+    done = run(
+        "audit", "--data", "plain.csv", "--labels", "none", "--claim", "used", "--format", "json"
+    )
     assert done.code == 0
     found = json.loads(done.out)
     assert found["facts"]["accuracy"] is None and found["facts"]["documents"] == 2
@@ -972,7 +1278,9 @@ def test_a_narrow_terminal_is_not_overrun() -> None:
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
-    writer = subprocess.Popen([HEED, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    writer = subprocess.Popen(
+        [HEED, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    )
     assert writer.stdout and writer.stderr
     writer.stdout.close()  # as `| head -0` does
     assert writer.stderr.read() == b""
@@ -985,14 +1293,22 @@ def test_a_full_disk_is_one_sentence() -> None:
         pytest.skip("there is no /dev/full here")
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [HEED, "list", "models"], stdout=full, stderr=subprocess.PIPE, text=True, env=environment(), check=False
+            [HEED, "list", "models"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            check=False,
         )
     refused(Done(done.returncode, "", done.stderr), "No space left")
 
 
 def test_a_terminal_that_is_not_utf8_gets_question_marks() -> None:
     done = subprocess.run(
-        [HEED, "list", "claims"], capture_output=True, env=environment(PYTHONIOENCODING="ascii"), check=False
+        [HEED, "list", "claims"],
+        capture_output=True,
+        env=environment(PYTHONIOENCODING="ascii"),
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"Kendall ? with" in done.stdout
@@ -1010,7 +1326,9 @@ def interrupted() -> Iterator[subprocess.Popen]:
     process.communicate()
 
 
-def test_an_interrupt_ends_quietly_with_130(interrupted: subprocess.Popen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_ends_quietly_with_130(
+    interrupted: subprocess.Popen, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupt(**_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -1031,18 +1349,29 @@ def test_the_version_is_told(run: Run) -> None:
 def test_a_refuted_claim_can_end_with_code_1(run: Run, reviews: Path) -> None:
     asked = ("audit", "--data", reviews, "--claim", "used", "--claim", "removes")
     fine = run(*asked, "--fail-on", "removes", "-o", "fine.json")
-    outcomes = {v["claim"]: v["outcome"] for v in json.loads(Path("fine.json").read_text(encoding="utf8"))["verdicts"]}
+    outcomes = {
+        v["claim"]: v["outcome"]
+        for v in json.loads(Path("fine.json").read_text(encoding="utf8"))["verdicts"]
+    }
     assert outcomes["removes"] == "supported" and fine.code == 0
     signed = ("audit", "--data", reviews, "--claim", "signed")
     bad = run(*signed, "--fail-on", "signed", "-o", "bad.json")
-    outcomes = {v["claim"]: v["outcome"] for v in json.loads(Path("bad.json").read_text(encoding="utf8"))["verdicts"]}
+    outcomes = {
+        v["claim"]: v["outcome"]
+        for v in json.loads(Path("bad.json").read_text(encoding="utf8"))["verdicts"]
+    }
     assert outcomes["signed"] == "refuted" and bad.code == 1 and "refuted: signed" in bad.err
     both = run(*signed, "--method", "attention-mean", "--method", "lime", "--fail-on", "signed")
     silent, refuted = both.err.splitlines()
-    assert silent.startswith("signed (lime) (asked for by --fail-on) was not judged: ") and both.code == 1
+    assert (
+        silent.startswith("signed (lime) (asked for by --fail-on) was not judged: ")
+        and both.code == 1
+    )
     assert refuted == "refuted: signed (attention-mean) (asked for by --fail-on)"
     gate = run(*signed, "--fail-on", "used", "--budget", 0)
-    assert gate.code == 0 and gate.err.startswith("used (asked for by --fail-on) was not judged: the budget")
+    assert gate.code == 0 and gate.err.startswith(
+        "used (asked for by --fail-on) was not judged: the budget"
+    )
     refused(run(*signed, "--fail-on", "removes"), "claim of this audit")
     refused(run(*asked[:3], "--claim", "removes", "--fail-on", "used"), "claim of this audit")
     refused(run("audit", "--data", reviews, "--set", "removes.orders=0"), "orders")
@@ -1054,10 +1383,17 @@ def test_a_budget_ends_an_audit_between_claims(run: Run, reviews: Path) -> None:
     assert done.code == 0 and {v["outcome"] for v in found} == {"not applicable"}
     spent = {v["claim"] for v in found if v["reason"] == "the budget of 0 minutes was spent"}
     assert spent and all(
-        v["claim"] in spent or re.search("no training data|no human|pairs", v["reason"]) for v in found
+        v["claim"] in spent or re.search("no training data|no human|pairs", v["reason"])
+        for v in found
     )
-    done = run("audit", "--data", reviews, "--budget", 0, "--fail-on", "signed", "--claim", "signed")
-    assert done.code == 0 and "signed (attention-mean) (asked for by --fail-on) was not judged: the budget" in done.err
+    done = run(
+        "audit", "--data", reviews, "--budget", 0, "--fail-on", "signed", "--claim", "signed"
+    )
+    assert (
+        done.code == 0
+        and "signed (attention-mean) (asked for by --fail-on) was not judged: the budget"
+        in done.err
+    )
 
 
 def test_an_audit_that_was_stopped_says_that_it_goes_on_where_it_can(
@@ -1080,27 +1416,42 @@ def test_an_audit_that_was_stopped_says_that_it_goes_on_where_it_can(
 def test_explanations_from_a_file_are_judged_on_their_documents(run: Run, tmp_path: Path) -> None:
     texts = [d.text for d in heed.data.tasks.reviews(34)]
     own = heed.explain(heed.load(), texts, "occlusion")
-    wrong = {label: next(x for x in heed.load().labels if x != label) for label in heed.load().labels}
+    wrong = {
+        label: next(x for x in heed.load().labels if x != label) for label in heed.load().labels
+    }
     rows = [e.to_dict() for e in own]
-    rows[3] = {"method": "occlusion", "text": own[3].document.text, "scores": [1.0] * len(own[3].document.text.split())}
+    rows[3] = {
+        "method": "occlusion",
+        "text": own[3].document.text,
+        "scores": [1.0] * len(own[3].document.text.split()),
+    }
     rows[3]["label"] = wrong[own[3].label]
     (tmp_path / "mine.json").write_text(json.dumps(rows), encoding="utf8")
     words = ("audit", "--method", tmp_path / "mine.json", "--claim", "removes")
-    done = run(*words, "--format", "json", "--figures", tmp_path / "charts", "-o", tmp_path / "a.parquet")
+    done = run(
+        *words, "--format", "json", "--figures", tmp_path / "charts", "-o", tmp_path / "a.parquet"
+    )
     assert done.code == 0, done.err
     assert "left out: 1 of 34 documents, such as: mine explains" in done.err
     found = json.loads(done.out)
     assert found["facts"]["unfit"].startswith("1 of 34 documents")
     page = run("report", tmp_path / "a.parquet", "-o", tmp_path / "a.html")
     drawn = (tmp_path / "a.html").read_text(encoding="utf8")
-    assert page.code == 0 and re.search("<dt>not explained</dt><dd>1 of 34 documents, such as", drawn)
+    assert page.code == 0 and re.search(
+        "<dt>not explained</dt><dd>1 of 34 documents, such as", drawn
+    )
     assert found["facts"]["data"] == "mine (all)" and found["facts"]["documents"] == 33
     assert [(v["claim"], v["method"]) for v in found["verdicts"]] == [("removes", "mine")]
     names = {p.name for p in (tmp_path / "charts").iterdir()}
-    assert names == {f"{n}{e}" for n in ("removes-mine", "agreement") for e in (".svg", ".png", ".pdf")}
+    assert names == {
+        f"{n}{e}" for n in ("removes-mine", "agreement") for e in (".svg", ".png", ".pdf")
+    }
     cited = run("cite", tmp_path / "a.parquet")
     assert cited.code == 0 and "deyoung2020" in cited.out and "jain2019" not in cited.out
-    more = [json.dumps({"text": text, "label": "positive"}) + "\n" for text in [*texts, "fine", "a film"]]
+    more = [
+        json.dumps({"text": text, "label": "positive"}) + "\n"
+        for text in [*texts, "fine", "a film"]
+    ]
     (tmp_path / "more.jsonl").write_text("".join(more), encoding="utf8")
     done = run(*words, "--data", tmp_path / "more.jsonl", "--format", "json")
     assert "left out: 2 of 36 documents, of which there is no explanation in mine\n" in done.err
@@ -1110,7 +1461,9 @@ def test_explanations_from_a_file_are_judged_on_their_documents(run: Run, tmp_pa
     refused(run(*words, "--data", "task:planted"), "None of the documents")
 
 
-def test_outputs_are_there_even_if_nobody_reads_what_is_printed(reviews: Path, tmp_path: Path) -> None:
+def test_outputs_are_there_even_if_nobody_reads_what_is_printed(
+    reviews: Path, tmp_path: Path
+) -> None:
     page = tmp_path / "a.html"
     command = f"{HEED} audit -d {reviews} --limit 5 --claim removes -o {page} 2> /dev/null | true"
     subprocess.run(["bash", "-c", command], env=environment(), check=False)

@@ -36,7 +36,9 @@ def test_simulated_intervals_are_those_of_verdicts(case: Case) -> None:
 def test_intervals_cover_the_truth(about: str) -> None:
     (case,) = (c for c in CASES if c.about == about)
     found = simulate(case, 100, 1000)
-    assert 0.91 <= found.covered[0] <= 0.98  # the percentile interval is a little narrow; chance alone makes 0.02
+    assert (
+        0.91 <= found.covered[0] <= 0.98
+    )  # the percentile interval is a little narrow; chance alone makes 0.02
     assert found.covered[1] >= 0.97
     assert found.wrong[1] <= 0.01
 

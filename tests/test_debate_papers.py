@@ -31,7 +31,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebateLab]:
 def test_attention_is_not_explanation(lab: DebateLab, name: str) -> None:
     outcome = check(lab, name, JAIN)
     assert {r.dataset for r in outcome.results} == {"generated"}
-    assert all(r.published is None for r in outcome.results)  # there are no published figures for generated data
+    assert all(
+        r.published is None for r in outcome.results
+    )  # there are no published figures for generated data
 
 
 @pytest.mark.parametrize("name", [e.name for e in PAPERS[WIEGREFFE].experiments])
@@ -58,8 +60,14 @@ def test_correlations_are_those_of_the_explanations(lab: DebateLab) -> None:
     """Attention held fixed, words deleted one by one: against passes made by hand."""
     outcome = check(lab, "correlations", JAIN)
     model = lab.base("generated")
-    rows = [r for r in outcome.rows["documents"] if r["model"] == "BiLSTM + additive"] if outcome.rows else []
-    rows = rows or lab.measured("correlations", "generated", list, encoder="lstm", attention="additive", training=0)
+    rows = (
+        [r for r in outcome.rows["documents"] if r["model"] == "BiLSTM + additive"]
+        if outcome.rows
+        else []
+    )
+    rows = rows or lab.measured(
+        "correlations", "generated", list, encoder="lstm", attention="additive", training=0
+    )
     for row in rows[:5]:
         document = lab.corpus("generated").test[row["document"]]
         (tokens,) = model.tokens([document])
@@ -72,15 +80,26 @@ def test_correlations_are_those_of_the_explanations(lab: DebateLab) -> None:
             import torch
 
             z = model.network(
-                torch.from_numpy(network_input)[None], torch.ones(1, len(network_input), dtype=torch.bool)
+                torch.from_numpy(network_input)[None],
+                torch.ones(1, len(network_input), dtype=torch.bool),
             )
             without.append(abs(p[p.argmax()] - z.double().softmax(-1)[0, p.argmax()].item()))
         attention = AttentionMean().explain(model, [document])[0].scores
-        gradient = GradientInput(output="probability", attention="fixed").explain(model, [document])[0].scores
-        removal = Occlusion(output="probability", removal="delete").explain(model, [document])[0].scores
+        gradient = (
+            GradientInput(output="probability", attention="fixed")
+            .explain(model, [document])[0]
+            .scores
+        )
+        removal = (
+            Occlusion(output="probability", removal="delete").explain(model, [document])[0].scores
+        )
         np.testing.assert_allclose(np.abs(removal), without, atol=1e-6)
-        assert row["removal"] == pytest.approx(stats.kendalltau(attention, np.abs(removal)).statistic, abs=1e-6)
-        assert row["gradient"] == pytest.approx(stats.kendalltau(attention, np.abs(gradient)).statistic, abs=1e-6)
+        assert row["removal"] == pytest.approx(
+            stats.kendalltau(attention, np.abs(removal)).statistic, abs=1e-6
+        )
+        assert row["gradient"] == pytest.approx(
+            stats.kendalltau(attention, np.abs(gradient)).statistic, abs=1e-6
+        )
 
 
 def test_pieces_are_measured_once(tmp_path: Path) -> None:
@@ -123,5 +142,10 @@ def test_what_cannot_be_had_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
 def test_published_figures_are_fractions_for_known_data() -> None:
     for table in (published.F1, published.AUC, published.TAU_YARDSTICK):
         assert set(table) == set(CUTS) and all(0 < v < 1 for v in table.values())
-    for pairs in (published.TAU_GRADIENT, published.TAU_REMOVAL, published.ADVERSARY, *published.TAU_OTHERS.values()):
+    for pairs in (
+        published.TAU_GRADIENT,
+        published.TAU_REMOVAL,
+        published.ADVERSARY,
+        *published.TAU_OTHERS.values(),
+    ):
         assert set(pairs) == set(CUTS) and all(len(v) == 2 for v in pairs.values())

@@ -53,7 +53,12 @@ def numbers(text: str) -> list[tuple[float, float]]:
     found = []
     for match in NUMBER.finditer(text):
         digits = len(match[1] or ".") - 1
-        found.append((float(match[0].rstrip("%")), 1.01 * 10**-digits if digits or match[0].endswith("%") else 0.0))
+        found.append(
+            (
+                float(match[0].rstrip("%")),
+                1.01 * 10**-digits if digits or match[0].endswith("%") else 0.0,
+            )
+        )
     return found
 
 
@@ -77,10 +82,14 @@ def test_the_hour_for_a_class_prints_what_it_shows() -> None:
     """All blocks of the page in one session: each prints what the text block right below it shows, or nothing."""
     page = (ROOT / "docs/teaching.md").read_text(encoding="utf8")
     lessons = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", page, re.DOTALL)
-    assert len(lessons) == page.count("```python") and page.count("```text") == sum(bool(text) for _, text in lessons)
+    assert len(lessons) == page.count("```python") and page.count("```text") == sum(
+        bool(text) for _, text in lessons
+    )
     names: dict = {}
     for code, shown in lessons:
         printed = io.StringIO()
         with redirect_stdout(printed):
             exec(code, names)
-        assert same_output(shown, printed.getvalue()), f"{code}\nshown:\n{shown}\nprinted:\n{printed.getvalue()}"
+        assert same_output(shown, printed.getvalue()), (
+            f"{code}\nshown:\n{shown}\nprinted:\n{printed.getvalue()}"
+        )

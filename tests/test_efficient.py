@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
-from heed.algebra.null_space import NotReached, Space, Variant, excess, least_norm_batch, most_entropy_batch
+from heed.algebra.null_space import (
+    NotReached,
+    Space,
+    Variant,
+    excess,
+    least_norm_batch,
+    most_entropy_batch,
+)
 from heed.errors import InputError
 
 
@@ -20,7 +27,14 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def drawn(
-    n: int, p: int, rank: int, spread: float, seed: int = 0, rows: int = 3, bias: float = 0.0, last: float = 1.0
+    n: int,
+    p: int,
+    rank: int,
+    spread: float,
+    seed: int = 0,
+    rows: int = 3,
+    bias: float = 0.0,
+    last: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Values of some rank (their last direction of size `last`) and rows of attention, from diffuse to peaked."""
     rng = np.random.default_rng(seed)
@@ -47,7 +61,9 @@ def least_norm_by_supports(T: np.ndarray, row: np.ndarray) -> np.ndarray:
 def program(T: np.ndarray, row: np.ndarray, cost: np.ndarray) -> float:
     B = np.hstack([T, np.ones((len(row), 1))])
     strict = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-    found = linprog(cost, A_eq=B.T, b_eq=B.T @ row, bounds=(0, None), method="highs", options=strict)
+    found = linprog(
+        cost, A_eq=B.T, b_eq=B.T @ row, bounds=(0, None), method="highs", options=strict
+    )
     assert found.status == 0
     return float(found.fun)
 
@@ -55,7 +71,9 @@ def program(T: np.ndarray, row: np.ndarray, cost: np.ndarray) -> float:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("spread", [0.3, 1.5, 4.0])
 @pytest.mark.parametrize(("n", "p", "rank"), [(5, 1, 1), (7, 2, 2), (8, 6, 3), (6, 9, 4)])
-def test_least_norm_is_the_best_of_all_supports(n: int, p: int, rank: int, spread: float, seed: int) -> None:
+def test_least_norm_is_the_best_of_all_supports(
+    n: int, p: int, rank: int, spread: float, seed: int
+) -> None:
     T, rows = drawn(n, p, rank, spread, seed)
     found = Space.of(T, tolerance=1e-10).efficient(rows).rows
     for row, x in zip(rows, found, strict=True):
@@ -93,7 +111,9 @@ def test_most_entropy_is_a_softmax_of_the_values(n: int, p: int, spread: float) 
     for x in Space.of(T).efficient(rows, "entropy").rows:
         seen = x > 1e-200
         B = np.hstack([T, np.ones((n, 1))])[seen]
-        weights = x[seen]  # in the fit of log x, small weights count as little as they do in the output
+        weights = x[
+            seen
+        ]  # in the fit of log x, small weights count as little as they do in the output
         fit = np.linalg.lstsq(B * weights[:, None], np.log(x[seen]) * weights, rcond=None)[0]
         np.testing.assert_allclose(weights * np.exp(B @ fit - np.log(x[seen])), weights, atol=1e-9)
 
@@ -143,7 +163,9 @@ shapes = st.tuples(st.integers(2, 30), st.integers(1, 12), st.integers(1, 12))
     st.sampled_from([1.0, 1e-3, 1e-9, 1e-15, 0.0]),
     st.integers(0, 10**6),
 )
-def test_what_must_hold_holds(shape: tuple, spread: float, bias: float, last: float, seed: int) -> None:
+def test_what_must_hold_holds(
+    shape: tuple, spread: float, bias: float, last: float, seed: int
+) -> None:
     n, p, rank = shape
     T, rows = drawn(n, p, min(rank, n, p), spread, seed, bias=bias, last=last)
     space = Space.of(T)
@@ -171,7 +193,9 @@ def test_what_must_hold_holds(shape: tuple, spread: float, bias: float, last: fl
     st.sampled_from([0.0, 1.0, 3.0]),
     st.integers(0, 10**6),
 )
-def test_rows_with_the_same_output_share_it(shape: tuple, spread: float, equal: bool, scales: float, seed: int) -> None:
+def test_rows_with_the_same_output_share_it(
+    shape: tuple, spread: float, equal: bool, scales: float, seed: int
+) -> None:
     """From flat to peaked rows, with and without equal keys, with values of one size and of very different ones."""
     n, p = shape
     rng = np.random.default_rng(seed)
@@ -209,24 +233,38 @@ def test_effective_attention_is_not_attention() -> None:
 
 @pytest.mark.parametrize("spread", [0.5, 2.0, 5.0])
 @pytest.mark.parametrize(("n", "p"), [(6, 1), (12, 1), (12, 3), (25, 6), (25, 20), (10, 0)])
-def test_intervals_and_the_farthest_row_against_plain_linear_programs(n: int, p: int, spread: float) -> None:
+def test_intervals_and_the_farthest_row_against_plain_linear_programs(
+    n: int, p: int, spread: float
+) -> None:
     T, rows = drawn(n, p, p, spread) if p else (np.ones((n, 1)), drawn(n, 1, 1, spread)[1])
     space = Space.of(T)
     for row in rows:
         for i, (low, high) in enumerate(space.intervals(row)):
             unit = np.eye(n)[i]
-            np.testing.assert_allclose([low, high], [program(T, row, unit), -program(T, row, -unit)], atol=1e-8)
+            np.testing.assert_allclose(
+                [low, high], [program(T, row, unit), -program(T, row, -unit)], atol=1e-8
+            )
         some = np.zeros((1, n))
         some[0, [0, 2, 4]] = 1
         low, high = space.intervals(row, some)[0]
-        np.testing.assert_allclose([low, high], [program(T, row, some[0]), -program(T, row, -some[0])], atol=1e-8)
+        np.testing.assert_allclose(
+            [low, high], [program(T, row, some[0]), -program(T, row, -some[0])], atol=1e-8
+        )
         np.testing.assert_allclose(space.smallest(row)(row) @ row, program(T, row, row), atol=1e-8)
-        assert np.abs(space.farthest(row) - row).sum() >= np.abs(space.smallest(row)(row) - row).sum() - 1e-9
+        assert (
+            np.abs(space.farthest(row) - row).sum()
+            >= np.abs(space.smallest(row)(row) - row).sum() - 1e-9
+        )
 
 
 def test_the_interval_of_one_number_has_a_closed_form_at_its_edges() -> None:
     w = np.array([[3.0], [1.0], [1.0], [0.0]])
-    for row in ([0.9, 0.05, 0.05, 0.0], [0.0, 0.5, 0.5, 0.0], [0.0, 0.0, 0.0, 1.0], [0.25, 0.25, 0.25, 0.25]):
+    for row in (
+        [0.9, 0.05, 0.05, 0.0],
+        [0.0, 0.5, 0.5, 0.0],
+        [0.0, 0.0, 0.0, 1.0],
+        [0.25, 0.25, 0.25, 0.25],
+    ):
         found = Space.of(w).intervals(np.array(row))
         for i, (low, high) in enumerate(found):
             unit = np.eye(4)[i]
@@ -245,14 +283,18 @@ def test_equal_and_extreme_values_in_the_closed_form(n: int, seed: int) -> None:
     row = row / row.sum() if row.sum() else np.eye(n)[0]
     for i, (low, high) in enumerate(Space.of(w).intervals(row)):
         unit = np.eye(n)[i]
-        np.testing.assert_allclose([low, high], [program(w, row, unit), -program(w, row, -unit)], atol=1e-7)
+        np.testing.assert_allclose(
+            [low, high], [program(w, row, unit), -program(w, row, -unit)], atol=1e-7
+        )
 
 
 def test_a_mixture_of_weights_is_no_single_weight() -> None:
     w, row = np.array([[3.0], [1.0], [2.0], [0.0]]), np.array([0.1, 0.3, 0.2, 0.4])
     some = np.array([[0.6, 0.8, 0.0, 0.0]])
     low, high = Space.of(w).intervals(row, some)[0]
-    np.testing.assert_allclose([low, high], [program(w, row, some[0]), -program(w, row, -some[0])], atol=1e-8)
+    np.testing.assert_allclose(
+        [low, high], [program(w, row, some[0]), -program(w, row, -some[0])], atol=1e-8
+    )
 
 
 @pytest.mark.parametrize("spread", [5.0, 20.0, 100.0])
@@ -266,13 +308,17 @@ def test_equal_keys_and_peaked_rows_are_solved(n: int, spread: float) -> None:
         x = space.efficient(rows, variant).rows  # type: ignore[arg-type]
         for key in np.unique(T[:, 0]):  # equal keys get equal weights
             same = x[:, T[:, 0] == key]
-            np.testing.assert_allclose(same, np.broadcast_to(same.mean(1, keepdims=True), same.shape), atol=1e-10)
+            np.testing.assert_allclose(
+                same, np.broadcast_to(same.mean(1, keepdims=True), same.shape), atol=1e-10
+            )
 
 
 @pytest.mark.parametrize("spread", [8.0, 20.0, 60.0])
 @pytest.mark.parametrize(("n", "p"), [(30, 8), (60, 8), (60, 32), (90, 32)])
 @pytest.mark.parametrize("scales", [0.0, 1.0])
-def test_the_least_norm_is_the_least_where_keys_are_equal(n: int, p: int, spread: float, scales: float) -> None:
+def test_the_least_norm_is_the_least_where_keys_are_equal(
+    n: int, p: int, spread: float, scales: float
+) -> None:
     """More different keys than the output has directions: the exact method alone stops too soon on some of these."""
     rng = np.random.default_rng(26)
     for _ in range(6):
@@ -295,7 +341,9 @@ def test_the_excess_of_a_norm_is_never_underestimated() -> None:
     space, rng = Space.of(T), np.random.default_rng(3)
     least = space.efficient(rows).rows
     above = (np.square(rows).sum(1) - np.square(least).sum(1)) / 2
-    for y in (rng.normal(size=(200, 10, space.Q.shape[1])) * 10.0 ** rng.uniform(-3, 2, (200, 1, 1))) @ space.Q.T:
+    for y in (
+        rng.normal(size=(200, 10, space.Q.shape[1])) * 10.0 ** rng.uniform(-3, 2, (200, 1, 1))
+    ) @ space.Q.T:
         assert (excess(rows, y) >= above - 1e-12).all()
         assert (excess(least, y) >= 0).all()
     inside = (sure := space.sum_preserving(rows)).min(1) > 0  # there it is its own multiplier
@@ -307,7 +355,9 @@ def test_a_least_norm_that_is_not_certain_is_refused(monkeypatch: pytest.MonkeyP
     space = Space.of(T)
     open_ = rows[(rows @ space.Q @ space.Q.T).min(1) < 0]
     assert len(open_) and space.efficient(open_).rows.min() >= 0
-    monkeypatch.setattr("heed.algebra.null_space.least_norm_batch", lambda Q, c: np.full((len(c), len(Q)), np.nan))
+    monkeypatch.setattr(
+        "heed.algebra.null_space.least_norm_batch", lambda Q, c: np.full((len(c), len(Q)), np.nan)
+    )
     space.efficient(open_)
     # a member of the class, but not the least; nothing is known of multipliers, or something wrong
     monkeypatch.setattr(Space, "polished", lambda self, row, near: row)
@@ -325,7 +375,9 @@ def test_many_rows_are_done_when_their_norm_is_certain_to_be_the_least(
     T, rows = drawn(200, 32, 32, 8.0, rows=10)
     space = Space.of(T)
     monkeypatch.setattr("heed.algebra.null_space.excess", lambda x, y: np.full(len(x), too_much))
-    assert np.isnan(least_norm_batch(space.Q, rows @ space.Q)).all(1).tolist() == [too_much > 0] * 10
+    assert (
+        np.isnan(least_norm_batch(space.Q, rows @ space.Q)).all(1).tolist() == [too_much > 0] * 10
+    )
 
 
 def test_equal_keys_are_equal_in_the_basis_to_the_bit() -> None:
@@ -353,7 +405,9 @@ def test_what_a_solver_leaves_of_errors_is_taken_away(spread: float) -> None:
     assert np.isnan(space.polished(row, np.full(120, np.nan))).all()  # no answer stays none
 
 
-def test_errors_are_taken_away_from_rows_so_peaked_that_the_smallest_correction_is_more_than_their_weights() -> None:
+def test_errors_are_taken_away_from_rows_so_peaked_that_the_smallest_correction_is_more_than_their_weights() -> (
+    None
+):
     T, rows = drawn(111, 64, 64, 8.0, rows=10)
     space, rng = Space.of(T), np.random.default_rng(2)
     for row in rows:
@@ -400,7 +454,9 @@ def test_stacked_heads_keep_a_sum_each() -> None:
 
 def test_a_class_on_the_boundary_has_its_entropy_there() -> None:
     T = np.array([[1.0, 0], [1, 0], [0, 1], [0, 1], [5, 5]])
-    row = np.array([[0.1, 0.2, 0.3, 0.4, 0.0]])  # the last key cannot take part: the others lie on an edge of the hull
+    row = np.array(
+        [[0.1, 0.2, 0.3, 0.4, 0.0]]
+    )  # the last key cannot take part: the others lie on an edge of the hull
     for variant in ("norm", "entropy"):
         x = Space.of(T).efficient(row, variant).rows[0]  # type: ignore[arg-type]
         np.testing.assert_allclose(x, [0.15, 0.15, 0.35, 0.35, 0], atol=1e-9)
@@ -412,7 +468,9 @@ def test_most_entropy_within_the_class_is_that_of_the_dual(spread: float) -> Non
     for seed in range(20):
         T, rows = drawn(36, 7, 7, spread, seed, rows=4)
         space = Space.of(T)
-        dual = most_entropy_batch(space.Q[:, 1:], space.group, rows @ space.Q[:, 1:], np.ones((4, 1)))
+        dual = most_entropy_batch(
+            space.Q[:, 1:], space.group, rows @ space.Q[:, 1:], np.ones((4, 1))
+        )
         for row, x in zip(rows, dual, strict=True):
             inside = space._most_entropy_from(row, row, 500)
             assert inside is not None and np.abs(space.Q.T @ (inside - row)).max() < 1e-12
@@ -426,7 +484,9 @@ def test_a_row_that_only_newtons_method_within_the_class_can_do() -> None:
     for seed in (57, 105, 110, 196, 393, 408):
         T, (row,) = drawn(36, 7, 7, 20.0, seed, rows=1)
         space = Space.of(T)
-        dual = most_entropy_batch(space.Q[:, 1:], space.group, row[None] @ space.Q[:, 1:], np.ones((1, 1)))
+        dual = most_entropy_batch(
+            space.Q[:, 1:], space.group, row[None] @ space.Q[:, 1:], np.ones((1, 1))
+        )
         if space._fits(row[None], dual)[0]:
             continue
         found += 1
@@ -486,7 +546,9 @@ def test_a_loose_tolerance_is_an_error_and_not_a_wrong_answer() -> None:
     with pytest.raises(NotReached):
         Space.of(T, tolerance=0.05).effective(rows)
     T, rows = drawn(30, 2, 2, 2.0, last=1e-3)
-    with pytest.raises(NotReached, match="smaller one"):  # one number is kept, and another one dropped
+    with pytest.raises(
+        NotReached, match="smaller one"
+    ):  # one number is kept, and another one dropped
         Space.of(T, tolerance=0.05).intervals(rows[0])
 
 

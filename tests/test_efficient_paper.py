@@ -37,7 +37,9 @@ def rows(lab: EfficientLab, table: str) -> list[dict[str, Any]]:
 
 
 def of(found: Outcome, metric: str) -> dict[str, float]:
-    return {r.model: r.ours for r in found.results if r.metric.startswith(metric) and r.ours is not None}
+    return {
+        r.model: r.ours for r in found.results if r.metric.startswith(metric) and r.ours is not None
+    }
 
 
 def test_the_models_are_those_of_the_paper_and_documents_are_long(lab: EfficientLab) -> None:
@@ -54,7 +56,9 @@ def test_the_null_space_is_there(lab: EfficientLab) -> None:
         for kind in ("sliding window", "causal")
     )
     assert causal[400] == 400 - 33 and sliding[400] == 100 - 33 and causal[16] == 0
-    rising = [r["null space"] for r in rows(lab, "characterised-tolerances") if r["model"] == "BERT"]
+    rising = [
+        r["null space"] for r in rows(lab, "characterised-tolerances") if r["model"] == "BERT"
+    ]
     assert rising == sorted(rising)
 
 
@@ -76,7 +80,9 @@ def test_swapping_and_shifting_do_what_algebra_says(lab: EfficientLab) -> None:
     assert "BiLSTM" in of(apart, "TVD between attention and adversary, search")
 
 
-@pytest.mark.parametrize("name", ["minimal", "distribution", "older-argument", "failing", "heads", "beyond", "context"])
+@pytest.mark.parametrize(
+    "name", ["minimal", "distribution", "older-argument", "failing", "heads", "beyond", "context"]
+)
 def test_every_other_experiment_runs_and_says_something(lab: EfficientLab, name: str) -> None:
     found = outcome(lab, name)
     if name == "minimal":
@@ -93,7 +99,9 @@ def test_every_other_experiment_runs_and_says_something(lab: EfficientLab, name:
     if name == "context":
         (told,) = [r for r in found.results if "determined step" in r.metric]
         assert (
-            told.note.startswith("Uniform attention, trained again, costs") and told.ours is not None and told.ours > 0
+            told.note.startswith("Uniform attention, trained again, costs")
+            and told.ours is not None
+            and told.ours > 0
         )
     if name == "older-argument":
         far = [r for r in found.results if "TVD" in r.metric]
@@ -110,7 +118,10 @@ def test_a_document_without_an_answer_is_left_out(
     lab: EfficientLab, experiment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bert = next(s for s in lab.subjects if s.model == "BERT")
-    solve, longest = Space.efficient, max(len(t) for t in bert.classifier.tokens(bert.documents[:3]))
+    solve, longest = (
+        Space.efficient,
+        max(len(t) for t in bert.classifier.tokens(bert.documents[:3])),
+    )
 
     def efficient(space: Space, rows: np.ndarray, variant: Variant = "norm") -> Efficient:
         if len(space.T) == longest:
@@ -121,12 +132,16 @@ def test_a_document_without_an_answer_is_left_out(
     monkeypatch.setattr(Space, "efficient", efficient)
     some = getattr(causal, experiment)(lab, bert)
     lengths = [len(t) for t in bert.classifier.tokens(bert.documents[:12])]
-    assert {lengths[r["document"]] for r in whole} - {lengths[r["document"]] for r in some} == {longest}
+    assert {lengths[r["document"]] for r in whole} - {lengths[r["document"]] for r in some} == {
+        longest
+    }
 
 
 def test_documents_that_are_left_out_are_counted(lab: EfficientLab) -> None:
     subject = lab.subjects[0]
-    assert "2 documents are left out" in causal._left(subject, 3, [{"document": 1}, {"document": 1}])
+    assert "2 documents are left out" in causal._left(
+        subject, 3, [{"document": 1}, {"document": 1}]
+    )
     assert causal._left(subject, 2, [{"document": 0}, {"document": 1}]) == ""
 
 
@@ -141,11 +156,15 @@ def test_the_distance_over_places_is_that_of_scipy() -> None:
 
 def test_pieces_and_models_are_kept(lab: EfficientLab, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome(lab, "near")
-    monkeypatch.setattr("heed.training.transformer.tune", lambda *a, **k: pytest.fail("trained again"))
+    monkeypatch.setattr(
+        "heed.training.transformer.tune", lambda *a, **k: pytest.fail("trained again")
+    )
     monkeypatch.setattr("heed.training.recurrent.fit", lambda *a, **k: pytest.fail("trained again"))
     kept = sorted((lab.folder / "pieces").iterdir())
     again = EfficientLab("smoke", lab.folder)
-    assert [s.classifier.revision for s in again.subjects] == [s.classifier.revision for s in lab.subjects]
+    assert [s.classifier.revision for s in again.subjects] == [
+        s.classifier.revision for s in lab.subjects
+    ]
     (lab.folder / "experiments" / "near.json").unlink()
     outcome(again, "near")
     assert sorted((lab.folder / "pieces").iterdir()) == kept

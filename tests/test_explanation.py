@@ -45,7 +45,11 @@ NASTY = "<script>alert(1)</script> & \"x\" 'y'"
         ("lime", {"removal": "none", "head": None}, {"removal": None, "head": None}),
         ("lime", {"output": "log-odds"}, {"output": "log-odds"}),
         ("shapley", {"estimator": "permutation"}, {"estimator": "permutation"}),
-        ("integrated-gradients", {"steps": "9", "baseline": "zero"}, {"steps": 9, "baseline": "zero"}),
+        (
+            "integrated-gradients",
+            {"steps": "9", "baseline": "zero"},
+            {"steps": 9, "baseline": "zero"},
+        ),
         ("attention-head", {"head": "1", "layers": "0,-1"}, {"head": 1, "layers": "0,-1"}),
         ("attention-mean", {"layers": 2}, {"layers": "2"}),
         (
@@ -53,7 +57,11 @@ NASTY = "<script>alert(1)</script> & \"x\" 'y'"
             {"residual": "0", "heads": "max", "merge": "max"},
             {"residual": 0.0, "heads": "max", "merge": "max"},
         ),
-        ("attention-gradient", {"output": "probability", "merge": "sum"}, {"output": "probability", "merge": "sum"}),
+        (
+            "attention-gradient",
+            {"output": "probability", "merge": "sum"},
+            {"output": "probability", "merge": "sum"},
+        ),
     ],
 )
 def test_settings_are_read_from_strings(name: str, given: dict, expected: dict) -> None:
@@ -94,11 +102,27 @@ def test_settings_are_read_from_strings(name: str, given: dict, expected: dict) 
         ("shapley", {"estimator": "guess"}, "estimator of shapley must be"),
         ("integrated-gradients", {"steps": 0}, "at least 1"),
         ("integrated-gradients", {"baseline": "mean"}, "baseline of integrated-gradients must be"),
-        ("attention-mean", {"layers": "first"}, "layers of attention-mean must be 'last', 'all' or numbers"),
-        ("attention-mean", {"layers": "1,"}, "layers of attention-mean must be 'last', 'all' or numbers"),
-        ("attention-mean", {"layers": ""}, "layers of attention-mean must be 'last', 'all' or numbers"),
+        (
+            "attention-mean",
+            {"layers": "first"},
+            "layers of attention-mean must be 'last', 'all' or numbers",
+        ),
+        (
+            "attention-mean",
+            {"layers": "1,"},
+            "layers of attention-mean must be 'last', 'all' or numbers",
+        ),
+        (
+            "attention-mean",
+            {"layers": ""},
+            "layers of attention-mean must be 'last', 'all' or numbers",
+        ),
         ("attention-mean", {"layers": 1.5}, "layers of attention-mean must be text"),
-        ("attention-mean", {"layer": "1"}, "no setting of attention-mean 'layer': did you mean 'layers'"),
+        (
+            "attention-mean",
+            {"layer": "1"},
+            "no setting of attention-mean 'layer': did you mean 'layers'",
+        ),
         ("value-norm", {"merge": "mean"}, "merge of value-norm must be 'sum' or 'max'"),
         ("rollout", {"residual": "1"}, "residual of rollout must be below 1"),
         ("flow", {"residual": "-0.1"}, "residual of flow must be at least 0"),
@@ -108,7 +132,9 @@ def test_settings_are_read_from_strings(name: str, given: dict, expected: dict) 
     ],
     ids=str,
 )
-def test_a_setting_that_cannot_be_used_gets_one_sentence(name: str, given: dict, words: str) -> None:
+def test_a_setting_that_cannot_be_used_gets_one_sentence(
+    name: str, given: dict, words: str
+) -> None:
     with pytest.raises(InputError) as caught:
         make_method(name, given)
     message = str(caught.value)
@@ -138,14 +164,19 @@ def test_a_setting_that_cannot_be_used_gets_one_sentence(name: str, given: dict,
     ],
     ids=str,
 )
-def test_an_method_refuses_such_settings_itself(model: SingleLayer, name: str, settings: dict) -> None:
+def test_an_method_refuses_such_settings_itself(
+    model: SingleLayer, name: str, settings: dict
+) -> None:
     with pytest.raises(InputError):
         METHODS[name](**settings).explain(model, ["good film"])
 
 
 def test_an_method_may_be_given_instead_of_a_name(model: SingleLayer) -> None:
     lime = METHODS["lime"](samples=30)
-    one, other = heed.explain(model, "good film", lime), heed.explain(model, "good film", "lime", samples=30)
+    one, other = (
+        heed.explain(model, "good film", lime),
+        heed.explain(model, "good film", "lime", samples=30),
+    )
     assert (one.scores == other.scores).all() and one.settings == other.settings
     with pytest.raises(InputError, match="settings"):
         heed.explain(model, "good film", lime, samples=40)
@@ -154,13 +185,16 @@ def test_an_method_may_be_given_instead_of_a_name(model: SingleLayer) -> None:
 @pytest.mark.parametrize(("name", "settings"), [("attention-head", {"head": 3}), ("attention-head", {"head": -1}),
     ("attention-mean", {"layers": 1}), ("value-norm", {"layers": "0,-2"}),
     ("gradient-l2", {"head": 3}), ("lime", {"head": 7})])  # fmt: skip
-def test_a_head_or_layer_that_does_not_exist_is_refused(model: SingleLayer, name: str, settings: dict) -> None:
+def test_a_head_or_layer_that_does_not_exist_is_refused(
+    model: SingleLayer, name: str, settings: dict
+) -> None:
     with pytest.raises(InputError, match=r"There is no (head|layer)"):
         heed.explain(model, "good film", name, **settings)
 
 
 @pytest.mark.parametrize(
-    ("label", "words"), [("positiv", "did you mean 'positive'"), (2, "no label 2"), ("9", "no label 9")]
+    ("label", "words"),
+    [("positiv", "did you mean 'positive'"), (2, "no label 2"), ("9", "no label 9")],
 )
 def test_a_label_that_does_not_exist_is_refused(model: SingleLayer, label: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
@@ -172,7 +206,9 @@ def test_a_unit_that_does_not_exist_is_refused(model: SingleLayer) -> None:
         heed.explain(model, "good film", "occlusion", unit="words")  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("text", [None, 3, 2.5, ("a", "b", "c"), ("a", 2), [None], [3], ["fine", 2.5]], ids=str)
+@pytest.mark.parametrize(
+    "text", [None, 3, 2.5, ("a", "b", "c"), ("a", 2), [None], [3], ["fine", 2.5]], ids=str
+)
 def test_a_text_of_the_wrong_type_is_refused(model: SingleLayer, text: Any) -> None:
     with pytest.raises(InputError, match="must be a string"):
         heed.explain(model, text, "occlusion")
@@ -193,11 +229,16 @@ def test_a_list_gives_a_list_and_a_text_one_explanation(model: SingleLayer) -> N
     assert heed.explain(model, ("good", "film"), "occlusion").document == Document("good", "film")
     document = Document("good film", id="7", label=1, rationale=(Span(0, 4),))
     assert heed.explain(model, document, "occlusion").document is document
-    assert [e.document.text for e in heed.explain(model, iter(["good", "film"]), "occlusion")] == ["good", "film"]
+    assert [e.document.text for e in heed.explain(model, iter(["good", "film"]), "occlusion")] == [
+        "good",
+        "film",
+    ]
 
 
 def test_numbers_of_numpy_are_numbers(model: SingleLayer) -> None:
-    e = heed.explain(model, "good film", "lime", label=np.int64(1), seed=np.int64(3), samples=np.int64(50))
+    e = heed.explain(
+        model, "good film", "lime", label=np.int64(1), seed=np.int64(3), samples=np.int64(50)
+    )
     plain = heed.explain(model, "good film", "lime", label=1, seed=3, samples=50)
     assert (e.scores == plain.scores).all()
     json.loads(e.to_json())
@@ -215,7 +256,9 @@ def test_top_is_ordered_by_absolute_score(model: SingleLayer) -> None:
 
 
 def test_json_keeps_gold_label_rationale_and_any_character(model: SingleLayer) -> None:
-    document = Document(f"{NASTY} 😀 שלום good \x1b[31m \u2028", "film", "id/7", 1, (Span(0, 3), Span(1, 2, 1)))
+    document = Document(
+        f"{NASTY} 😀 שלום good \x1b[31m \u2028", "film", "id/7", 1, (Span(0, 3), Span(1, 2, 1))
+    )
     e = heed.explain(model, document, "lime", samples=20)
     again = Explanation.from_json(e.to_json())
     assert again.document == document
@@ -232,7 +275,9 @@ def test_json_is_json_even_for_settings_without_bound(model: SingleLayer) -> Non
     json.loads(e.to_json(), parse_constant=refuse)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", "{}", '{"document": 3}', '{"method": "lime"}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "3", "{}", '{"document": 3}', '{"method": "lime"}']
+)
 def test_json_of_something_else_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="not an explanation"):
         Explanation.from_json(text)
@@ -260,7 +305,9 @@ def test_a_page_escapes_all_text(nasty_model: SingleLayer, name: str) -> None:
     assert set(re.findall(r"<\s*/?\s*([a-zA-Z]+)", html)) <= {"div", "span", "b", "ul", "li"} | (
         {"table", "caption", "tbody", "tr", "th", "td", "i"} if name == "efficient" else set()
     )
-    assert not any(re.search(r"\son\w+", tag) for tag in re.findall(r"<[^>]*>", html))  # no handler slips into a tag
+    assert not any(
+        re.search(r"\son\w+", tag) for tag in re.findall(r"<[^>]*>", html)
+    )  # no handler slips into a tag
     assert "&lt;img src=x onerror" in html or "&lt;b&gt;" in html  # the label
     text = unescape(re.sub(r"<[^>]*>", "", html))
     assert text.count(NASTY) == 2
@@ -289,7 +336,9 @@ HOSTILE = "good \x1b[31mred\x1b[0m \x07 \x9b31m film \u202eslow \r\n bad\tplot \
 def shown(what: object, colour: bool, width: int = 80) -> str:
     file = io.StringIO()
     system = "truecolor" if colour else None
-    Console(file=file, width=width, force_terminal=colour, color_system=system, no_color=not colour).print(what)
+    Console(
+        file=file, width=width, force_terminal=colour, color_system=system, no_color=not colour
+    ).print(what)
     return file.getvalue()
 
 
@@ -300,7 +349,9 @@ def plain(text: str) -> str:
 
 @pytest.mark.parametrize("colour", [False, True])
 @pytest.mark.parametrize(
-    "text", [LONG_WORDS, HOSTILE, ("good film", "slow plot " * 20), "😀 好 " * 40, "شكرا good " * 30], ids=range(5)
+    "text",
+    [LONG_WORDS, HOSTILE, ("good film", "slow plot " * 20), "😀 好 " * 40, "شكرا good " * 30],
+    ids=range(5),
 )
 def test_no_line_is_wider_than_the_terminal(model: SingleLayer, text: Any, colour: bool) -> None:
     for name in OFFERED:
@@ -313,21 +364,34 @@ def test_no_line_is_wider_than_the_terminal(model: SingleLayer, text: Any, colou
 
 @pytest.mark.parametrize("colour", [False, True])
 def test_text_cannot_steer_the_terminal(model: SingleLayer, colour: bool) -> None:
-    for what in (*(heed.explain(model, HOSTILE, name) for name in OFFERED), heed.compare(model, HOSTILE)):
+    for what in (
+        *(heed.explain(model, HOSTILE, name) for name in OFFERED),
+        heed.compare(model, HOSTILE),
+    ):
         out = shown(what, colour)
         assert "\x1b[31m" not in out and "\x1b]" not in out
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", plain(out) if colour else out)
 
 
 @pytest.mark.parametrize("colour", [False, True])
-def test_names_of_labels_and_models_cannot_steer_the_terminal(nasty_model: SingleLayer, colour: bool) -> None:
+def test_names_of_labels_and_models_cannot_steer_the_terminal(
+    nasty_model: SingleLayer, colour: bool
+) -> None:
     for label in (0, 1):
         out = shown(heed.explain(nasty_model, "good film", "occlusion", label=label), colour)
-        assert "\x1b[35m" not in out and "\x1b[2J" not in out and "\x1b]" not in out and "\x07" not in out
+        assert (
+            "\x1b[35m" not in out
+            and "\x1b[2J" not in out
+            and "\x1b]" not in out
+            and "\x07" not in out
+        )
 
 
 def test_markup_of_rich_in_a_text_is_only_text(model: SingleLayer) -> None:
-    out = shown(heed.explain(model, "good [bold red]film[/] [link=http://x]slow[/link]", "attention-mean"), True)
+    out = shown(
+        heed.explain(model, "good [bold red]film[/] [link=http://x]slow[/link]", "attention-mean"),
+        True,
+    )
     assert "[bold red]" in re.sub(r"\[\d+\]", "", plain(out)) and "\x1b]8" not in out
 
 
@@ -340,7 +404,11 @@ def test_without_colour_strong_words_carry_their_score_in_tenths(model: SingleLa
 
 
 def test_a_terminal_shows_method_label_notes_and_special_tokens(model: SingleLayer) -> None:
-    out = " ".join(shown(heed.explain(model, "good zyzzyva", "gradient-input", label="negative"), False).split())
+    out = " ".join(
+        shown(
+            heed.explain(model, "good zyzzyva", "gradient-input", label="negative"), False
+        ).split()
+    )
     for words in (
         "gradient-input for negative (p =",
         "apart",
@@ -376,7 +444,9 @@ def test_agreement_is_kendalls_tau_over_distinct_words(model: SingleLayer) -> No
     summed = np.array([occlusion[p].sum() for p in places])
     weights = np.array([attention[p].sum() for p in places])
     assert c.agreement[0, 1] == pytest.approx(kendalltau(summed, shapley).statistic)
-    assert c.agreement[0, 2] == pytest.approx(kendalltau(np.abs(occlusion), attention).statistic)  # as without shapley
+    assert c.agreement[0, 2] == pytest.approx(
+        kendalltau(np.abs(occlusion), attention).statistic
+    )  # as without shapley
     assert c.agreement[1, 2] == pytest.approx(kendalltau(np.abs(shapley), weights).statistic)
 
 
@@ -406,8 +476,12 @@ def test_a_matrix_that_is_too_wide_is_drawn_in_parts(model: SingleLayer, width: 
     lines = shown(table(c, width), False, width).splitlines()
     n = len(c.methods)
     assert all(len(line.rstrip()) <= width for line in lines)
-    assert {name for line in lines[1:] for name in line.split() if len(name) > 5} == set(COMPARED) - {"lime"}
-    cells = [cell for line in lines for cell in line.split() if re.fullmatch(r"-?\d?\.\d\d|–", cell)]
+    assert {name for line in lines[1:] for name in line.split() if len(name) > 5} == set(
+        COMPARED
+    ) - {"lime"}
+    cells = [
+        cell for line in lines for cell in line.split() if re.fullmatch(r"-?\d?\.\d\d|–", cell)
+    ]
     assert len(cells) == n * (n - 1) / 2
 
 
@@ -426,7 +500,9 @@ def test_negative_agreement_is_written_with_its_sign(model: SingleLayer) -> None
     assert "-1.00" in shown(Comparison((one, other), matrix), False)
 
 
-def test_methods_that_the_model_does_not_offer_are_left_out_of_a_comparison(model: SingleLayer) -> None:
+def test_methods_that_the_model_does_not_offer_are_left_out_of_a_comparison(
+    model: SingleLayer,
+) -> None:
     bare = SingleLayer(model.network, model.tokenizer, model.labels)
     bare.offers = frozenset()  # type: ignore[misc]
     assert heed.compare(bare, "good film").methods == [n for n, m in METHODS.items() if not m.needs]
@@ -442,7 +518,9 @@ def test_lime_of_an_output_that_does_not_change_is_zero(model: SingleLayer) -> N
 
 def test_few_samples_are_told_or_raised(model: SingleLayer) -> None:
     text = " ".join(f"w{i}" for i in range(30))
-    assert any("few for 30 words" in note for note in heed.explain(model, text, "lime", samples=40).notes)
+    assert any(
+        "few for 30 words" in note for note in heed.explain(model, text, "lime", samples=40).notes
+    )
     for estimator, least in (("kernel", 4 * 30 + 2), ("permutation", 10 * 2 * 29 + 2)):
         e = heed.explain(model, text, "shapley", samples=20, estimator=estimator)
         assert e.forward_passes == least
@@ -456,7 +534,10 @@ def test_a_head_has_a_part_of_the_logit_only(name: str) -> None:
 
 
 def test_pairs_on_a_model_without_pairs_are_noted(model: SingleLayer) -> None:
-    assert any("not trained on pairs" in note for note in heed.explain(model, ("good film", "bad film"), "lime").notes)
+    assert any(
+        "not trained on pairs" in note
+        for note in heed.explain(model, ("good film", "bad film"), "lime").notes
+    )
 
 
 @pytest.mark.parametrize("wrong", [None, ["lime"], METHODS["lime"], 3])
@@ -484,7 +565,9 @@ def test_settings_without_bound_come_back_as_numbers(model: SingleLayer) -> None
     assert Explanation.from_json(e.to_json()).settings["bandwidth"] == float("inf")
 
 
-@pytest.mark.parametrize("change", [{"scores": [1.0]}, {"probabilities": {"negative": "x"}}, {"label": "nobody"}])
+@pytest.mark.parametrize(
+    "change", [{"scores": [1.0]}, {"probabilities": {"negative": "x"}}, {"label": "nobody"}]
+)
 def test_doctored_explanations_are_refused(model: SingleLayer, change: dict) -> None:
     values = heed.explain(model, "good film", "occlusion").to_dict()
     with pytest.raises(InputError, match="not an explanation"):

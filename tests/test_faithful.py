@@ -32,11 +32,15 @@ def test_average_precision_is_that_of_scikit_learn() -> None:
         n = int(rng.integers(2, 30))
         scores, gold = rng.integers(0, 6, n) / 5, rng.random(n) < 0.4
         if gold.any():
-            np.testing.assert_allclose(average_precision(scores, gold), average_precision_score(gold, scores))
+            np.testing.assert_allclose(
+                average_precision(scores, gold), average_precision_score(gold, scores)
+            )
     assert np.isnan(average_precision(np.ones(3), np.zeros(3, dtype=bool)))
 
 
-def fall(model: SingleLayer, document: Document, scores: np.ndarray, label: int, keep_top: bool) -> float:
+def fall(
+    model: SingleLayer, document: Document, scores: np.ndarray, label: int, keep_top: bool
+) -> float:
     """Word by word, without a batch."""
     words = model.tokens([document])[0].words
     order = sorted(range(len(scores)), key=lambda i: -scores[i])
@@ -52,7 +56,9 @@ def fall(model: SingleLayer, document: Document, scores: np.ndarray, label: int,
 
 
 def test_competitive_is_a_ratio_of_means(model: SingleLayer) -> None:
-    texts = [d for d in documents(8) if len(set(d.text.split())) == len(d.text.split())] or documents(3)
+    texts = [
+        d for d in documents(8) if len(set(d.text.split())) == len(d.text.split())
+    ] or documents(3)
     study = Study(model, texts)
     test = CLAIMS["competitive"]()
     rows = test.measure(study)
@@ -63,7 +69,9 @@ def test_competitive_is_a_ratio_of_means(model: SingleLayer) -> None:
     ):
         for row, e in zip(rows, method.explain(model, texts), strict=True):
             label = model.label(e.label)
-            np.testing.assert_allclose(row[key], fall(model, e.document, e.scores, label, False), atol=1e-9)
+            np.testing.assert_allclose(
+                row[key], fall(model, e.document, e.scores, label, False), atol=1e-9
+            )
     columns = {k: np.array([r[k] for r in rows]) for k in rows[0]}
     best = max(columns[k].mean() for k in columns if k.startswith("comprehensiveness_of_"))
     assert test.claim.combine is not None
@@ -87,7 +95,10 @@ def test_sufficiency_stands_beside_comprehensiveness(model: SingleLayer) -> None
 
 @pytest.mark.parametrize("kind", ["single-layer", "recurrent", "bert", "gpt2"])
 def test_random_weights_are_another_model_that_leaves_the_first_alone(kind: str) -> None:
-    make = {"single-layer": build, "recurrent": lambda: recurrent(2, encoder="cnn", attention="additive")}
+    make = {
+        "single-layer": build,
+        "recurrent": lambda: recurrent(2, encoder="cnn", attention="additive"),
+    }
     trained = make[kind]() if kind in make else transformer(kind)
     before, texts = trained(list(TEXTS[:4])), list(TEXTS[:4])
     revision = trained.revision
@@ -122,15 +133,25 @@ def test_a_function_has_no_weights_to_draw() -> None:
         good = np.array([t.count("good") / 10 for t in texts])
         return np.stack([1 - good, good], 1)
 
-    audit = heed.audit(classify, [d.text for d in documents(4)], claims=["sensitive"], methods="occlusion", examples=0)
-    assert audit.verdicts[0].outcome == "not applicable" and "drawn anew" in audit.verdicts[0].reason
+    audit = heed.audit(
+        classify,
+        [d.text for d in documents(4)],
+        claims=["sensitive"],
+        methods="occlusion",
+        examples=0,
+    )
+    assert (
+        audit.verdicts[0].outcome == "not applicable" and "drawn anew" in audit.verdicts[0].reason
+    )
     with pytest.raises(NotApplicable):
         heed.models.of(classify).randomised(0)
 
 
 def test_an_explanation_that_ignores_the_weights_is_caught(model: SingleLayer) -> None:
     """`random` is the same for every model with the same seed: it has learnt nothing."""
-    (verdict,) = heed.audit(model, documents(40), claims=["sensitive"], methods="random", examples=0).verdicts
+    (verdict,) = heed.audit(
+        model, documents(40), claims=["sensitive"], methods="random", examples=0
+    ).verdicts
     assert verdict.outcome == "refuted" and verdict.mean == pytest.approx(1)
 
 
@@ -155,8 +176,12 @@ def test_an_edit_is_what_the_other_text_has_not(model: SingleLayer) -> None:
     assert partners([one, two, alone]) == [two, one, None]
     study = Study(model, [one, two, alone])
     first, second, _ = study.explain()
-    assert [u.text for u, g in zip(first.units, edited(first, two.text.split()), strict=True) if g] == ["good"]
-    assert [u.text for u, g in zip(second.units, edited(second, one.text.split()), strict=True) if g] == ["bad", "not"]
+    assert [
+        u.text for u, g in zip(first.units, edited(first, two.text.split()), strict=True) if g
+    ] == ["good"]
+    assert [
+        u.text for u, g in zip(second.units, edited(second, one.text.split()), strict=True) if g
+    ] == ["bad", "not"]
     rows = CLAIMS["edited"]().measure(study)
     top = {first.units[i].text for i in np.argsort(-first.scores)[:3]}
     assert rows[0]["value"] == pytest.approx(("good" in top) - 3 / 12)
@@ -167,7 +192,10 @@ def test_an_edit_is_what_the_other_text_has_not(model: SingleLayer) -> None:
 def test_words_beyond_what_the_model_reads_are_no_edit() -> None:
     model = build()
     filler = " ".join(["the"] * 50)
-    one, two = Document(f"good {filler} bad", id="a", label=1), Document(f"{filler} bad", id="a", label=0)
+    one, two = (
+        Document(f"good {filler} bad", id="a", label=1),
+        Document(f"{filler} bad", id="a", label=0),
+    )
     with torch.no_grad():
         rows = CLAIMS["edited"]().measure(Study(model, [one, two]))
     assert rows[0]["edited"] == pytest.approx(1 / 40) and rows[1]["edited"] == 0

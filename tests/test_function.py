@@ -21,7 +21,9 @@ NUMBERS = {"good": 2.0, "fun": 1.0, "bad": -2.0}
 
 def positive(texts: list[str]) -> np.ndarray:
     """The probability of the second label, by the sum of what the words say."""
-    total = np.array([sum(NUMBERS.get(word, 0.0) for word in text.lower().split()) for text in texts])
+    total = np.array(
+        [sum(NUMBERS.get(word, 0.0) for word in text.lower().split()) for text in texts]
+    )
     return 1 / (1 + np.exp(-total))
 
 
@@ -63,15 +65,21 @@ def test_a_function_is_explained(model: SingleLayer) -> None:
 
 
 @pytest.mark.parametrize("name", REMOVING)
-@pytest.mark.parametrize("text", ["the film is good and the plot is great", "do n't see it . it 's slow !"])
+@pytest.mark.parametrize(
+    "text", ["the film is good and the plot is great", "do n't see it . it 's slow !"]
+)
 def test_a_model_in_a_function_is_the_model(model: SingleLayer, name: str, text: str) -> None:
     """The same explanation through texts as through tokens, when words are deleted."""
     direct = heed.explain(model, text, name, removal="delete")
     wrapped = heed.explain(heed.Function(model.predict, model.labels), text, name)
     assert (wrapped.units, wrapped.label, wrapped.removal) == (direct.units, direct.label, "delete")
-    if "output" in direct.settings:  # log p instead of a logit: the same up to what is added to both labels
+    if (
+        "output" in direct.settings
+    ):  # log p instead of a logit: the same up to what is added to both labels
         direct = heed.explain(model, text, name, removal="delete", output="log-odds")
-        wrapped = heed.explain(heed.Function(model.predict, model.labels), text, name, output="log-odds")
+        wrapped = heed.explain(
+            heed.Function(model.predict, model.labels), text, name, output="log-odds"
+        )
     np.testing.assert_allclose(wrapped.scores, direct.scores, atol=1e-5)
     through_logits = heed.explain(heed.Function(model, model.labels, output="logit"), text, name)
     np.testing.assert_allclose(
@@ -80,7 +88,9 @@ def test_a_model_in_a_function_is_the_model(model: SingleLayer, name: str, text:
     assert through_logits.probabilities == pytest.approx(direct.probabilities)
 
 
-def test_replaced_words_are_unknown_to_a_model_that_does_not_know_the_replacement(model: SingleLayer) -> None:
+def test_replaced_words_are_unknown_to_a_model_that_does_not_know_the_replacement(
+    model: SingleLayer,
+) -> None:
     text = "the film is good and the plot is great"
     wrapped = heed.Function(model, model.labels, output="logit", replacement="zyzzyva")
     for name in REMOVING:
@@ -97,13 +107,18 @@ def test_compare_and_audit_take_a_function() -> None:
     audit = heed.audit(two, ["a good film", "a bad plot"] * 5, methods="occlusion", examples=1)
     assert audit.facts["model"] == "two" and audit.facts["accuracy"] is None
     outcomes = {v.claim.id: v.outcome for v in audit.verdicts}
-    assert outcomes["agrees-gradient"] == "not applicable" and outcomes["removes"] != "not applicable"
+    assert (
+        outcomes["agrees-gradient"] == "not applicable" and outcomes["removes"] != "not applicable"
+    )
 
 
 def test_methods_that_look_inside_are_refused() -> None:
     for name, cls in METHODS.items():
         if cls().needs:
-            with pytest.raises(NotApplicable, match=rf"{name} (needs .* which two does not offer|has a closed form)"):
+            with pytest.raises(
+                NotApplicable,
+                match=rf"{name} (needs .* which two does not offer|has a closed form)",
+            ):
                 heed.explain(two, "good film", name)
     model = heed.Function(two)
     with pytest.raises(NotApplicable, match="plain function"):
@@ -151,19 +166,29 @@ def test_deleted_words_leave_one_blank() -> None:
 
 
 def test_replaced_words_leave_the_rest_as_it_is() -> None:
-    found = asked("Well-made,\n really", [[True, False, True, True, False], [False] * 5], removal="replace")
+    found = asked(
+        "Well-made,\n really", [[True, False, True, True, False], [False] * 5], removal="replace"
+    )
     assert sorted(found) == sorted(["Well[UNK]made,\n [UNK]", "[UNK][UNK][UNK][UNK]\n [UNK]"])
 
 
 def test_words_are_taken_as_they_are_written() -> None:
     """A function may tell capitals apart, so repeats are repeats only if they are spelt the same."""
     e = heed.explain(two, "Good good good FILM film", "lime", samples=20)
-    assert [(u.text, len(u.spans)) for u in e.units] == [("Good", 1), ("good", 2), ("FILM", 1), ("film", 1)]
+    assert [(u.text, len(u.spans)) for u in e.units] == [
+        ("Good", 1),
+        ("good", 2),
+        ("FILM", 1),
+        ("film", 1),
+    ]
     assert e.notes == ()
 
 
 def test_equal_texts_are_evaluated_once() -> None:
-    seen = asked("very very good", [[True, False, True], [False, True, True], [True, True, True], [True, True, True]])
+    seen = asked(
+        "very very good",
+        [[True, False, True], [False, True, True], [True, True, True], [True, True, True]],
+    )
     assert sorted(seen) == ["very good", "very very good"]
 
 
@@ -176,15 +201,25 @@ def test_batches_are_bounded_and_change_nothing(batch: int) -> None:
         return two(texts)
 
     text = "a good film , bad plot , fun end"
-    found = heed.explain(heed.Function(counted, batch=batch), [text, "good fun"], "lime", samples=60)
+    found = heed.explain(
+        heed.Function(counted, batch=batch), [text, "good fun"], "lime", samples=60
+    )
     assert max(sizes) <= batch
     for e, alone in zip(found, (text, "good fun"), strict=True):
         np.testing.assert_array_equal(e.scores, heed.explain(two, alone, "lime", samples=60).scores)
 
 
 def test_pairs_are_given_as_pairs() -> None:
-    e = heed.explain(overlap, ("good film", "a good plot"), "occlusion", label=1, output="probability")
-    assert [(u.segment, u.text) for u in e.units] == [(0, "good"), (0, "film"), (1, "a"), (1, "good"), (1, "plot")]
+    e = heed.explain(
+        overlap, ("good film", "a good plot"), "occlusion", label=1, output="probability"
+    )
+    assert [(u.segment, u.text) for u in e.units] == [
+        (0, "good"),
+        (0, "film"),
+        (1, "a"),
+        (1, "good"),
+        (1, "plot"),
+    ]
     np.testing.assert_allclose(e.scores, [0.5, 0, 0, 0.5, 0], atol=1e-9)
 
 
@@ -193,15 +228,21 @@ def test_pairs_and_texts_are_asked_apart() -> None:
         assert len({type(t) for t in texts}) == 1
         return overlap(texts) if isinstance(texts[0], tuple) else two(texts)
 
-    pair, text = heed.explain(either, [("good film", "good plot"), "good film"], "occlusion", output="probability")
+    pair, text = heed.explain(
+        either, [("good film", "good plot"), "good film"], "occlusion", output="probability"
+    )
     np.testing.assert_allclose(pair.scores, heed.explain(overlap, ("good film", "good plot"), "occlusion",
         output="probability").scores)  # fmt: skip
-    np.testing.assert_allclose(text.scores, heed.explain(two, "good film", "occlusion", output="probability").scores)
+    np.testing.assert_allclose(
+        text.scores, heed.explain(two, "good film", "occlusion", output="probability").scores
+    )
 
 
 def test_a_long_text_is_read_whole() -> None:
     e = heed.explain(two, "film " * 3000 + "good", "lime", samples=10)
-    assert [u.text for u in e.units] == ["film", "good"] and not any("cut off" in note for note in e.notes)
+    assert [u.text for u in e.units] == ["film", "good"] and not any(
+        "cut off" in note for note in e.notes
+    )
 
 
 # Outputs
@@ -209,11 +250,19 @@ def test_a_long_text_is_read_whole() -> None:
 
 @pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
 def test_one_column_speaks_for_the_second_label(shape: tuple) -> None:
-    e = heed.explain(lambda texts: positive(texts).reshape(shape), "a good film", "occlusion", label=1)
-    np.testing.assert_allclose(e.scores, heed.explain(two, "a good film", "occlusion", label=1).scores)
-    logit = heed.Function(lambda texts: np.log(positive(texts) / (1 - positive(texts))), ["no", "yes"], output="logit")
+    e = heed.explain(
+        lambda texts: positive(texts).reshape(shape), "a good film", "occlusion", label=1
+    )
+    np.testing.assert_allclose(
+        e.scores, heed.explain(two, "a good film", "occlusion", label=1).scores
+    )
+    logit = heed.Function(
+        lambda texts: np.log(positive(texts) / (1 - positive(texts))), ["no", "yes"], output="logit"
+    )
     found = heed.explain(logit, "a good film", "occlusion")
-    assert found.label == "yes" and found.probabilities["yes"] == pytest.approx(positive(["a good film"])[0])
+    assert found.label == "yes" and found.probabilities["yes"] == pytest.approx(
+        positive(["a good film"])[0]
+    )
     np.testing.assert_allclose(found.scores, [0, 2, 0], atol=1e-9)
 
 
@@ -227,7 +276,9 @@ def test_probabilities_come_back() -> None:
 
 def test_labels_need_not_exclude_each_other() -> None:
     def topics(texts: list[str]) -> np.ndarray:
-        return np.array([[0.9 if "war" in t else 0.1, 0.8 if "love" in t else 0.2, 1.0] for t in texts])
+        return np.array(
+            [[0.9 if "war" in t else 0.1, 0.8 if "love" in t else 0.2, 1.0] for t in texts]
+        )
 
     model = heed.Function(topics, ["war", "love", "any"], exclusive=False)
     e = heed.explain(model, "love and war", "occlusion", label="love", output="probability")
@@ -286,7 +337,9 @@ def test_a_wrong_answer_gets_one_sentence(answer: Callable[[int], Any], words: s
     assert "\n" not in message and len(message) < 300
 
 
-@pytest.mark.parametrize("options", [{"output": "loss"}, {"batch": 0}, {"batch": 2.5}, {"batch": True}])
+@pytest.mark.parametrize(
+    "options", [{"output": "loss"}, {"batch": 0}, {"batch": 2.5}, {"batch": True}]
+)
 def test_a_wrong_option_gets_one_sentence(options: dict) -> None:
     with pytest.raises(HeedError):
         heed.Function(two, **options)

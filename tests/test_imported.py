@@ -16,7 +16,11 @@ from heed.methods.comparison import aligned
 from heed.models.single_layer import SingleLayer
 from heed.text import Document
 
-TEXTS = ["a good film with a bad plot", "the music was warm, the plot was slow", "It's a GOOD, good film"]
+TEXTS = [
+    "a good film with a bad plot",
+    "the music was warm, the plot was slow",
+    "It's a GOOD, good film",
+]
 
 
 def scored(model: SingleLayer, imported: Imported, text: str = TEXTS[0]) -> dict[str, float]:
@@ -29,11 +33,23 @@ def test_numbers_for_the_words_between_blanks(model: SingleLayer) -> None:
     assert list(found.values())[1:4] == [1, 2, 3] and found["plot"] == 6
     e = heed.explain(model, TEXTS[0], Imported.arrays("mine", [TEXTS[0]], [np.arange(7.0) - 3]))
     assert (e.method, e.signed, e.forward_passes) == ("mine", True, 0)
-    assert not heed.explain(model, TEXTS[0], Imported.arrays("mine", [TEXTS[0]], [np.arange(7.0)])).signed
+    assert not heed.explain(
+        model, TEXTS[0], Imported.arrays("mine", [TEXTS[0]], [np.arange(7.0)])
+    ).signed
 
 
 def test_pieces_of_a_word_add_up_and_a_piece_of_two_words_is_shared(model: SingleLayer) -> None:
-    pieces = ["[CLS]", "a", "go", "##od", "film with", "a", "Ġbad", "plot", "[SEP]"]  # [SEP] and [CLS]: nowhere
+    pieces = [
+        "[CLS]",
+        "a",
+        "go",
+        "##od",
+        "film with",
+        "a",
+        "Ġbad",
+        "plot",
+        "[SEP]",
+    ]  # [SEP] and [CLS]: nowhere
     imported = Imported.arrays("mine", [TEXTS[0]], [[9, 0, 1, 2, 4, 0, -1, 0.5, 9]], [pieces])
     e = heed.explain(model, TEXTS[0], imported)
     by = [(u.text, s) for u, s in zip(e.units, e.scores.tolist(), strict=True)]
@@ -52,10 +68,14 @@ def test_pieces_by_their_characters_and_pairs(model: SingleLayer) -> None:
     }  # fmt: skip
 
 
-def test_a_text_is_found_again_by_its_characters_but_for_blanks_at_its_ends(model: SingleLayer) -> None:
+def test_a_text_is_found_again_by_its_characters_but_for_blanks_at_its_ends(
+    model: SingleLayer,
+) -> None:
     imported = Imported.arrays("mine", [f"  {TEXTS[0]}\n"], [np.arange(7.0)])
     assert scored(model, imported)["plot"] == 6
-    assert imported.explains(Document(TEXTS[0] + " ")) and not imported.explains(Document(TEXTS[0].upper()))
+    assert imported.explains(Document(TEXTS[0] + " ")) and not imported.explains(
+        Document(TEXTS[0].upper())
+    )
 
 
 def test_pieces_follow_each_other(model: SingleLayer) -> None:
@@ -66,16 +86,25 @@ def test_pieces_follow_each_other(model: SingleLayer) -> None:
     with pytest.raises(InputError, match="'cafe' does not follow"):
         Imported.arrays("mine", [text], [[1.0, 2.0, 3.0]], [["a", "cafe", "cafe"]])
     unknown = heed.explain(
-        model, text, Imported.arrays("mine", [text], [np.arange(4.0)], [["a", "[UNK]", "is", "not"]])
+        model,
+        text,
+        Imported.arrays("mine", [text], [np.arange(4.0)], [["a", "[UNK]", "is", "not"]]),
     )
     assert unknown.scores.tolist() == [0, 0, 2, 3, 0, 0, 0, 0]  # [UNK] stands for any word
 
 
 @pytest.mark.parametrize(
     ("piece", "words"),
-    [((0, 4), "pair"), ((0, 4, 2), "no characters"), ((-3, 2, 0), "no characters"), ((0, 99, 1), "no characters")],
+    [
+        ((0, 4), "pair"),
+        ((0, 4, 2), "no characters"),
+        ((-3, 2, 0), "no characters"),
+        ((0, 99, 1), "no characters"),
+    ],
 )
-def test_characters_that_a_text_does_not_have_are_refused(piece: tuple[int, ...], words: str) -> None:
+def test_characters_that_a_text_does_not_have_are_refused(
+    piece: tuple[int, ...], words: str
+) -> None:
     with pytest.raises(InputError, match=words):
         Imported.arrays("mine", [("a good film", "a bad plot")], [[1.0]], [[piece]])
 
@@ -83,8 +112,13 @@ def test_characters_that_a_text_does_not_have_are_refused(piece: tuple[int, ...]
 def test_labels_by_name_index_or_capitals_and_both_labels_of_a_text(model: SingleLayer) -> None:
     label = heed.explain(model, TEXTS[0], "occlusion").label
     for own in (label, label.upper(), model.label(label)):
-        heed.explain(model, TEXTS[0], Imported.arrays("mine", [TEXTS[0]], [np.arange(7.0)], label=own))
-    rows = [Imported.arrays("x", [TEXTS[0]], [np.full(7, i + 1.0)], label=i) for i in range(len(model.labels))]
+        heed.explain(
+            model, TEXTS[0], Imported.arrays("mine", [TEXTS[0]], [np.arange(7.0)], label=own)
+        )
+    rows = [
+        Imported.arrays("x", [TEXTS[0]], [np.full(7, i + 1.0)], label=i)
+        for i in range(len(model.labels))
+    ]
     both = Imported("mine", True, [r for b in rows for some in b._records().values() for r in some])
     for i, name in enumerate(model.labels):
         assert heed.explain(model, TEXTS[0], both, name).scores[0] == i + 1
@@ -106,16 +140,22 @@ def test_labels_by_name_index_or_capitals_and_both_labels_of_a_text(model: Singl
 )
 def test_what_does_not_fit_is_refused(change: dict, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        Imported.arrays(**({"name": "mine", "texts": [TEXTS[0]], "scores": [np.arange(7.0)]} | change))
+        Imported.arrays(
+            **({"name": "mine", "texts": [TEXTS[0]], "scores": [np.arange(7.0)]} | change)
+        )
 
 
 def test_another_text_label_or_model_is_refused(model: SingleLayer, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="has no explanation of the text that begins with “another"):
+    with pytest.raises(
+        InputError, match="has no explanation of the text that begins with “another"
+    ):
         heed.explain(model, "another text", Imported.arrays("mine", [TEXTS[0]], [np.arange(7.0)]))
     label = heed.explain(model, TEXTS[0], "occlusion").label
     (other,) = {*model.labels} - {label}
     with pytest.raises(InputError, match=f"explains '{other}'"):
-        heed.explain(model, TEXTS[0], Imported.arrays("mine", [TEXTS[0]], [np.arange(7.0)], label=other))
+        heed.explain(
+            model, TEXTS[0], Imported.arrays("mine", [TEXTS[0]], [np.arange(7.0)], label=other)
+        )
     row = heed.explain(model, TEXTS[0], "occlusion").to_dict() | {"revision": "elsewhere"}
     (tmp_path / "mine.json").write_text(json.dumps([row]), encoding="utf8")
     with pytest.raises(InputError, match="another model"):
@@ -126,7 +166,9 @@ def test_another_text_label_or_model_is_refused(model: SingleLayer, tmp_path: Pa
 
 
 @pytest.mark.parametrize("ending", [".json", ".jsonl", ".parquet"])
-@pytest.mark.parametrize("method", ["occlusion", "lime-exact"])  # each word for itself, and repeated words together
+@pytest.mark.parametrize(
+    "method", ["occlusion", "lime-exact"]
+)  # each word for itself, and repeated words together
 def test_heeds_own_explanations_come_back_as_they_were(
     model: SingleLayer, ending: str, method: str, tmp_path: Path
 ) -> None:
@@ -143,7 +185,10 @@ def test_heeds_own_explanations_come_back_as_they_were(
 
 @pytest.mark.parametrize("ending", [".json", ".parquet"])
 def test_a_file_of_plain_rows(model: SingleLayer, ending: str, tmp_path: Path) -> None:
-    rows = [{"text": t, "scores": [float(i) for i in range(len(t.split()))], "id": str(i)} for i, t in enumerate(TEXTS)]
+    rows = [
+        {"text": t, "scores": [float(i) for i in range(len(t.split()))], "id": str(i)}
+        for i, t in enumerate(TEXTS)
+    ]
     path = tmp_path / f"mine{ending}"
     if ending == ".json":
         path.write_text(json.dumps(rows), encoding="utf8")
@@ -157,11 +202,22 @@ def test_a_file_of_plain_rows(model: SingleLayer, ending: str, tmp_path: Path) -
 def test_several_methods_in_one_file(model: SingleLayer, tmp_path: Path) -> None:
     rows = [heed.explain(model, TEXTS[0], m).to_dict() for m in ("occlusion", "gradient-input")]
     (tmp_path / "two.json").write_text(json.dumps(rows), encoding="utf8")
-    assert [b.name for b in Imported.read(tmp_path / "two.json")] == ["two:occlusion", "two:gradient-input"]
+    assert [b.name for b in Imported.read(tmp_path / "two.json")] == [
+        "two:occlusion",
+        "two:gradient-input",
+    ]
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", "[1]", "{", '{"text": "a film"}', '{"text": 5, "scores": [1]}', '{"text": "a", "scores": ["x"]}']
+    "text",
+    [
+        "[]",
+        "[1]",
+        "{",
+        '{"text": "a film"}',
+        '{"text": 5, "scores": [1]}',
+        '{"text": "a", "scores": ["x"]}',
+    ],
 )
 def test_a_file_that_holds_something_else_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text(text, encoding="utf8")
@@ -202,13 +258,18 @@ def test_explanations_go_to_files_that_can_be_written(model: SingleLayer, tmp_pa
 def test_lime_from_its_package(model: SingleLayer) -> None:
     lime_text = pytest.importorskip("lime.lime_text")
     method = lime_text.LimeTextExplainer(class_names=list(model.labels), random_state=0, bow=True)
-    found = [method.explain_instance(t, lambda some: model.predict(some), num_samples=200) for t in TEXTS[:2]]
+    found = [
+        method.explain_instance(t, lambda some: model.predict(some), num_samples=200)
+        for t in TEXTS[:2]
+    ]
     imported = Imported.lime(found)
     for e, text in zip(found, TEXTS, strict=False):
         own = heed.explain(model, text, imported)
         sign = 1 if model.predict([text])[0].argmax() == 1 else -1
         for word, weight in e.as_list():
-            (score,) = (s for u, s in zip(own.units, own.scores.tolist(), strict=True) if u.text == word)
+            (score,) = (
+                s for u, s in zip(own.units, own.scores.tolist(), strict=True) if u.text == word
+            )
             assert score == pytest.approx(sign * weight)
 
 
@@ -219,13 +280,17 @@ def test_labels_of_lime_that_do_not_exclude_each_other_have_no_opposite(model: S
     def classify(texts: list[str]) -> np.ndarray:
         return np.array([[0.9, 0.8] if "good" in t else [0.5, 0.4] for t in texts])
 
-    found = method.explain_instance(TEXTS[0], classify, num_samples=100)  # of the second label alone
+    found = method.explain_instance(
+        TEXTS[0], classify, num_samples=100
+    )  # of the second label alone
     assert [r.label for some in Imported.lime([found])._records().values() for r in some] == [1]
 
 
 def test_shap_from_its_package(model: SingleLayer) -> None:
     shap = pytest.importorskip("shap")
-    method = shap.Explainer(lambda some: model.predict([str(t) for t in some]), shap.maskers.Text(r"\W+"))
+    method = shap.Explainer(
+        lambda some: model.predict([str(t) for t in some]), shap.maskers.Text(r"\W+")
+    )
     values = method(TEXTS[:2], max_evals=80, silent=True)
     imported = Imported.shap(values)
     for i, text in enumerate(TEXTS[:2]):
@@ -257,7 +322,12 @@ def test_what_is_brought_is_judged_beside_our_own(model: SingleLayer, tmp_path: 
     own = heed.explain(model, list(documents), "occlusion", output="probability")
     pieces = [[(s, t, u.segment) for u in e.units for s, t in u.spans] for e in own]
     imported = Imported.arrays("mine", list(documents), [e.scores for e in own], pieces)
-    found = heed.audit(model, documents, ["removes", "sensitive", "used"], [Occlusion(output="probability"), imported])
+    found = heed.audit(
+        model,
+        documents,
+        ["removes", "sensitive", "used"],
+        [Occlusion(output="probability"), imported],
+    )
     verdicts = {(v.claim.id, v.method): v for v in found.verdicts}
     assert list(verdicts) == [
         ("used", "occlusion"), ("removes", "occlusion"), ("removes", "mine"), ("sensitive", "occlusion"),
@@ -269,8 +339,12 @@ def test_what_is_brought_is_judged_beside_our_own(model: SingleLayer, tmp_path: 
     assert {e.method for e in found.examples[0].explanations} >= {"occlusion", "mine"}
     first = {e.method: e for e in found.examples[0].explanations}
     np.testing.assert_allclose(*aligned([first["occlusion"], first["mine"]]), atol=1e-12)
-    partial = Imported.arrays("partial", list(documents)[:39], [e.scores for e in own][:39], pieces[:39])
-    with pytest.raises(InputError, match="1 of 40 documents cannot be judged by it: partial has no explanation"):
+    partial = Imported.arrays(
+        "partial", list(documents)[:39], [e.scores for e in own][:39], pieces[:39]
+    )
+    with pytest.raises(
+        InputError, match="1 of 40 documents cannot be judged by it: partial has no explanation"
+    ):
         heed.audit(model, documents, ["removes"], partial)
     with pytest.raises(InputError, match="called occlusion"):
         heed.audit(model, documents, ["removes"], ["occlusion", Occlusion(output="probability")])

@@ -55,7 +55,11 @@ def imported(path: Path) -> set[str]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             assert node.level == 0, f"{path} imports relatively"
-            names = [node.module] if node.module != "heed" else [f"heed.{alias.name}" for alias in node.names]
+            names = (
+                [node.module]
+                if node.module != "heed"
+                else [f"heed.{alias.name}" for alias in node.names]
+            )
         else:
             continue
         found |= {name.split(".")[1] for name in names if name.startswith("heed.")}
@@ -79,7 +83,9 @@ def test_every_name_is_defined() -> None:
     """Which linters cannot tell: to them, shapes in strings are names, too."""
     wrong = []
     for path in SOURCE.rglob("*.py"):
-        name = ".".join(("heed", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+        name = ".".join(("heed", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(
+            ".__init__"
+        )
         if name.endswith("__main__"):
             continue
         known = vars(importlib.import_module(name)) | vars(builtins)
@@ -130,7 +136,9 @@ def test_public_names() -> None:
         "tasks",
     ]
     assert all(hasattr(heed, name) for name in heed.__all__)
-    assert callable(heed.explain) and callable(heed.audit)  # functions, though packages bear the same names
+    assert callable(heed.explain) and callable(
+        heed.audit
+    )  # functions, though packages bear the same names
 
 
 def test_listing_and_refusing_do_not_load_torch() -> None:
@@ -145,5 +153,7 @@ def test_listing_and_refusing_do_not_load_torch() -> None:
         "        pass\n"
         "sys.exit('torch' in sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,15 @@ from bench.coverage import CASES
 from bench.known_truth import by_cell, confusion, judged, over, right
 from heed.claims import CLAIMS, Verdict
 from heed.metrics import jsd
-from heed.models.constructed import CONSTRUCTIONS, SIDES, TRUTH, Construction, honest, two_minds, two_sided
+from heed.models.constructed import (
+    CONSTRUCTIONS,
+    SIDES,
+    TRUTH,
+    Construction,
+    honest,
+    two_minds,
+    two_sided,
+)
 from heed.text import Document
 
 
@@ -40,19 +48,27 @@ def test_the_truth_is_found_over_seeds() -> None:
 
 def test_an_audit_judges_alike() -> None:
     construction = two_sided(1, 40)
-    audit = heed.audit(construction.model, construction.documents, list(construction.truth), seed=1, examples=0)
+    audit = heed.audit(
+        construction.model, construction.documents, list(construction.truth), seed=1, examples=0
+    )
     assert audit.verdicts == judged(construction, 1)
 
 
 def test_the_tables_count_what_was_found() -> None:
     used, signed = (CLAIMS[name].claim for name in ("used", "signed"))
-    good, open_ = Verdict(used, "supported", 0.25, 0.2, 0.3, 40), Verdict(used, "undecided", 0.05, 0.0, 0.1, 40)
+    good, open_ = (
+        Verdict(used, "supported", 0.25, 0.2, 0.3, 40),
+        Verdict(used, "undecided", 0.05, 0.0, 0.1, 40),
+    )
     closed = Verdict(signed, "not applicable", reason="closed")
     found = {("honest", "used"): [good, good, open_], ("flat", "signed"): [closed]}
     assert right(found) == (3, 4)
     assert "| supported | 2 | 0 | 0 | 1 |" in confusion(found)
     assert "| not applicable | 0 | 0 | 1 | 0 |" in confusion(found)
-    assert "| honest | `used` | supported | 2 of 3 | 1 undecided | 0.05 … 0.25 | > 0.05 |" in by_cell(found)
+    assert (
+        "| honest | `used` | supported | 2 of 3 | 1 undecided | 0.05 … 0.25 | > 0.05 |"
+        in by_cell(found)
+    )
     assert "| flat | `signed` | not applicable | 1 of 1 |  |  | > 0.8 |" in by_cell(found)
 
 

@@ -42,14 +42,19 @@ def same(one: Explanation, other: Explanation) -> None:
     np.testing.assert_allclose(other.scores, one.scores, rtol=0, atol=1e-5 * scale)
     assert [s.text for s in one.specials] == [s.text for s in other.specials]
     np.testing.assert_allclose(
-        [s.score for s in other.specials], [s.score for s in one.specials], rtol=0, atol=1e-5 * max(scale, 1)
+        [s.score for s in other.specials],
+        [s.score for s in one.specials],
+        rtol=0,
+        atol=1e-5 * max(scale, 1),
     )
     if one.standard_errors is not None:
         np.testing.assert_allclose(other.standard_errors, one.standard_errors, rtol=1e-4, atol=1e-7)
 
 
 @each_method
-def test_a_longer_neighbour_changes_nothing(any_model: SingleLayer, texts: list, long_text: str, name: str) -> None:
+def test_a_longer_neighbour_changes_nothing(
+    any_model: SingleLayer, texts: list, long_text: str, name: str
+) -> None:
     for text in texts:
         same(run(any_model, text, name), run(any_model, [text, long_text], name)[0])
 
@@ -75,12 +80,16 @@ def test_more_documents_than_are_measured_together(model: SingleLayer, name: str
 
 @each_method
 def test_the_same_seed_gives_the_same_scores(model: SingleLayer, texts: list, name: str) -> None:
-    for one, other in zip(run(model, texts, name, seed=4), run(model, texts, name, seed=4), strict=True):
+    for one, other in zip(
+        run(model, texts, name, seed=4), run(model, texts, name, seed=4), strict=True
+    ):
         assert (one.scores == other.scores).all() and one.seed == other.seed == 4
 
 
 @each_method
-def test_another_seed_matters_for_sampled_methods_alone(model: SingleLayer, texts: list, name: str) -> None:
+def test_another_seed_matters_for_sampled_methods_alone(
+    model: SingleLayer, texts: list, name: str
+) -> None:
     text = texts[1]
     one, other = run(model, text, name, seed=1), run(model, text, name, seed=2)
     if name != "anchors":  # whose rule may well be the same
@@ -88,14 +97,18 @@ def test_another_seed_matters_for_sampled_methods_alone(model: SingleLayer, text
 
 
 @pytest.mark.parametrize("name", SAMPLED)
-def test_sampling_leaves_the_global_random_state_alone(model: SingleLayer, texts: list, name: str) -> None:
+def test_sampling_leaves_the_global_random_state_alone(
+    model: SingleLayer, texts: list, name: str
+) -> None:
     before = np.random.get_state()[1].copy()  # noqa: NPY002
     run(model, texts[0], name)
     assert (before == np.random.get_state()[1]).all()  # noqa: NPY002
 
 
 @pytest.mark.parametrize("name", MEASURING)
-def test_a_constant_model_gives_nothing_to_any_word(constant_model: SingleLayer, texts: list, name: str) -> None:
+def test_a_constant_model_gives_nothing_to_any_word(
+    constant_model: SingleLayer, texts: list, name: str
+) -> None:
     assert np.abs(constant_model(texts)).min() > 1e-3
     for e in run(constant_model, texts, name, label=1):
         np.testing.assert_allclose(e.scores, 0, atol=1e-12)
@@ -104,8 +117,12 @@ def test_a_constant_model_gives_nothing_to_any_word(constant_model: SingleLayer,
             np.testing.assert_allclose(e.standard_errors, 0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["occlusion", "lime", "shapley", "anchors", "integrated-gradients"])
-def test_words_that_the_model_does_not_know_have_no_effect_when_replaced(model: SingleLayer, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["occlusion", "lime", "shapley", "anchors", "integrated-gradients"]
+)
+def test_words_that_the_model_does_not_know_have_no_effect_when_replaced(
+    model: SingleLayer, name: str
+) -> None:
     e = run(model, "zyzzyva qwertz xylem zyzzyva", name)
     np.testing.assert_allclose(e.scores, 0, atol=1e-12)
 
@@ -147,7 +164,9 @@ def test_scores_are_aligned_with_units_that_slice_the_text(
 def test_words_and_tokens_are_the_same_units_where_every_word_is_one_token(
     model: SingleLayer, texts: list, name: str
 ) -> None:
-    for word, token in zip(run(model, texts, name), run(model, texts, name, unit="token"), strict=True):
+    for word, token in zip(
+        run(model, texts, name), run(model, texts, name, unit="token"), strict=True
+    ):
         same(word, token)
 
 
@@ -163,10 +182,17 @@ def test_the_same_word_in_both_texts_of_a_pair_is_two_units(model: SingleLayer, 
 def test_special_tokens_are_kept_apart(make: Callable[..., SingleLayer], name: str) -> None:
     row_wise = issubclass(METHODS[name], TokenMethod)
     for padding in ("masked", "attends"):
-        for text, specials in (("good film", ["<cls>"]), (("good film", "slow plot"), ["<cls>", "<sep>"])):
+        for text, specials in (
+            ("good film", ["<cls>"]),
+            (("good film", "slow plot"), ["<cls>", "<sep>"]),
+        ):
             e = run(make(padding=padding), text, name)
-            padded = padding == "attends" and name != "integrated-gradients"  # there, padding does not move
-            assert [s.text for s in e.specials] == (specials + ["padding"] * padded if row_wise else [])
+            padded = (
+                padding == "attends" and name != "integrated-gradients"
+            )  # there, padding does not move
+            assert [s.text for s in e.specials] == (
+                specials + ["padding"] * padded if row_wise else []
+            )
             assert not any(u.text in ("<cls>", "<sep>", "padding") for u in e.units)
 
 
@@ -182,11 +208,22 @@ def test_attention_of_words_and_special_tokens_is_a_distribution(
 def test_attention_methods_read_the_trace(any_model: SingleLayer, texts: list) -> None:
     for text in texts:
         (tokens,) = any_model.tokens([text])
-        heads = any_model.trace([tokens]).attention[0][0, :, 0, : len(tokens)].detach().numpy()[:, ~tokens.special]
-        np.testing.assert_allclose(run(any_model, text, "attention-mean").scores, heads.mean(0), atol=1e-6)
-        np.testing.assert_allclose(run(any_model, text, "attention-max").scores, heads.max(0), atol=1e-6)
+        heads = (
+            any_model.trace([tokens])
+            .attention[0][0, :, 0, : len(tokens)]
+            .detach()
+            .numpy()[:, ~tokens.special]
+        )
+        np.testing.assert_allclose(
+            run(any_model, text, "attention-mean").scores, heads.mean(0), atol=1e-6
+        )
+        np.testing.assert_allclose(
+            run(any_model, text, "attention-max").scores, heads.max(0), atol=1e-6
+        )
         for i in range(3):
-            np.testing.assert_allclose(run(any_model, text, "attention-head", head=i).scores, heads[i], atol=1e-6)
+            np.testing.assert_allclose(
+                run(any_model, text, "attention-head", head=i).scores, heads[i], atol=1e-6
+            )
 
 
 @pytest.mark.parametrize("name", ATTENTION)
@@ -200,8 +237,13 @@ def test_attention_on_padding_is_reported(make: Callable[..., SingleLayer], name
 
 
 @each_method
-def test_a_label_by_name_or_index_or_the_predicted_one(any_model: SingleLayer, texts: list, name: str) -> None:
-    by_name, by_index = run(any_model, texts, name, label="positive"), run(any_model, texts, name, label=1)
+def test_a_label_by_name_or_index_or_the_predicted_one(
+    any_model: SingleLayer, texts: list, name: str
+) -> None:
+    by_name, by_index = (
+        run(any_model, texts, name, label="positive"),
+        run(any_model, texts, name, label=1),
+    )
     for one, other in zip(by_name, by_index, strict=True):
         assert one.label == "positive"
         same(one, other)
@@ -222,25 +264,35 @@ def test_the_label_decides_the_sign(model: SingleLayer, name: str) -> None:
 
 
 @each_method
-def test_unsigned_methods_have_no_negative_scores(model: SingleLayer, texts: list, name: str) -> None:
+def test_unsigned_methods_have_no_negative_scores(
+    model: SingleLayer, texts: list, name: str
+) -> None:
     for e in run(model, texts, name):
         assert e.signed == METHODS[name].signed
-        assert e.signed or name == "effective" or (e.scores >= 0).all()  # effective attention is no attention
+        assert (
+            e.signed or name == "effective" or (e.scores >= 0).all()
+        )  # effective attention is no attention
 
 
 @each_method
 @each_unit
-def test_json_gives_back_the_explanation(model: SingleLayer, texts: list, name: str, unit: str) -> None:
+def test_json_gives_back_the_explanation(
+    model: SingleLayer, texts: list, name: str, unit: str
+) -> None:
     for e in run(model, texts, name, unit=unit, seed=3):
         again = Explanation.from_json(e.to_json())
         assert again.to_dict() == e.to_dict()
-        assert again.document == e.document and again.units == e.units and again.specials == e.specials
+        assert (
+            again.document == e.document and again.units == e.units and again.specials == e.specials
+        )
         assert (again.scores == e.scores).all() and again.scores.dtype == e.scores.dtype
         assert again.notes == e.notes and again.settings == e.settings
 
 
 @each_method
-def test_an_explanation_says_where_it_comes_from(model: SingleLayer, texts: list, name: str) -> None:
+def test_an_explanation_says_where_it_comes_from(
+    model: SingleLayer, texts: list, name: str
+) -> None:
     e = run(model, texts[0], name, seed=9)
     method = METHODS[name](**SMALL.get(name, {}))
     assert (e.method, e.seed, e.model, e.revision) == (name, 9, model.name, model.revision)
@@ -253,7 +305,9 @@ def test_an_explanation_says_where_it_comes_from(model: SingleLayer, texts: list
 
 @pytest.mark.parametrize("removal", ["replace", "delete", "hide"])
 @pytest.mark.parametrize("name", ["occlusion", "lime", "shapley"])
-def test_an_explanation_names_how_words_were_removed(model: SingleLayer, texts: list, name: str, removal: str) -> None:
+def test_an_explanation_names_how_words_were_removed(
+    model: SingleLayer, texts: list, name: str, removal: str
+) -> None:
     found = run(model, texts[0], name, removal=removal)
     assert found.removal == removal
     assert (removal == "replace") == np.allclose(found.scores, run(model, texts[0], name).scores)
@@ -275,16 +329,25 @@ def test_an_explanation_names_how_words_were_removed(model: SingleLayer, texts: 
         ("random", {}, 0),
     ],
 )
-def test_forward_passes_are_counted(model: SingleLayer, name: str, settings: dict, passes: int) -> None:
+def test_forward_passes_are_counted(
+    model: SingleLayer, name: str, settings: dict, passes: int
+) -> None:
     """Seven words, six of them different."""
-    assert heed.explain(model, "the film was good , the end", name, **settings).forward_passes == passes
+    assert (
+        heed.explain(model, "the film was good , the end", name, **settings).forward_passes
+        == passes
+    )
 
 
 @each_method
-def test_a_text_that_is_too_long_is_explained_with_a_note(any_model: SingleLayer, name: str) -> None:
+def test_a_text_that_is_too_long_is_explained_with_a_note(
+    any_model: SingleLayer, name: str
+) -> None:
     text = " ".join(["good", "film"] * 600)
     e = run(any_model, text, name)
-    assert any("first 40 of 1,200 words" in note and "1,160 were cut off" in note for note in e.notes)
+    assert any(
+        "first 40 of 1,200 words" in note and "1,160 were cut off" in note for note in e.notes
+    )
     assert max(b for u in e.units for _, b in u.spans) <= 200
 
 

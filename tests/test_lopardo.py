@@ -47,7 +47,9 @@ def check(lab: Lab, name: str, paper: str = "lopardo-2024") -> Outcome:
     for f in outcome.figures:
         assert f.data and f.title
         needed = [c for c in (f.x, f.y, f.value, f.colour, f.panel) if c]
-        assert all(c in row for row in f.data for c in needed if not (f.kind == "heat" and c == "value"))
+        assert all(
+            c in row for row in f.data for c in needed if not (f.kind == "heat" and c == "value")
+        )
     for path in (lab.folder / "rows").glob(f"{name}-*.parquet"):
         assert pq.read_table(path).num_rows > 0
     return outcome
@@ -83,7 +85,9 @@ def test_correlations_are_means_of_tau_over_documents(lab: Lab) -> None:
     outcome = comparisons.correlations(few)
     documents = few.documents(4).documents
     # LIME makes distinct words the units of all
-    every = [m.explain(few.main, documents) for m in (AttentionMean(), GradientInput(), LimeExact())]
+    every = [
+        m.explain(few.main, documents) for m in (AttentionMean(), GradientInput(), LimeExact())
+    ]
     expected = np.mean([agreement(group)[0, 1] for group in zip(*every, strict=True)])
     (found,) = [r for r in outcome.results if "gradient-input and attention-mean" in r.metric]
     assert found.ours == pytest.approx(expected) and found.n == 4
@@ -107,9 +111,13 @@ def test_other_replacements_are_those_that_are_named(lab: Lab) -> None:
         keep[0, 2] = False
         (found,) = model.score([tokens], [keep])
         if name == '"the"':
-            np.testing.assert_allclose(found[0], main(["a fine the with a dull ending"])[0], atol=1e-9)
+            np.testing.assert_allclose(
+                found[0], main(["a fine the with a dull ending"])[0], atol=1e-9
+            )
         elif name == "<unk>":
-            np.testing.assert_allclose(found[0], main(["a fine zzqxv with a dull ending"])[0], atol=1e-9)
+            np.testing.assert_allclose(
+                found[0], main(["a fine zzqxv with a dull ending"])[0], atol=1e-9
+            )
         else:
             trace = main.trace([tokens])
             e = trace.embeddings.detach().clone()
@@ -133,7 +141,9 @@ def test_a_model_that_is_no_single_layer_classifier_is_refused(lab: Lab) -> None
         Lab("smoke", lab.folder, model="transformer-imdb").main  # noqa: B018
 
 
-def test_the_full_scale_says_that_it_needs_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_full_scale_says_that_it_needs_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("HEED_DATA", raising=False)
     monkeypatch.setenv("HEED_CACHE", str(tmp_path))
     with pytest.raises(heed.errors.DataError, match="needs IMDB"):

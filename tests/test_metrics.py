@@ -43,7 +43,9 @@ def test_tvd_of_many_against_one() -> None:
     p, q = rng.dirichlet(np.ones(4), (5, 3)), rng.dirichlet(np.ones(4), 3)
     found = np.asarray(tvd(p, q))
     assert found.shape == (5, 3)
-    assert np.allclose(found, [[sum(abs(a - b)) / 2 for a, b in zip(row, q, strict=True)] for row in p])
+    assert np.allclose(
+        found, [[sum(abs(a - b)) / 2 for a, b in zip(row, q, strict=True)] for row in p]
+    )
     assert np.allclose(found, tvd(q, p))
     assert (found >= 0).all() and (found <= 1).all()
 
@@ -111,14 +113,20 @@ def test_bootstrap_is_the_loop(seed: int) -> None:
         drawn = rng.integers(0, len(values), len(values))
         means.append(sum(values[i] for i in drawn) / len(values))
     low, high = bootstrap_mean(values, 0.9, 500, seed)
-    assert (low, high) == pytest.approx((np.quantile(means, 0.05), np.quantile(means, 0.95)), abs=1e-12)
+    assert (low, high) == pytest.approx(
+        (np.quantile(means, 0.05), np.quantile(means, 0.95)), abs=1e-12
+    )
 
 
 def test_bootstrap_in_several_stretches_is_the_loop() -> None:
-    values = np.random.default_rng(4).normal(size=1 << 19)  # so long that only 8 resamples are drawn at a time
+    values = np.random.default_rng(4).normal(
+        size=1 << 19
+    )  # so long that only 8 resamples are drawn at a time
     rng = np.random.default_rng(0)
     means = [values[rng.integers(0, len(values), len(values))].mean() for _ in range(20)]
-    assert bootstrap_mean(values, 0.5, 20) == pytest.approx(tuple(np.quantile(means, [0.25, 0.75])), abs=1e-12)
+    assert bootstrap_mean(values, 0.5, 20) == pytest.approx(
+        tuple(np.quantile(means, [0.25, 0.75])), abs=1e-12
+    )
 
 
 def test_bootstrap_is_the_same_twice_and_widens_with_the_level() -> None:
@@ -156,7 +164,9 @@ def test_spearman_is_that_of_scipy(pairs: list[tuple[int, int]]) -> None:
 
 def test_rounding_errors_have_no_rank() -> None:
     x = np.array([1.0, 1.0 + 1e-12, 2.0, 3.0])
-    assert spearman(x, np.array([2.0, 1.0, 3.0, 4.0])) == spearman(np.round(x, 6), np.array([2.0, 1.0, 3.0, 4.0]))
+    assert spearman(x, np.array([2.0, 1.0, 3.0, 4.0])) == spearman(
+        np.round(x, 6), np.array([2.0, 1.0, 3.0, 4.0])
+    )
 
 
 def test_rows_of_a_group_are_drawn_together() -> None:
@@ -172,7 +182,12 @@ def test_rows_of_a_group_are_drawn_together() -> None:
         rows = np.concatenate([np.flatnonzero(groups == g) for g in rng.integers(0, 4, 4)])
         ratios.append(values[rows].sum() / np.square(other[rows]).sum())
     found = bootstrap(
-        {"a": values, "b": other}, lambda c: float(c["a"].sum() / np.square(c["b"]).sum()), 0.9, 300, 5, groups
+        {"a": values, "b": other},
+        lambda c: float(c["a"].sum() / np.square(c["b"]).sum()),
+        0.9,
+        300,
+        5,
+        groups,
     )
     assert found == pytest.approx(tuple(np.quantile(ratios, [0.05, 0.95])), abs=1e-12)
 
@@ -183,7 +198,9 @@ def test_pairs_that_are_alike_need_wider_intervals(together: bool) -> None:
     rng, hits = np.random.default_rng(1), 0
     for seed in range(300):
         values = np.repeat(rng.normal(size=40), 2)
-        low, high = bootstrap_mean(values, 0.95, 1000, seed, np.repeat(np.arange(40), 2) if together else None)
+        low, high = bootstrap_mean(
+            values, 0.95, 1000, seed, np.repeat(np.arange(40), 2) if together else None
+        )
         hits += low < 0 < high
     assert hits / 300 > 0.9 if together else hits / 300 < 0.88
 

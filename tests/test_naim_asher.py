@@ -109,8 +109,12 @@ def test_all_rows_of_all_layers_can_be_swapped_at_once() -> None:
         with torch.no_grad():
             after = model.trace(tokens, attention=attention).logits
         np.testing.assert_allclose(after, trace.logits, atol=2e-3)
-        assert {n for n, nullity in fewest if nullity == 0} and max(nullity for _, nullity in fewest) > 20
-        if family == "gpt2":  # every row has its own keys, and those of its first rows are determined
+        assert {n for n, nullity in fewest if nullity == 0} and max(
+            nullity for _, nullity in fewest
+        ) > 20
+        if (
+            family == "gpt2"
+        ):  # every row has its own keys, and those of its first rows are determined
             assert {n for n, _ in fewest} >= set(range(1, 30))
             assert all(nullity == max(0, n - 9) for n, nullity in fewest)
 
@@ -124,7 +128,11 @@ def test_an_explanation_carries_raw_attention_intervals_and_facts(kind: str) -> 
     np.testing.assert_allclose(e.raw, plain.scores, atol=1e-6)
     total = e.scores.sum() + sum(s.score for s in e.specials)
     np.testing.assert_allclose(total, 1, atol=1e-5)
-    assert e.facts["rows_open"] > 0 and e.facts["null_space"] > 0 and 0 < e.facts["tvd_from_attention"] < 1
+    assert (
+        e.facts["rows_open"] > 0
+        and e.facts["null_space"] > 0
+        and 0 < e.facts["tvd_from_attention"] < 1
+    )
     again = Explanation.from_json(e.to_json())
     np.testing.assert_array_equal(again.raw, e.raw)
     if kind == "all rows classify":
@@ -140,7 +148,10 @@ def test_an_explanation_carries_raw_attention_intervals_and_facts(kind: str) -> 
     assert heed.explain(model, LONG, "efficient", intervals=0).intervals is None
     few = heed.explain(model, LONG, "efficient", intervals=3)
     looked = ~np.isnan(few.intervals[:, 0])
-    assert looked.sum() == 3 and np.maximum(e.raw, e.scores)[looked].min() >= np.maximum(e.raw, e.scores)[~looked].max()
+    assert (
+        looked.sum() == 3
+        and np.maximum(e.raw, e.scores)[looked].min() >= np.maximum(e.raw, e.scores)[~looked].max()
+    )
     np.testing.assert_allclose(few.intervals[looked], e.intervals[looked], atol=1e-6)
     np.testing.assert_array_equal(Explanation.from_json(few.to_json()).intervals, few.intervals)
     assert any("and not for the other" in note for note in few.notes)
@@ -158,7 +169,9 @@ def test_intervals_of_words_are_linear_programs_over_all_heads() -> None:
     for unit in (0, 6, 7):
         cost = np.tile((tokens[0].word == unit) / 4.0, 4)
         for sign, bound in zip((1, -1), e.intervals[unit], strict=True):
-            found = linprog(sign * cost, A_eq=B.T, b_eq=B.T @ part.rows[0], bounds=(0, None), method="highs")
+            found = linprog(
+                sign * cost, A_eq=B.T, b_eq=B.T @ part.rows[0], bounds=(0, None), method="highs"
+            )
             np.testing.assert_allclose(sign * found.fun, bound, atol=1e-7)
 
 
@@ -177,14 +190,21 @@ def test_short_texts_are_identified_and_say_so() -> None:
 def test_what_has_no_interval_says_why() -> None:
     for change in ({"aggregate": "max"}, {"merge": "max"}):
         e = heed.explain(build(), LONG, "efficient", **change)
-        assert e.intervals is None and any("no intervals of largest weights" in note for note in e.notes)
-    assert not any("no intervals" in note for note in heed.explain(build(), LONG, "efficient", intervals=0).notes)
+        assert e.intervals is None and any(
+            "no intervals of largest weights" in note for note in e.notes
+        )
+    assert not any(
+        "no intervals" in note
+        for note in heed.explain(build(), LONG, "efficient", intervals=0).notes
+    )
 
 
 def test_negative_weights_of_effective_attention_are_counted() -> None:
     e = heed.explain(build(), LONG, "effective")
     below = e.scores[e.scores < -1e-9]
-    assert len(below) and any(note.startswith(f"{len(below)} of {len(e.scores)} weights") for note in e.notes)
+    assert len(below) and any(
+        note.startswith(f"{len(below)} of {len(e.scores)} weights") for note in e.notes
+    )
 
 
 def test_one_head_and_the_largest_of_heads() -> None:
@@ -212,7 +232,9 @@ def test_what_cannot_be_had_is_refused_in_a_sentence() -> None:
             heed.explain(build(), LONG, "efficient", **settings)
     with pytest.raises(InputError, match="leave layer"):
         heed.explain(transformer("bert"), LONG, "efficient", level="prediction", layer=0)
-    assert heed.explain(transformer("bert"), LONG, "efficient", level="prediction", layer=1, intervals=0).scores.any()
+    assert heed.explain(
+        transformer("bert"), LONG, "efficient", level="prediction", layer=1, intervals=0
+    ).scores.any()
     with pytest.raises(NotApplicable, match="does not offer"):
         heed.explain(transformer("deberta"), LONG, "efficient")
     tokens = build().tokens([LONG])
@@ -225,7 +247,9 @@ def test_what_cannot_be_had_is_refused_in_a_sentence() -> None:
 
 @pytest.mark.parametrize("layer", [-1, 0])
 @pytest.mark.parametrize("kind", ["single-layer", "recurrent"])
-def test_a_linear_model_keeps_its_prediction_whatever_its_layer_is_called(kind: str, layer: int) -> None:
+def test_a_linear_model_keeps_its_prediction_whatever_its_layer_is_called(
+    kind: str, layer: int
+) -> None:
     model = MODELS[kind]()
     e = heed.explain(model, LONG, "efficient", level="prediction", layer=layer)
     assert e.facts["first_order"] == 0 and e.facts["prediction_moved"] < 1e-6
@@ -235,7 +259,9 @@ def test_a_linear_model_keeps_its_prediction_whatever_its_layer_is_called(kind: 
 
 @pytest.mark.parametrize("layer", [-1, 1])
 def test_a_transformer_says_that_its_prediction_is_kept_to_first_order(layer: int) -> None:
-    e = heed.explain(transformer("bert"), LONG, "efficient", level="prediction", layer=layer, intervals=2)
+    e = heed.explain(
+        transformer("bert"), LONG, "efficient", level="prediction", layer=layer, intervals=2
+    )
     assert e.facts["first_order"] == 1
     assert any("Behind this layer the model is not linear" in note for note in e.notes)
     assert "the same prediction, to first order, lies" in band_legend(e)
@@ -252,7 +278,9 @@ def test_a_band_lies_under_every_word_however_long_the_text(times: int, width: i
     assert max(map(len, lines)) <= width and all(line and line == line.rstrip() for line in lines)
     under = [i for i, line in enumerate(lines) if not line.strip(" •─")]
     words = [line for i, line in enumerate(lines) if i not in under]
-    assert re.sub(r"\[\d+\]", "", " ".join(words)).split() == text.split()  # also those that are not read
+    assert (
+        re.sub(r"\[\d+\]", "", " ".join(words)).split() == text.split()
+    )  # also those that are not read
     dots = [(i - 1, place) for i in under for place, c in enumerate(lines[i]) if c == "•"]
     assert len(dots) == int(np.isfinite(e.intervals[:, 0]).sum()) > 0
     assert all(not lines[line][place : place + 1].isspace() for line, place in dots)
@@ -262,7 +290,9 @@ def test_a_band_lies_under_every_word_however_long_the_text(times: int, width: i
 def test_every_pass_is_counted(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, passes = build(), []
     trace = model.trace
-    monkeypatch.setattr(model, "trace", lambda *args, **options: (passes.append(1), trace(*args, **options))[1])
+    monkeypatch.setattr(
+        model, "trace", lambda *args, **options: (passes.append(1), trace(*args, **options))[1]
+    )
     assert heed.explain(model, LONG, "efficient", level=level).forward_passes == len(passes)
 
 
@@ -282,9 +312,14 @@ def test_the_claims_hold_where_attention_is_open(kind: str) -> None:
 def test_short_documents_have_nothing_to_compare_with() -> None:
     audit = heed.audit(build(), texts(32, 6), claims=EFFICIENT, examples=0)
     outcomes = {v.claim.id: (v.outcome, v.reason) for v in audit.verdicts}
-    assert outcomes["identified"][0] == "supported" and outcomes["efficient-sufficient"][0] == "supported"
+    assert (
+        outcomes["identified"][0] == "supported"
+        and outcomes["efficient-sufficient"][0] == "supported"
+    )
     for claim in EFFICIENT[2:]:
-        assert outcomes[claim][0] == "not applicable" and "determines attention" in outcomes[claim][1]
+        assert (
+            outcomes[claim][0] == "not applicable" and "determines attention" in outcomes[claim][1]
+        )
 
 
 def test_the_distance_to_the_farthest_attention_is_that_of_a_linear_program() -> None:
@@ -304,7 +339,9 @@ def test_the_distance_to_the_farthest_attention_is_that_of_a_linear_program() ->
         np.testing.assert_allclose(row["value"], np.abs(found.x - a).sum() / 2, atol=1e-6)
 
 
-def constructed(rank: int, d_out: int, words: Sequence[str], precision: torch.dtype = torch.float64) -> SingleLayer:
+def constructed(
+    rank: int, d_out: int, words: Sequence[str], precision: torch.dtype = torch.float64
+) -> SingleLayer:
     """Diffuse attention over values of some rank."""
     tokens = Tokenizer.words(words, 201)
     model_ = Network(
@@ -327,8 +364,13 @@ def test_rounding_of_a_model_is_no_output(rank: int, count: int, precision: torc
     ((part,),) = opened(model, model.tokens([text]), words=True)[1]
     assert part.space.nullity == count - rank - 1
     found = heed.explain(model, text, "efficient")
-    assert found.intervals is not None and np.nanmean(found.intervals[:, 1] - found.intervals[:, 0]) > 0.05
-    assert found.facts["prediction_moved"] < 1e-5 and not any("already identified" in n for n in found.notes)
+    assert (
+        found.intervals is not None
+        and np.nanmean(found.intervals[:, 1] - found.intervals[:, 0]) > 0.05
+    )
+    assert found.facts["prediction_moved"] < 1e-5 and not any(
+        "already identified" in n for n in found.notes
+    )
 
 
 def test_a_tolerance_that_drops_output_is_refused_by_every_claim() -> None:
@@ -338,7 +380,11 @@ def test_a_tolerance_that_drops_output_is_refused_by_every_claim() -> None:
     for method in (EfficientAttention(tolerance=0.3), EffectiveAttention(tolerance=0.3)):
         with pytest.raises(NotReached, match=r"tolerance 0\.3 drops directions"):
             method.explain(model, [text])
-    for claim in (Identified(tolerance=0.3), EfficientSufficient(tolerance=0.3), EfficientShared(tolerance=0.3)):
+    for claim in (
+        Identified(tolerance=0.3),
+        EfficientSufficient(tolerance=0.3),
+        EfficientShared(tolerance=0.3),
+    ):
         (verdict,) = heed.audit(model, [text] * 3, [claim], examples=0).verdicts
         assert verdict.outcome == "not applicable" and "drops directions" in verdict.reason, verdict
     for tolerance in (2.0, -0.1, float("nan")):
@@ -365,7 +411,9 @@ def test_models_whose_truth_is_known(seed: int) -> None:
 
 
 def test_labels_that_do_not_exclude_each_other_are_kept_one_by_one() -> None:
-    model = Transformer(network("bert", problem_type="multi_label_classification"), tokenizer(), "several")
+    model = Transformer(
+        network("bert", problem_type="multi_label_classification"), tokenizer(), "several"
+    )
     attending, ((part,),) = opened(model, model.tokens([LONG]), "prediction")
     assert part.space.T.shape[1] == 3
     own, step = attending.trace.classifying_rows(), part.space.efficient(part.rows).rows - part.rows
@@ -374,7 +422,11 @@ def test_labels_that_do_not_exclude_each_other_are_kept_one_by_one() -> None:
         rows = swapped(attending, [[part]], {part: part.rows + size * step})
         with torch.no_grad():
             changes.append(
-                float((attending.logits(torch.from_numpy(rows).to(own)) - attending.logits(own)).abs().max())
+                float(
+                    (attending.logits(torch.from_numpy(rows).to(own)) - attending.logits(own))
+                    .abs()
+                    .max()
+                )
             )
     assert changes[1] < 0.35 * changes[0]
 
@@ -408,4 +460,8 @@ def test_words_whose_weight_is_too_small_for_a_number_are_not_masked() -> None:
 
 
 def test_settings_are_values() -> None:
-    assert EfficientAttention(variant="entropy") == EfficientAttention(variant="entropy") != EfficientAttention()
+    assert (
+        EfficientAttention(variant="entropy")
+        == EfficientAttention(variant="entropy")
+        != EfficientAttention()
+    )

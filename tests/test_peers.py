@@ -46,9 +46,13 @@ def test_gradients_are_those_of_captum(make: Callable[..., SingleLayer], options
         ("gradient-l1", np.abs(saliency).sum(1)),
         ("gradient-l2", np.sqrt((saliency**2).sum(1))),
     ):
-        np.testing.assert_allclose(heed.explain(model, TEXT, name, label=1).scores, reduced, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(
+            heed.explain(model, TEXT, name, label=1).scores, reduced, rtol=0, atol=1e-5
+        )
     times = words(captum.InputXGradient(f).attribute(at.clone().requires_grad_(), target=1).sum(-1))
-    np.testing.assert_allclose(heed.explain(model, TEXT, "gradient-input", label=1).scores, times, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        heed.explain(model, TEXT, "gradient-input", label=1).scores, times, rtol=0, atol=1e-5
+    )
     for baseline in ("replace", "zero"):
         start = blank.clone()
         if baseline == "zero":
@@ -56,7 +60,9 @@ def test_gradients_are_those_of_captum(make: Callable[..., SingleLayer], options
         attributed = captum.IntegratedGradients(f).attribute(
             at, baselines=start, target=1, n_steps=20, method="gausslegendre"
         )
-        found = heed.explain(model, TEXT, "integrated-gradients", label=1, steps=20, baseline=baseline)
+        found = heed.explain(
+            model, TEXT, "integrated-gradients", label=1, steps=20, baseline=baseline
+        )
         np.testing.assert_allclose(found.scores, words(attributed.sum(-1)), rtol=0, atol=1e-5)
 
 
@@ -69,9 +75,15 @@ def peer_lime(model: SingleLayer, text: str, bow: bool) -> dict[int, float]:
     total: dict[int, float] = {}
     for seed in range(RUNS):
         method = lime_text.LimeTextExplainer(
-            class_names=list(model.labels), feature_selection="none", bow=bow, mask_string="zzqx", random_state=seed
+            class_names=list(model.labels),
+            feature_selection="none",
+            bow=bow,
+            mask_string="zzqx",
+            random_state=seed,
         )
-        found = method.explain_instance(text, model, labels=(1,), num_features=1000, num_samples=SAMPLES)
+        found = method.explain_instance(
+            text, model, labels=(1,), num_features=1000, num_samples=SAMPLES
+        )
         for feature, weight in found.local_exp[1]:
             total[feature] = total.get(feature, 0.0) + weight / RUNS
     return total
@@ -80,7 +92,11 @@ def peer_lime(model: SingleLayer, text: str, bow: bool) -> dict[int, float]:
 @pytest.mark.parametrize("removal", ["replace", "delete"])
 @pytest.mark.parametrize(
     ("text", "padding"),
-    [("slow but good", "masked"), ("good good film the film was very slow", "masked"), (TEXT, "attends")],
+    [
+        ("slow but good", "masked"),
+        ("good good film the film was very slow", "masked"),
+        (TEXT, "attends"),
+    ],
 )
 def test_lime_is_that_of_the_lime_package(
     make: Callable[..., SingleLayer], removal: str, text: str, padding: str
@@ -100,7 +116,11 @@ def test_lime_is_that_of_the_lime_package(
     ours = np.mean([r.scores for r in runs], axis=0)
     error = np.sqrt(2 * np.mean([r.standard_errors**2 for r in runs], axis=0) / RUNS)
     theirs = peer_lime(model, text, bow=removal == "delete")
-    assert len(theirs) == len(ours) == (len(text.split()) if removal == "replace" else len(set(text.split())))
+    assert (
+        len(theirs)
+        == len(ours)
+        == (len(text.split()) if removal == "replace" else len(set(text.split())))
+    )
     np.testing.assert_array_less(np.abs([theirs[i] for i in range(len(ours))] - ours), 4.5 * error)
     assert error.max() < 0.1 * np.abs(ours).max()  # so that the comparison means something
 
@@ -108,7 +128,8 @@ def test_lime_is_that_of_the_lime_package(
 def test_replacing_and_deleting_differ_by_more_than_sampling(model: SingleLayer) -> None:
     """Or else the test above could not tell one from the other."""
     replaced, deleted = (
-        heed.explain(model, TEXT, "lime", label=1, samples=5000, removal=r) for r in ("replace", "delete")
+        heed.explain(model, TEXT, "lime", label=1, samples=5000, removal=r)
+        for r in ("replace", "delete")
     )
     assert (np.abs(replaced.scores - deleted.scores) / replaced.standard_errors).max() > 20
 
@@ -122,5 +143,9 @@ def test_shapley_values_are_those_of_shap(model: SingleLayer) -> None:
         return model.score(tokens, [keep.astype(bool)], removal="replace")[0][:, 1]
 
     method = shap.KernelExplainer(f, np.zeros((1, 6)))
-    expected = method.shap_values(np.ones((1, 6)), nsamples=100, silent=True, l1_reg=False)[0]  # all 62 subsets
-    np.testing.assert_allclose(heed.explain(model, text, "shapley", label=1).scores, expected, rtol=0, atol=1e-6)
+    expected = method.shap_values(np.ones((1, 6)), nsamples=100, silent=True, l1_reg=False)[
+        0
+    ]  # all 62 subsets
+    np.testing.assert_allclose(
+        heed.explain(model, text, "shapley", label=1).scores, expected, rtol=0, atol=1e-6
+    )

@@ -46,7 +46,9 @@ def scores(m: Any, text: Any, name: str, **settings: Any) -> np.ndarray:
     e = heed.explain(m, text, name, unit="token", **settings)
     (tokens,) = m.tokens([text])
     words, specials = iter(e.scores), iter(e.specials)
-    return np.array([next(specials).score if special else next(words) for special in tokens.special])
+    return np.array(
+        [next(specials).score if special else next(words) for special in tokens.special]
+    )
 
 
 def traced(m: Any, text: str = TEXT) -> tuple[Trace, list[int]]:
@@ -61,7 +63,10 @@ def attention(trace: Trace) -> np.ndarray:
 
 
 def test_the_kinds_differ() -> None:
-    assert [int(model(f).trace(model(f).tokens([TEXT])).row[0]) for f in ("bert", "roberta", "modernbert")] == [
+    assert [
+        int(model(f).trace(model(f).tokens([TEXT])).row[0])
+        for f in ("bert", "roberta", "modernbert")
+    ] == [
         0,
         0,
         -1,
@@ -76,7 +81,8 @@ def test_the_kinds_differ() -> None:
 
 @each_kind
 @pytest.mark.parametrize(
-    ("layers", "chosen"), [("last", [-1]), ("all", [0, 1]), ("0", [0]), ("0,-1", [0, -1]), ("0, 0, -1", [0, -1])]
+    ("layers", "chosen"),
+    [("last", [-1]), ("all", [0, 1]), ("0", [0]), ("0,-1", [0, -1]), ("0, 0, -1", [0, -1])],
 )
 def test_attention_of_chosen_layers(family: str, layers: str, chosen: list[int]) -> None:
     m = model(family)
@@ -87,13 +93,19 @@ def test_attention_of_chosen_layers(family: str, layers: str, chosen: list[int])
     n, heads = weights.shape[3], weights.shape[1]
     mean, largest, second = np.zeros(n), np.zeros(n), np.zeros(n)
     for j in range(n):
-        seen = {(a, h): np.mean([weights[a, h, i, j] for i in rows]) for a in chosen for h in range(heads)}
+        seen = {
+            (a, h): np.mean([weights[a, h, i, j] for i in rows])
+            for a in chosen
+            for h in range(heads)
+        }
         mean[j] = sum(seen.values()) / len(seen)
         largest[j] = max(seen.values())
         second[j] = sum(seen[a, 1] for a in chosen) / len(chosen)
     np.testing.assert_allclose(scores(m, TEXT, "attention-mean", layers=layers), mean, atol=1e-6)
     np.testing.assert_allclose(scores(m, TEXT, "attention-max", layers=layers), largest, atol=1e-6)
-    np.testing.assert_allclose(scores(m, TEXT, "attention-head", layers=layers, head=1), second, atol=1e-6)
+    np.testing.assert_allclose(
+        scores(m, TEXT, "attention-head", layers=layers, head=1), second, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", ["attention-mean", "value-norm"])
@@ -138,9 +150,13 @@ def by_linear_program(start: np.ndarray, layers: list[np.ndarray], token: int) -
     n, depth = len(start), len(layers)
     widths = {("from", (0, k)): start[k] for k in range(n)}
     for level, layer in enumerate(layers[::-1]):
-        widths |= {((level, q), (level + 1, k)): layer[q, k] for q, k in product(range(n), range(n))}
+        widths |= {
+            ((level, q), (level + 1, k)): layer[q, k] for q, k in product(range(n), range(n))
+        }
     pipes = list(widths)
-    kept = [(level, k) for level in range(depth + 1) for k in range(n) if (level, k) != (depth, token)]
+    kept = [
+        (level, k) for level in range(depth + 1) for k in range(n) if (level, k) != (depth, token)
+    ]
     balance = np.zeros((len(kept), len(pipes)))
     place = {node: i for i, node in enumerate(kept)}
     for column, (a, b) in enumerate(pipes):
@@ -148,7 +164,9 @@ def by_linear_program(start: np.ndarray, layers: list[np.ndarray], token: int) -
             if node in place:
                 balance[place[node], column] += sign
     leaving = [-float(a == "from") for a, _ in pipes]
-    solved = linprog(leaving, A_eq=balance, b_eq=np.zeros(len(kept)), bounds=[(0, widths[p]) for p in pipes])
+    solved = linprog(
+        leaving, A_eq=balance, b_eq=np.zeros(len(kept)), bounds=[(0, widths[p]) for p in pipes]
+    )
     return -solved.fun
 
 
@@ -157,11 +175,15 @@ def by_linear_program(start: np.ndarray, layers: list[np.ndarray], token: int) -
 def test_flow_is_the_maximum_of_the_linear_program(depth: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     n = 5
-    weights = rng.dirichlet(np.full(n, 0.15 if seed % 2 else 0.6), (depth, n))  # peaked, so that it gets narrow
+    weights = rng.dirichlet(
+        np.full(n, 0.15 if seed % 2 else 0.6), (depth, n)
+    )  # peaked, so that it gets narrow
     weights = np.where(rng.random(weights.shape) < 0.3, 0, weights)
     start = np.eye(n)[seed % n] if seed < 4 else np.full(n, 1 / n)
     found = Flow().follow(start, list(weights))
-    np.testing.assert_allclose(found, [by_linear_program(start, list(weights), j) for j in range(n)], atol=1e-7)
+    np.testing.assert_allclose(
+        found, [by_linear_program(start, list(weights), j) for j in range(n)], atol=1e-7
+    )
     assert (found <= 1).all() and (found > 0).any()
     if depth == 1:  # each row passes what both of its pipes hold
         np.testing.assert_allclose(found, np.minimum(start[:, None], weights[0]).sum(0), atol=1e-7)
@@ -177,7 +199,9 @@ def test_flow_of_a_transformer(family: str) -> None:
     found = scores(m, "the film was unbelievable", "flow")
     np.testing.assert_allclose(found, expected, atol=1e-7)
     rolled = scores(m, "the film was unbelievable", "rollout")
-    assert (found <= 1).all() and (found >= rolled - 1e-7).all()  # what rollout sends is one of the flows
+    assert (found <= 1).all() and (
+        found >= rolled - 1e-7
+    ).all()  # what rollout sends is one of the flows
 
 
 def test_a_layer_that_hides_everything_but_itself_is_the_identity() -> None:
@@ -193,16 +217,23 @@ def test_a_layer_that_hides_everything_but_itself_is_the_identity() -> None:
 def test_projected_values_add_up_to_the_output_of_attention(family: str) -> None:
     m = model(family)
     put_out: list[tuple[torch.nn.Module, torch.Tensor]] = []
-    handles = [p.register_forward_hook(lambda p, _, out: put_out.append((p, out))) for p in set(m._projections)]
+    handles = [
+        p.register_forward_hook(lambda p, _, out: put_out.append((p, out)))
+        for p in set(m._projections)
+    ]
     trace = m.trace(m.tokens(TEXTS))
     for handle in handles:
         handle.remove()
     assert len(put_out) == len(trace.projections) == len(trace.attention)
-    for (module, out), a, v, w in zip(put_out, trace.attention, trace.values, trace.projections, strict=True):
+    for (module, out), a, v, w in zip(
+        put_out, trace.attention, trace.values, trace.projections, strict=True
+    ):
         bias = 0 if module.bias is None else module.bias
         summed = torch.einsum("bhqk,bhkd,hdo->bqo", a, v, w) + bias
         real = trace.tokens
-        np.testing.assert_allclose(summed[real].detach().numpy(), out[real].detach().numpy(), rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(
+            summed[real].detach().numpy(), out[real].detach().numpy(), rtol=1e-8, atol=1e-8
+        )
 
 
 @each_kind
@@ -220,13 +251,17 @@ def test_value_norm_is_the_length_of_what_a_token_adds(family: str, layers: str)
     np.testing.assert_allclose(scores(m, TEXT, "value-norm", layers=layers), expected, rtol=1e-5)
 
 
-def test_value_norms_of_the_single_layer_classifier_are_parts_of_its_logits(any_model: SingleLayer) -> None:
+def test_value_norms_of_the_single_layer_classifier_are_parts_of_its_logits(
+    any_model: SingleLayer,
+) -> None:
     (tokens,) = any_model.tokens(["the film was good"])
     trace = any_model.trace([tokens])
     a, v, w = trace.attention[0][0, :, 0], trace.values[0][0], trace.projections[0]
     added = torch.einsum("ht,hto,hoc->tc", a, v, w).detach()
     bias = any_model.network.b_l if any_model.shape.biases else 0
-    np.testing.assert_allclose((added.sum(0) + bias).numpy(), trace.logits[0].detach().numpy(), atol=1e-5)
+    np.testing.assert_allclose(
+        (added.sum(0) + bias).numpy(), trace.logits[0].detach().numpy(), atol=1e-5
+    )
     found = scores(any_model, "the film was good", "value-norm")
     np.testing.assert_allclose(found, added.norm(dim=1)[: len(tokens)].numpy(), rtol=1e-5)
 
@@ -244,7 +279,9 @@ def collected(weights: np.ndarray, gradients: np.ndarray, rows: list[int]) -> np
 
 @each_kind
 @pytest.mark.parametrize("output", ["logit", "log-odds", "probability"])
-def test_attention_gradient_is_the_rule_with_gradients_of_replaced_attention(family: str, output: Any) -> None:
+def test_attention_gradient_is_the_rule_with_gradients_of_replaced_attention(
+    family: str, output: Any
+) -> None:
     m = model(family)
     tokens = m.tokens([TEXT])
     trace, rows = traced(m)
@@ -270,8 +307,12 @@ def test_gradients_of_attention_are_differences() -> None:
         moved = [trace.attention[layer].detach().clone() for _ in range(2)]
         for weights, step in zip(moved, (1e-6, -1e-6), strict=True):
             weights[0, h, i, j] += step
-        up, down = (float(m.trace(tokens, attention={layer: w}).logits[0, 1].detach()) for w in moved)
-        assert float(gradients[layer][0, h, i, j]) == pytest.approx((up - down) / 2e-6, rel=1e-4, abs=1e-6)
+        up, down = (
+            float(m.trace(tokens, attention={layer: w}).logits[0, 1].detach()) for w in moved
+        )
+        assert float(gradients[layer][0, h, i, j]) == pytest.approx(
+            (up - down) / 2e-6, rel=1e-4, abs=1e-6
+        )
 
 
 def test_attention_gradient_outside_the_interface() -> None:
@@ -286,7 +327,9 @@ def test_attention_gradient_outside_the_interface() -> None:
 def test_attention_gradient_of_one_layer_is_its_row(any_model: SingleLayer) -> None:
     (tokens,) = any_model.tokens(["the film was good"])
     trace = any_model.trace([tokens])
-    a, v, w = (x[0].detach() for x in (trace.attention[0][:, :, 0], trace.values[0], trace.projections))
+    a, v, w = (
+        x[0].detach() for x in (trace.attention[0][:, :, 0], trace.values[0], trace.projections)
+    )
     for label in (0, 1):
         expected = [
             np.mean([max(0, float(a[h, t] * (v[h, t] @ w[h, :, label]))) for h in range(len(a))])
@@ -319,11 +362,17 @@ def test_longer_neighbours_change_nothing(family: str, name: str) -> None:
         alone = heed.explain(m, text, name, **settings)
         scale = np.abs([*alone.scores, *(s.score for s in alone.specials)]).max()
         np.testing.assert_allclose(e.scores, alone.scores, atol=1e-4 * scale)
-        assert [s.text for s in e.specials] == [s.text for s in alone.specials] == ["[CLS]", "[SEP]"]
-        np.testing.assert_allclose([s.score for s in e.specials], [s.score for s in alone.specials], atol=1e-4 * scale)
+        assert (
+            [s.text for s in e.specials] == [s.text for s in alone.specials] == ["[CLS]", "[SEP]"]
+        )
+        np.testing.assert_allclose(
+            [s.score for s in e.specials], [s.score for s in alone.specials], atol=1e-4 * scale
+        )
 
 
-@pytest.mark.parametrize("name", [n for n, c in METHODS.items() if "merge" in c.__dataclass_fields__])
+@pytest.mark.parametrize(
+    "name", [n for n, c in METHODS.items() if "merge" in c.__dataclass_fields__]
+)
 def test_tokens_are_merged_into_words(name: str) -> None:
     m = model("bert")
     text = "surprisingly slow , the unbelievable film"
@@ -338,18 +387,25 @@ def test_tokens_are_merged_into_words(name: str) -> None:
         assert largest.scores[word] == pytest.approx(max(own, key=abs), rel=1e-6)
     assert summed.specials == largest.specials
     assert (largest.settings["merge"], summed.settings["merge"]) == ("max", "sum")
-    np.testing.assert_array_equal(heed.explain(m, text, name, unit="token", merge="max").scores, pieces.scores)
+    np.testing.assert_array_equal(
+        heed.explain(m, text, name, unit="token", merge="max").scores, pieces.scores
+    )
 
 
 def test_merging_by_the_largest_keeps_the_sign() -> None:
     m = model("bert")
-    pieces, words = (heed.explain(m, TEXT, "gradient-input", unit=u, merge="max") for u in ("token", "word"))
+    pieces, words = (
+        heed.explain(m, TEXT, "gradient-input", unit=u, merge="max") for u in ("token", "word")
+    )
     assert (words.scores < 0).any() and set(words.scores) <= set(pieces.scores)
 
 
 def test_one_query_row_is_not_attention_between_tokens(make: Callable[..., SingleLayer]) -> None:
     for name in ("rollout", "flow"):
-        with pytest.raises(NotApplicable, match=f"{name} needs attention between all tokens, which tiny-masked does"):
+        with pytest.raises(
+            NotApplicable,
+            match=f"{name} needs attention between all tokens, which tiny-masked does",
+        ):
             heed.explain(make(), "good film", name)
 
 
@@ -383,9 +439,9 @@ def test_a_comparison_leaves_out_what_refuses_the_text(reader: Transformer) -> N
         )
         for n in (2, 64)
     )
-    assert short == {n for n, c in METHODS.items() if CLOSED not in c.needs and not c.on_request} and short - long == {
-        "flow"
-    }
+    assert short == {
+        n for n, c in METHODS.items() if CLOSED not in c.needs and not c.on_request
+    } and short - long == {"flow"}
     with pytest.raises(NotApplicable, match="at most 128 tokens"):
         heed.compare(reader, "good film " * 64, ["flow", "rollout"])
 

@@ -58,7 +58,9 @@ def literal_states(model: Recurrent, e: list[np.ndarray]) -> list[np.ndarray]:
                 total = p[f"convolutions.{i}.bias"].copy()
                 for offset in range(-(k // 2), k // 2 + 1):
                     if 0 <= t + offset < len(e):
-                        total += p[f"convolutions.{i}.weight"][:, :, offset + k // 2] @ e[t + offset]
+                        total += (
+                            p[f"convolutions.{i}.weight"][:, :, offset + k // 2] @ e[t + offset]
+                        )
                 parts.append(np.maximum(total, 0))
             found.append(np.concatenate(parts))
         return found
@@ -83,7 +85,9 @@ def literal(model: Recurrent, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     p = {k: v.numpy() for k, v in model.network.state_dict().items()}
     h = literal_states(model, [p["W_e"][i] for i in ids])
     if model.shape.attention == "additive":
-        scores = [(p["w_2.weight"] @ np.tanh(p["W_1.weight"] @ x + p["W_1.bias"])).item() for x in h]
+        scores = [
+            (p["w_2.weight"] @ np.tanh(p["W_1.weight"] @ x + p["W_1.bias"])).item() for x in h
+        ]
     elif model.shape.attention == "dot":
         scores = [(p["w.weight"] @ x).item() / np.sqrt(model.shape.hidden) for x in h]
     else:
@@ -106,7 +110,9 @@ def test_against_a_literal_pass(options: dict, labels: int) -> None:
         expected, attention = literal(model, t.ids)
         np.testing.assert_allclose(logits[i], expected, atol=1e-10)
         np.testing.assert_allclose(trace.logits[i].numpy(), expected, atol=1e-10)
-        np.testing.assert_allclose(trace.attention[0][i, 0, 0, : len(t)].numpy(), attention, atol=1e-10)
+        np.testing.assert_allclose(
+            trace.attention[0][i, 0, 0, : len(t)].numpy(), attention, atol=1e-10
+        )
         assert (trace.attention[0][i, 0, 0, len(t) :] == 0).all()
 
 
@@ -117,11 +123,15 @@ def test_removal_is_that_of_a_document_without_the_words(any_recurrent: Recurren
     keep[0][0] = False  # nothing is left
     found = {r: any_recurrent.score(tokens, keep, removal=r) for r in any_recurrent.removals}  # type: ignore[arg-type]
     assert any_recurrent.removals == ("delete", "replace")
-    for t, k, deleted, replaced in zip(tokens, keep, found["delete"], found["replace"], strict=True):
+    for t, k, deleted, replaced in zip(
+        tokens, keep, found["delete"], found["replace"], strict=True
+    ):
         for row, one, other in zip(k, deleted, replaced, strict=True):
             present = np.where(t.word >= 0, row[t.word], True)
             np.testing.assert_allclose(one, literal(any_recurrent, t.ids[present])[0], atol=1e-10)
-            np.testing.assert_allclose(other, literal(any_recurrent, np.where(present, t.ids, 0))[0], atol=1e-10)
+            np.testing.assert_allclose(
+                other, literal(any_recurrent, np.where(present, t.ids, 0))[0], atol=1e-10
+            )
 
 
 def test_gradients_are_finite_differences(any_recurrent: Recurrent) -> None:
@@ -143,7 +153,8 @@ def test_gradients_are_finite_differences(any_recurrent: Recurrent) -> None:
 
 def test_fixed_attention_is_a_setting_of_gradients(any_recurrent: Recurrent) -> None:
     fixed, moves = (
-        heed.explain(any_recurrent, TEXTS[0], "gradient-input", attention=how).scores for how in ("fixed", "moves")
+        heed.explain(any_recurrent, TEXTS[0], "gradient-input", attention=how).scores
+        for how in ("fixed", "moves")
     )
     uniform = any_recurrent.shape.attention == "uniform"
     assert np.allclose(fixed, moves) == uniform
@@ -157,7 +168,9 @@ def test_replaced_attention_arrives(any_recurrent: Recurrent) -> None:
         plain = any_recurrent.trace(tokens)
         wanted = torch.rand(4, *plain.attention[0].shape, dtype=torch.float64)
         found = any_recurrent.trace(tokens, {0: wanted}).logits
-        again = any_recurrent.trace(tokens, {0: torch.full_like(plain.attention[0], torch.nan)}).logits
+        again = any_recurrent.trace(
+            tokens, {0: torch.full_like(plain.attention[0], torch.nan)}
+        ).logits
         attending = any_recurrent.attending(tokens)
     torch.testing.assert_close(again, plain.logits)
     torch.testing.assert_close(attending.logits(wanted), found)
@@ -172,10 +185,14 @@ def test_every_method_that_fits_explains(any_recurrent: Recurrent) -> None:
     for name, cls in METHODS.items():
         if cls.needs <= any_recurrent.offers:
             alone = heed.explain(any_recurrent, TEXTS[1], name, **small.get(name, {}))
-            _, together = heed.explain(any_recurrent, [TEXTS[4], TEXTS[1]], name, **small.get(name, {}))
+            _, together = heed.explain(
+                any_recurrent, [TEXTS[4], TEXTS[1]], name, **small.get(name, {})
+            )
             scale = np.abs(alone.scores).max() or 1
             np.testing.assert_allclose(together.scores, alone.scores, atol=1e-6 * scale)
-    assert "lime-exact" not in [n for n, cls in METHODS.items() if cls.needs <= any_recurrent.offers]
+    assert "lime-exact" not in [
+        n for n, cls in METHODS.items() if cls.needs <= any_recurrent.offers
+    ]
 
 
 def test_a_checkpoint_gives_the_same_model(any_recurrent: Recurrent, tmp_path: Path) -> None:
@@ -191,7 +208,15 @@ def test_a_checkpoint_gives_the_same_model(any_recurrent: Recurrent, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"encoder": "gru"}, {"attention": "none"}, {"hidden": 6}, {"epochs": 0}, {"spread": 0}, {"vectors": "x"}]
+    "wrong",
+    [
+        {"encoder": "gru"},
+        {"attention": "none"},
+        {"hidden": 6},
+        {"epochs": 0},
+        {"spread": 0},
+        {"vectors": "x"},
+    ],
 )
 def test_recipes_refuse_what_makes_no_model(wrong: dict) -> None:
     from heed.training.recipes import recurrent
@@ -207,24 +232,34 @@ def reviews(n: int, seed: int = 0) -> list[Document]:
     return list(heed.data.tasks.generate("reviews", n, seed))
 
 
-@pytest.mark.parametrize("options", [{"encoder": "lstm"}, {"encoder": "cnn"}, {"encoder": "average"}])
+@pytest.mark.parametrize(
+    "options", [{"encoder": "lstm"}, {"encoder": "cnn"}, {"encoder": "average"}]
+)
 def test_training_learns_and_repeats_itself(options: dict) -> None:
     recipe = RecurrentRecipe(**{**SMALL.to_dict(), **options})
     state = torch.random.get_rng_state()
     one, two = (fit(reviews(240), ("negative", "positive"), recipe, seed=3) for _ in range(2))
     other = fit(reviews(240), ("negative", "positive"), recipe, seed=4)
-    assert (torch.random.get_rng_state() == state).all()  # torch's own generator belongs to the user
+    assert (
+        torch.random.get_rng_state() == state
+    ).all()  # torch's own generator belongs to the user
     assert one.model.revision == two.model.revision != other.model.revision
     test = reviews(200, seed=1)
     right = (one.model(test).argmax(1) == [d.label for d in test]).mean()
-    assert right > (0.6 if recipe.encoder == "average" else 0.85)  # single words tell less than phrases here
+    assert right > (
+        0.6 if recipe.encoder == "average" else 0.85
+    )  # single words tell less than phrases here
     assert one.history[one.best - 1]["auc"] == max(row["auc"] for row in one.history)
     assert one.model.network.W_e.abs().max() > 0 and not one.model.network.W_e.requires_grad
 
 
 def test_a_guide_is_all_the_attention_there_is() -> None:
     """With weights on the first word alone, nothing but the first word can be learnt."""
-    texts = [Document(f"{a} {b}", label=int(b == "good")) for a in ("film", "plot") for b in ("good", "bad")] * 20
+    texts = [
+        Document(f"{a} {b}", label=int(b == "good"))
+        for a in ("film", "plot")
+        for b in ("good", "bad")
+    ] * 20
 
     def weights(place: int) -> learning.Guide:
         return lambda tokens: [np.eye(len(t))[place] for t in tokens]
@@ -244,7 +279,13 @@ def test_an_adversary_keeps_predictions_and_moves_attention() -> None:
     found = {}
     for strength in (0.0, 1.0):
         other = learning.disagree(
-            base, documents[:200], documents[200:], strength, lambda n: optimizer(n, SMALL), 32, epochs=6
+            base,
+            documents[:200],
+            documents[200:],
+            strength,
+            lambda n: optimizer(n, SMALL),
+            32,
+            epochs=6,
         )
         goal = learning.Disagree.of(base, documents[200:], strength)
         checks = learning.Examples.of(base.tokenizer, documents[200:])

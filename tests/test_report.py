@@ -39,7 +39,10 @@ VOID = {"meta", "br", "img", "link", "input", "hr"}
 
 
 def explanation(
-    text: str = "a fine film , a fine cast", method: str = "lime", signed: bool = True, **changes: object
+    text: str = "a fine film , a fine cast",
+    method: str = "lime",
+    signed: bool = True,
+    **changes: object,
 ) -> Explanation:
     words = [(m.group(), m.span()) for m in re.finditer(r"\S+", text)]
     scores = np.cos(np.arange(len(words)))
@@ -79,12 +82,16 @@ def evidence(centre: dict[str, float] | None = None, n: int = 40) -> tuple[Evide
         if cls.claim.combine:  # whose statistic is not the mean of its rows
             continue
         away = 0.1 if cls.claim.above else -0.1
-        found.append(Evidence(cls.claim, rows((centre or {}).get(name, cls.claim.threshold + away) + spread)))
+        found.append(
+            Evidence(cls.claim, rows((centre or {}).get(name, cls.claim.threshold + away) + spread))
+        )
     return tuple(found)
 
 
 def made(
-    found: tuple[Evidence, ...] | None = None, examples: tuple[tuple[Explanation, ...], ...] = (), **facts: object
+    found: tuple[Evidence, ...] | None = None,
+    examples: tuple[tuple[Explanation, ...], ...] = (),
+    **facts: object,
 ) -> Audit:
     about = {
         "model": "a-model", "revision": "abc123", "data": "sst (test)", "documents": 40, "left_out": 0,
@@ -106,7 +113,10 @@ def mixed() -> Audit:
 
 def printed(drawing: RenderableType, colour: bool = False, width: int = 80) -> str:
     console = Console(
-        file=io.StringIO(), width=width, force_terminal=colour, color_system="truecolor" if colour else None
+        file=io.StringIO(),
+        width=width,
+        force_terminal=colour,
+        color_system="truecolor" if colour else None,
     )
     console.print(drawing)
     return console.file.getvalue()  # type: ignore[attr-defined]
@@ -173,16 +183,28 @@ def check_safe(source: str, scripts: int = 0) -> Page:
         "foreignobject",
     }
     assert not [
-        key for _, key, _ in page.attributes if key.startswith("on") or key in ("src", "srcset", "action", "background")
+        key
+        for _, key, _ in page.attributes
+        if key.startswith("on") or key in ("src", "srcset", "action", "background")
     ]
     assert all(value.startswith("#") for tag, key, value in page.attributes if key.endswith("href"))
-    assert not re.search(r"https?://|@import|url\((?!#)", re.sub(r"(?s)<script.*?</script>", "", source))
+    assert not re.search(
+        r"https?://|@import|url\((?!#)", re.sub(r"(?s)<script.*?</script>", "", source)
+    )
     assert re.sub(r"(?s)<script.*?</script>", "", source).count("</style>") == 1
-    (policy,) = (v for tag, key, v in page.attributes if (tag, key) == ("meta", "content") and "default-src" in v)
+    (policy,) = (
+        v
+        for tag, key, v in page.attributes
+        if (tag, key) == ("meta", "content") and "default-src" in v
+    )
     assert policy.startswith("default-src 'none'") and "connect-src" not in policy
     allowed = re.findall(r"'sha256-([^']+)'", policy)
-    assert allowed == [b64encode(sha256(code.encode()).digest()).decode() for code in page.scripts[2:]]
-    assert ("script-src" in policy) == bool(scripts) and "unsafe" not in policy.partition("script-src")[2]
+    assert allowed == [
+        b64encode(sha256(code.encode()).digest()).decode() for code in page.scripts[2:]
+    ]
+    assert ("script-src" in policy) == bool(scripts) and "unsafe" not in policy.partition(
+        "script-src"
+    )[2]
     ids = page.values("id")
     assert len(ids) == len(set(ids))
     assert {link[1:] for link in page.values("href")} <= set(ids)
@@ -203,7 +225,12 @@ def test_an_audit_page_holds_everything() -> None:
         assert authors(verdict.claim.source) in text
         assert verdict.reason in text
         assert f"claim-{charts.key_of(verdict)}" in page.values("id")
-    assert {v.outcome for v in audit.verdicts} == {"supported", "refuted", "undecided", "not applicable"}
+    assert {v.outcome for v in audit.verdicts} == {
+        "supported",
+        "refuted",
+        "undecided",
+        "not applicable",
+    }
     for badge in ("✓ supported", "✗ refuted", "~ undecided", "– not applicable"):
         assert badge in text
     for line in audit.closing():
@@ -225,7 +252,11 @@ def test_an_audit_page_holds_everything() -> None:
 
 
 def test_an_explanations_page_shows_every_method_and_how_they_agree() -> None:
-    three = [explanation(), explanation(method="occlusion"), explanation(method="attention-mean", signed=False)]
+    three = [
+        explanation(),
+        explanation(method="occlusion"),
+        explanation(method="attention-mean", signed=False),
+    ]
     text = " ".join(check_safe(html.explanations(three, title="A title")).text.split())
     for part in (
         "A title",
@@ -241,14 +272,18 @@ def test_an_explanations_page_shows_every_method_and_how_they_agree() -> None:
         assert part in text
     assert "gold label positive, so the prediction is wrong" in text
     assert "intercept = 0.125" in text and "a-model@abc123" in text
-    assert text.count("Only the first 7 words were read.") == 1  # a note of all methods is a note of the document
+    assert (
+        text.count("Only the first 7 words were read.") == 1
+    )  # a note of all methods is a note of the document
     assert "1.00" in text  # τ of lime and occlusion, which are the same here
 
 
 def test_a_given_agreement_is_shown_as_it_is() -> None:
     pair = [explanation(), explanation(method="occlusion")]
     assert "-0.42" in html.explanations(pair, np.array([[1, -0.42], [-0.42, 1]]))
-    assert '<td style="background:transparent">–</td>' in html.explanations(pair, np.array([[1, np.nan], [np.nan, 1]]))
+    assert '<td style="background:transparent">–</td>' in html.explanations(
+        pair, np.array([[1, np.nan], [np.nan, 1]])
+    )
 
 
 def test_labels_or_units_that_differ_are_not_correlated() -> None:
@@ -267,13 +302,19 @@ def test_names_are_escaped(field: str) -> None:
     hostile = {field: HOSTILE}
     if field == "label":
         hostile["probabilities"] = {HOSTILE: 0.9, "other": 0.1}  # type: ignore[assignment]
-    page = check_safe(html.explanations([explanation(**hostile), explanation(**hostile)], title=HOSTILE))
+    page = check_safe(
+        html.explanations([explanation(**hostile), explanation(**hostile)], title=HOSTILE)
+    )
     assert "alert(1)" in page.text
 
 
 def test_texts_notes_settings_and_ids_are_escaped() -> None:
     hostile = explanation(
-        HOSTILE, notes=(HOSTILE,), facts={HOSTILE: 1.0}, settings={HOSTILE: HOSTILE}, specials=(Special(HOSTILE, 1.0),)
+        HOSTILE,
+        notes=(HOSTILE,),
+        facts={HOSTILE: 1.0},
+        settings={HOSTILE: HOSTILE},
+        specials=(Special(HOSTILE, 1.0),),
     )
     hostile = replace(hostile, document=replace(hostile.document, id=HOSTILE))
     assert HOSTILE.replace("\x1b", "")[:40] in check_safe(html.explanations([hostile])).text
@@ -309,7 +350,11 @@ def test_a_page_with_little_room_gives_up_precision_then_heads_then_documents() 
         size = len(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
         assert size <= room + 2
         heads = sum(d["heads"] is not None for d in found)
-        return len(found), heads, max((p["bytes"] for d in found for p in d["scores"].values()), default=0)
+        return (
+            len(found),
+            heads,
+            max((p["bytes"] for d in found for p in d["scores"].values()), default=0),
+        )
 
     every = [kept(room) for room in range(0, 40_000, 250)]
     assert every[0] == (0, 0, 0) and every[-1] == (20, 20, 2)
@@ -329,7 +374,9 @@ def test_nothing_measured_and_nothing_to_show() -> None:
     for audit in (made(()), made(tuple(Evidence(e.claim, []) for e in evidence()))):
         check_safe(html.audit(audit), 2)
         assert max(map(cell_len, printed(terminal.audit(audit)).splitlines())) <= 80
-    assert "no document has this statistic" in html.audit(made(tuple(Evidence(e.claim, []) for e in evidence())))
+    assert "no document has this statistic" in html.audit(
+        made(tuple(Evidence(e.claim, []) for e in evidence()))
+    )
     check_safe(html.explanations([]))
     assert printed(terminal.explanations([])).strip() == ""
 
@@ -354,7 +401,9 @@ def test_every_document_is_in_the_chart(values: list[float]) -> None:
     bars = next(layer for layer in spec["layer"] if layer["mark"]["type"] == "bar")
     data = bars["data"].get("values") or spec["datasets"][bars["data"]["name"]]
     assert sum(row["documents"] for row in data) == len(values)
-    assert all(row["to"] <= 0.5 + 1e-9 or row["from"] >= 0.5 - 1e-9 for row in data)  # no bar lies on both sides
+    assert all(
+        row["to"] <= 0.5 + 1e-9 or row["from"] >= 0.5 - 1e-9 for row in data
+    )  # no bar lies on both sides
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -368,7 +417,9 @@ def test_infinite_values_are_left_out_of_the_chart() -> None:
 def test_ids_of_charts_do_not_collide() -> None:
     import altair as alt
 
-    clipped = alt.Chart(alt.InlineData(values=[{"x": 1}, {"x": 2}])).mark_bar(clip=True).encode(x="x:Q")
+    clipped = (
+        alt.Chart(alt.InlineData(values=[{"x": 1}, {"x": 2}])).mark_bar(clip=True).encode(x="x:Q")
+    )
     drawn = charts.svg(clipped, "one") + charts.svg(clipped, "two")  # type: ignore[arg-type]
     ids = re.findall(r'\bid="([^"]+)"', drawn)
     assert len(ids) == len(set(ids)) > 0
@@ -400,7 +451,9 @@ def test_a_chart_of_nothing_is_refused_with_the_reason() -> None:
 @pytest.mark.parametrize("colour", [True, False])
 def test_an_audit_fits_80_columns(colour: bool) -> None:
     audit = mixed()
-    long = replace(audit, facts=audit.facts | {"model": "organisation/" + "model" * 30, "left_out": 3})
+    long = replace(
+        audit, facts=audit.facts | {"model": "organisation/" + "model" * 30, "left_out": 3}
+    )
     for each in (audit, long):
         out = printed(terminal.audit(each), colour)
         assert max(map(cell_len, plain(out).splitlines())) <= 80
@@ -410,11 +463,16 @@ def test_an_audit_fits_80_columns(colour: bool) -> None:
 def test_a_long_name_of_an_explanation_is_cut_to_fit() -> None:
     claim, names = CLAIMS["tracks"].claim, ("attention-mean", "integrated-gradients", "映画" * 20)
     values = rows(np.linspace(-1.1, -0.9, 1000))
-    audit = made(tuple(Evidence(claim, values, method=name) for name in names), methods={name: {} for name in names})
+    audit = made(
+        tuple(Evidence(claim, values, method=name) for name in names),
+        methods={name: {} for name in names},
+    )
     out = printed(terminal.audit(audit)).splitlines()
     assert max(map(cell_len, out)) <= 80
     assert any(line.split()[:2] == ["integrated-gradients", "-1.000"] for line in out)
-    assert any(line.startswith("  映画映画") and "…" in line and "✗ refuted" in line for line in out)
+    assert any(
+        line.startswith("  映画映画") and "…" in line and "✗ refuted" in line for line in out
+    )
 
 
 def test_an_audit_says_everything_in_words() -> None:
@@ -426,7 +484,12 @@ def test_an_audit_says_everything_in_words() -> None:
         assert badge in out
     for line in audit.closing():
         assert flat(line) in out
-    assert "a-model@abc123" in out and "accuracy 0.875" in out and "> 0.05" in out and "40 documents" in out
+    assert (
+        "a-model@abc123" in out
+        and "accuracy 0.875" in out
+        and "> 0.05" in out
+        and "40 documents" in out
+    )
 
 
 @pytest.mark.parametrize("colour", [True, False])
@@ -443,7 +506,9 @@ def test_explanations_fit_80_columns(colour: bool) -> None:
 
 def test_nothing_can_steer_the_terminal() -> None:
     bad = "\x1b]0;title\x07[red]x[/red]\u202e"
-    hostile = explanation(f"{bad} text", label=bad, probabilities={bad: 1.0}, model=bad, revision=bad, notes=(bad,))
+    hostile = explanation(
+        f"{bad} text", label=bad, probabilities={bad: 1.0}, model=bad, revision=bad, notes=(bad,)
+    )
     hostile = replace(hostile, document=replace(hostile.document, id=bad))
     audit = made((Evidence(CLAIMS["used"].claim, [], bad),), model=bad, data=bad, methods={bad: {}})
     for drawing in (terminal.explanations([hostile, hostile]), terminal.audit(audit)):
@@ -465,7 +530,10 @@ def test_extras_in_plain_words() -> None:
     claim = CLAIMS["agrees-gradient"].claim
     found = Evidence(
         claim,
-        [*rows(np.array([0.5, 0.7]), gradient_removal=0.25, new_column=2.0), {"value": float("nan"), "flag": True}],
+        [
+            *rows(np.array([0.5, 0.7]), gradient_removal=0.25, new_column=2.0),
+            {"value": float("nan"), "flag": True},
+        ],
     )
     assert extras(found) == [
         ("yardstick: τ between gradient × input and leave-one-out", "0.250"),
@@ -551,7 +619,8 @@ def test_directions_of_writing_cannot_be_turned_by_a_document() -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "ticks"), [(1, [0, 1]), (2, [0, 1, 2]), (7, [0, 2, 4, 6]), (200, [0, 50, 100, 150, 200])]
+    ("most", "ticks"),
+    [(1, [0, 1]), (2, [0, 1, 2]), (7, [0, 2, 4, 6]), (200, [0, 50, 100, 150, 200])],
 )
 def test_documents_are_counted_in_whole_numbers(most: int, ticks: list[int]) -> None:
     assert charts._counts(most) == ticks
@@ -564,12 +633,17 @@ def test_explanations_are_grouped_by_document() -> None:
 
 def test_words_can_be_read_on_their_tints_on_light_and_dark_pages() -> None:
     def light(colour: Sequence[float]) -> float:
-        parts = [c / 12.92 if c <= 0.04 else ((c + 0.055) / 1.055) ** 2.4 for c in (x / 255 for x in colour)]
+        parts = [
+            c / 12.92 if c <= 0.04 else ((c + 0.055) / 1.055) ** 2.4
+            for c in (x / 255 for x in colour)
+        ]
         return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
     def page(name: str) -> list[list[int]]:
         found = re.findall(rf"--{name}: #(\w+);", _source("base.html.j2"))
-        return [[int(c * (6 // len(h)), 16) for c in re.findall("." * (len(h) // 3), h)] for h in found]
+        return [
+            [int(c * (6 // len(h)), 16) for c in re.findall("." * (len(h) // 3), h)] for h in found
+        ]
 
     assert len(page("ground")) == 2  # light and dark
     for ground, ink in zip(page("ground"), page("ink"), strict=True):
@@ -583,8 +657,13 @@ def test_words_can_be_read_on_their_tints_on_light_and_dark_pages() -> None:
 
 def test_the_script_of_a_page_tints_words_as_all_else_does() -> None:
     script = _source("audit.js")
-    colours = {name: re.sub(" ", "", rgb) for name, rgb in re.findall(r"(\w+): \[(\d+, \d+, \d+)\]", script)}
-    found = re.search(r"\(([\d.]+) \* Math\.min\(1, ([\d.]+) \+ ([\d.]+) \* Math\.abs\(share\)\)\)", script)
+    colours = {
+        name: re.sub(" ", "", rgb)
+        for name, rgb in re.findall(r"(\w+): \[(\d+, \d+, \d+)\]", script)
+    }
+    found = re.search(
+        r"\(([\d.]+) \* Math\.min\(1, ([\d.]+) \+ ([\d.]+) \* Math\.abs\(share\)\)\)", script
+    )
     assert found is not None
     most, least, slope = map(float, found.groups())
     for share, signed, name in (
@@ -600,9 +679,17 @@ def _source(name: str) -> str:
 
 @pytest.mark.parametrize(
     ("mean", "line", "align"),
-    [(0.5, 0.9, "center"), (0.5, 0.55, "right"), (0.5, 0.45, "left"), (0.05, 0.9, "left"), (0.95, 0.1, "right")],
+    [
+        (0.5, 0.9, "center"),
+        (0.5, 0.55, "right"),
+        (0.5, 0.45, "left"),
+        (0.05, 0.9, "left"),
+        (0.95, 0.1, "right"),
+    ],
 )
-def test_the_label_of_a_mean_keeps_off_the_line_and_within_the_chart(mean: float, line: float, align: str) -> None:
+def test_the_label_of_a_mean_keeps_off_the_line_and_within_the_chart(
+    mean: float, line: float, align: str
+) -> None:
     assert charts._beside(mean, line, 0.3) == align
 
 
@@ -612,8 +699,15 @@ def test_a_label_that_finds_no_free_place_stays_within_the_chart() -> None:
 
 
 def test_numbers_and_their_nouns() -> None:
-    assert [counted(n) for n in (0, 1, 2, 1200)] == ["0 documents", "1 document", "2 documents", "1,200 documents"]
-    found = replace(made().evidence[0], rows=[{"value": 0.5, "keys": 5, "share": 1.0, "correct": 1}] * 3)
+    assert [counted(n) for n in (0, 1, 2, 1200)] == [
+        "0 documents",
+        "1 document",
+        "2 documents",
+        "1,200 documents",
+    ]
+    found = replace(
+        made().evidence[0], rows=[{"value": 0.5, "keys": 5, "share": 1.0, "correct": 1}] * 3
+    )
     assert dict(extras(found)) == {
         "keys that a row looks at": "5.0",
         "share": "1.000",

@@ -27,19 +27,46 @@ from heed.report import charts, figures, reproduction, terminal
 from heed.report.panels import POINTS, panels
 from heed.report.rows import lasted, ours, published, shown
 
-FIELDS = {"experiment", "dataset", "model", "metric", "ours", "low", "high", "n", "published", "note"}
+FIELDS = {
+    "experiment",
+    "dataset",
+    "model",
+    "metric",
+    "ours",
+    "low",
+    "high",
+    "n",
+    "published",
+    "note",
+}
 METHODS = ("attention", "lime", "gradient × input")
 MODELS = ("paper-0", "paper-1")
 
 
 def dots(panel: bool = True) -> Figure:
     rows = [
-        {"method": m, "value": 0.1 * i - 0.1, "low": 0.1 * i - 0.2, "high": 0.1 * i, "model": model, "panel.of[x]": p}
+        {
+            "method": m,
+            "value": 0.1 * i - 0.1,
+            "low": 0.1 * i - 0.2,
+            "high": 0.1 * i,
+            "model": model,
+            "panel.of[x]": p,
+        }
         for i, m in enumerate(METHODS)
         for model in MODELS
         for p in ("within: documents", "over documents")
     ]
-    return Figure("dots", "Dots", "dots", rows, "value", "method", colour="model", panel="panel.of[x]" if panel else "")
+    return Figure(
+        "dots",
+        "Dots",
+        "dots",
+        rows,
+        "value",
+        "method",
+        colour="model",
+        panel="panel.of[x]" if panel else "",
+    )
 
 
 def points(n: int = 60) -> Figure:
@@ -62,18 +89,28 @@ def bars() -> Figure:
 
 
 def heat(low: float = -1.0) -> Figure:
-    rows = [{"one": a, "other": b, "tau": max(low, np.cos(len(a + b)))} for a in METHODS for b in METHODS]
+    rows = [
+        {"one": a, "other": b, "tau": max(low, np.cos(len(a + b)))}
+        for a in METHODS
+        for b in METHODS
+    ]
     return Figure("heat", "Heat", "heat", rows, "one", "other", value="tau")
 
 
 def boxes() -> Figure:
-    rows = [{"word": w, "score": s / 10 + i} for i, w in enumerate(("great", "bad")) for s in (0, 1, 2, 3, 30)]
+    rows = [
+        {"word": w, "score": s / 10 + i}
+        for i, w in enumerate(("great", "bad"))
+        for s in (0, 1, 2, 3, 30)
+    ]
     marks = [
         {"x": w, "y": i + 0.2, "mark": mark}
         for mark in ("theorem, 3/2", "theorem, 1", "exact")
         for i, w in enumerate(("great", "bad"))
     ]
-    return Figure("boxes", "Boxes", "boxes", rows, "word", "score", marks=marks, caption="Two words.")
+    return Figure(
+        "boxes", "Boxes", "boxes", rows, "word", "score", marks=marks, caption="Two words."
+    )
 
 
 ALL: dict[str, tuple[Callable[[], Figure], tuple[str, ...]]] = {
@@ -89,8 +126,17 @@ ALL: dict[str, tuple[Callable[[], Figure], tuple[str, ...]]] = {
 def results(name: str = "first") -> list[Result]:
     common = (name, "reviews", "single-layer-imdb")
     return [
-        Result(*common, "Kendall τ of <unk> | all", 0.5, 0.4, 0.6, 40, 0.602, "It is near the paper's."),
-        Result(*common, "error of the closed form", 1e-13, n=40, published="none", note="It is near the paper's."),
+        Result(
+            *common, "Kendall τ of <unk> | all", 0.5, 0.4, 0.6, 40, 0.602, "It is near the paper's."
+        ),
+        Result(
+            *common,
+            "error of the closed form",
+            1e-13,
+            n=40,
+            published="none",
+            note="It is near the paper's.",
+        ),
         Result(*common, "words", 3.0, n=1),
         Result(*common, "nothing"),
     ]
@@ -99,7 +145,14 @@ def results(name: str = "first") -> list[Result]:
 def section(name: str = "first", every: bool = True) -> Section:
     drawn = [make() for make, _ in ALL.values()] if every else []
     shaded = [explanation().to_dict(), explanation(method="attention-mean", signed=False).to_dict()]
-    facts = {"paper": "fake-2020", "scale": "smoke", "model": None, "seed": 0, "seconds": 12.34, "heed": "0.1"}
+    facts = {
+        "paper": "fake-2020",
+        "scale": "smoke",
+        "model": None,
+        "seed": 0,
+        "seconds": 12.34,
+        "heed": "0.1",
+    }
     outcome = Outcome(results(name), drawn, {"documents": [{"document": 0, "tau": 0.5}]}, shaded)
     return Section(name, f"The {name} one", "Does it hold?", outcome, facts)
 
@@ -161,13 +214,21 @@ def test_hostile_names_and_texts_are_drawn_as_text(kind: str) -> None:
 
     def spoil(row: dict) -> dict:
         return {
-            f"{k}{nasty}" if k not in ("low", "high") else k: f"{v}{nasty}" if isinstance(v, str) else v
+            f"{k}{nasty}" if k not in ("low", "high") else k: f"{v}{nasty}"
+            if isinstance(v, str)
+            else v
             for k, v in row.items()
         }
 
-    columns = {c: f"{getattr(f, c)}{nasty}" for c in ("x", "y", "value", "colour", "panel") if getattr(f, c)}
+    columns = {
+        c: f"{getattr(f, c)}{nasty}"
+        for c in ("x", "y", "value", "colour", "panel")
+        if getattr(f, c)
+    }
     marks = [m | {"x": f"{m['x']}{nasty}", "mark": f"{m['mark']}{nasty}"} for m in f.marks]
-    spoilt = replace(f, data=[spoil(r) for r in f.data], marks=marks, title=nasty, caption=nasty, **columns)
+    spoilt = replace(
+        f, data=[spoil(r) for r in f.data], marks=marks, title=nasty, caption=nasty, **columns
+    )
     for chart in (figures.figure(spoilt), figures.titled(spoilt)):
         svg = charts.svg(chart)
         assert "<script" not in svg and "<img" not in svg and "&lt;" in svg
@@ -179,8 +240,13 @@ def test_hostile_names_and_texts_are_drawn_as_text(kind: str) -> None:
 def test_rows_without_a_number_are_left_out(kind: str) -> None:
     f = ALL[kind][0]()
     (number,) = [f.value] if f.value else [f.x] if kind == "dots" else [f.y]
-    holes = [r | {number: hole} for r, hole in zip(f.data, (None, float("nan"), float("inf"), "x"), strict=False)]
-    assert charts.svg(figures.figure(replace(f, data=[*f.data, *holes]))) == charts.svg(figures.figure(f))
+    holes = [
+        r | {number: hole}
+        for r, hole in zip(f.data, (None, float("nan"), float("inf"), "x"), strict=False)
+    ]
+    assert charts.svg(figures.figure(replace(f, data=[*f.data, *holes]))) == charts.svg(
+        figures.figure(f)
+    )
     empty = replace(f, data=holes)
     assert not panels(empty)
     with pytest.raises(InputError, match="nothing to draw"):
@@ -193,18 +259,25 @@ def test_a_kind_that_is_not_known_is_refused() -> None:
 
 
 def test_categories_stand_in_the_order_of_the_rows() -> None:
-    (panel,) = panels(replace(bars(), data=[{"word": w, "count": 1.0} for w in ("zebra", "ape", "mole", "ape")]))
+    (panel,) = panels(
+        replace(bars(), data=[{"word": w, "count": 1.0} for w in ("zebra", "ape", "mole", "ape")])
+    )
     assert panel.names["down"] == ["zebra", "ape", "mole"]
 
 
 def test_a_matrix_has_its_names_in_one_order() -> None:
-    rows = [{"one": a, "other": b, "tau": 0.5} for a, b in (("b", "a"), ("a", "b"), ("a", "a"), ("b", "b"))]
+    rows = [
+        {"one": a, "other": b, "tau": 0.5}
+        for a, b in (("b", "a"), ("a", "b"), ("a", "a"), ("b", "b"))
+    ]
     (panel,) = panels(replace(heat(), data=rows))
     assert panel.names["across"] == panel.names["down"] == ["a", "b"]
 
 
 def test_few_whole_numbers_are_the_ticks() -> None:
-    ticks = re.findall(r">(\d)<", charts.svg(figures.figure(replace(lines(), data=lines().data[:4]))))
+    ticks = re.findall(
+        r">(\d)<", charts.svg(figures.figure(replace(lines(), data=lines().data[:4])))
+    )
     assert ticks.count("1") == ticks.count("2") == 1
 
 
@@ -217,8 +290,14 @@ def test_long_names_stay_apart() -> None:
 
 def test_panels_of_like_quantities_share_an_axis_and_others_do_not() -> None:
     def spans(factor: float) -> list[tuple[float, float]]:
-        rows = [{"m": m, "v": v * (factor if p == "b" else 1), "p": p} for p in "ab" for m, v in (("x", 0), ("y", 1))]
-        return [p.spans["number"] for p in panels(Figure("f", "F", "dots", rows, "v", "m", panel="p"))]
+        rows = [
+            {"m": m, "v": v * (factor if p == "b" else 1), "p": p}
+            for p in "ab"
+            for m, v in (("x", 0), ("y", 1))
+        ]
+        return [
+            p.spans["number"] for p in panels(Figure("f", "F", "dots", rows, "v", "m", panel="p"))
+        ]
 
     assert spans(2.0) == [(0, 2), (0, 2)]
     assert spans(100.0) == [(0, 1), (0, 100)]
@@ -237,10 +316,19 @@ def test_heat_maps_have_two_colours_for_two_signs_and_numbers_in_few_cells() -> 
 
     assert ends(heat()) == 3
     assert ends(heat(low=0.0)) == 2
-    assert "1.00" in texts(charts.svg(figures.figure(replace(heat(), data=[{"one": "a", "other": "b", "tau": 1.004}]))))
-    of_two = [{"one": "a", "other": "b", "tau": x, "of": of} for x, of in ((0.0, "nothing"), (9.0, "something"))]
-    assert {p.spans["number"] for p in panels(replace(heat(), data=of_two, panel="of"))} == {(0.0, 9.0)}
-    many = [{"one": f"w{i}", "other": f"v{j}", "tau": i / j} for i in range(1, 15) for j in range(1, 15)]
+    assert "1.00" in texts(
+        charts.svg(figures.figure(replace(heat(), data=[{"one": "a", "other": "b", "tau": 1.004}])))
+    )
+    of_two = [
+        {"one": "a", "other": "b", "tau": x, "of": of}
+        for x, of in ((0.0, "nothing"), (9.0, "something"))
+    ]
+    assert {p.spans["number"] for p in panels(replace(heat(), data=of_two, panel="of"))} == {
+        (0.0, 9.0)
+    }
+    many = [
+        {"one": f"w{i}", "other": f"v{j}", "tau": i / j} for i in range(1, 15) for j in range(1, 15)
+    ]
     assert len(figures.figure(replace(heat(), data=many)).to_dict()["layer"]) == 1
 
 
@@ -297,7 +385,17 @@ def test_sections_come_back_as_they_were_written(tmp_path: Path) -> None:
 
 
 def test_numbers_of_numpy_and_nan_are_plain_in_the_file(tmp_path: Path) -> None:
-    odd = Result("e", "d", "m", "x", np.float32(0.5), float("nan"), float("inf"), np.int64(7), np.float64(0.25))  # type: ignore[arg-type]
+    odd = Result(
+        "e",
+        "d",
+        "m",
+        "x",
+        np.float32(0.5),
+        float("nan"),
+        float("inf"),
+        np.int64(7),
+        np.float64(0.25),
+    )  # type: ignore[arg-type]
     rows = [{"a": np.int32(1), "b": np.bool_(True), "c": (np.float64("nan"), 1)}]
     outcome = Outcome([odd], [replace(bars(), data=rows)])
     store = Store(tmp_path)
@@ -307,7 +405,9 @@ def test_numbers_of_numpy_and_nan_are_plain_in_the_file(tmp_path: Path) -> None:
     assert read.outcome.figures[0].data == [{"a": 1, "b": True, "c": [None, 1]}]
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"facts": {}}', '{"facts": {}, "results": [{"x": 1}]}'])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"facts": {}}', '{"facts": {}, "results": [{"x": 1}]}']
+)
 def test_a_file_that_is_no_experiment_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "first.json").write_text(content)
@@ -315,7 +415,9 @@ def test_a_file_that_is_no_experiment_is_refused(tmp_path: Path, content: str) -
         Store(tmp_path).sections()
 
 
-def test_experiments_that_are_done_are_not_run_again_unless_asked(tmp_path: Path, fake: dict[str, Counted]) -> None:
+def test_experiments_that_are_done_are_not_run_again_unless_asked(
+    tmp_path: Path, fake: dict[str, Counted]
+) -> None:
     lab = Lab("smoke", tmp_path)
     (only,) = run("fake-2020", lab, ["first"])
     assert only.name == "first" and (fake["first"].times, fake["second"].times) == (1, 0)
@@ -343,9 +445,23 @@ def test_the_page_holds_everything(fake: dict[str, Counted]) -> None:
     source = reproduction.html("fake-2020", [section("second"), section("first")])
     page = check_safe(source)
     text = " ".join(page.text.split())
-    for word in ("A fake paper", "smoke", "The first one", "Does it hold?", "It is near the paper's.", "Two words."):
+    for word in (
+        "A fake paper",
+        "smoke",
+        "The first one",
+        "Does it hold?",
+        "It is near the paper's.",
+        "Two words.",
+    ):
         assert word in text
-    for word in ("0.500 [0.400, 0.600]", "0.602", "1e-13", "Kendall τ of <unk> | all", "run in 12.3 s", "fine"):
+    for word in (
+        "0.500 [0.400, 0.600]",
+        "0.602",
+        "1e-13",
+        "Kendall τ of <unk> | all",
+        "run in 12.3 s",
+        "fine",
+    ):
         assert word in text
     assert source.count("<svg") == 2 * len(ALL)
     assert text.count("It is near the paper's.") == 2
@@ -408,7 +524,9 @@ def test_figures_and_tables_are_written(tmp_path: Path, fake: dict[str, Counted]
     for kind in ALL:
         assert "<svg" in (tmp_path / "figures" / f"first-{kind}.svg").read_text(encoding="utf8")
         assert (tmp_path / "figures" / f"first-{kind}.png").read_bytes().startswith(b"\x89PNG")
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "tables" / "first.csv").read_text(encoding="utf8"))))
+    rows = list(
+        csv.DictReader(io.StringIO((tmp_path / "tables" / "first.csv").read_text(encoding="utf8")))
+    )
     assert set(rows[0]) == FIELDS
     assert [row["ours"] for row in rows] == ["0.5", "1e-13", "3.0", ""]
     table = (tmp_path / "tables" / "first.md").read_text(encoding="utf8").splitlines()
@@ -422,18 +540,31 @@ def test_figures_and_tables_are_written(tmp_path: Path, fake: dict[str, Counted]
 
 def test_results_fit_80_columns() -> None:
     long = replace(
-        results()[0], metric="a metric whose name goes on and on " * 4, published="stated in many words " * 3
+        results()[0],
+        metric="a metric whose name goes on and on " * 4,
+        published="stated in many words " * 3,
     )
-    drawn = printed(terminal.reproduction([replace(section(), outcome=Outcome([long, *results()]))]))
+    drawn = printed(
+        terminal.reproduction([replace(section(), outcome=Outcome([long, *results()]))])
+    )
     assert all(cell_len(line) <= 80 for line in drawn.splitlines())
     words = flat(drawn)
-    for word in ("The first one", "Does it hold?", "0.500 [0.400, 0.600]", "0.602", "1e-13", "It is near the paper's."):
+    for word in (
+        "The first one",
+        "Does it hold?",
+        "0.500 [0.400, 0.600]",
+        "0.602",
+        "1e-13",
+        "It is near the paper's.",
+    ):
         assert word in words
 
 
 def test_of_many_results_those_with_a_published_figure_are_printed() -> None:
     many = [replace(results()[2], metric=f"metric {i}") for i in range(40)]
-    drawn = flat(printed(terminal.reproduction([replace(section(), outcome=Outcome([*many, results()[0]]))])))
+    drawn = flat(
+        printed(terminal.reproduction([replace(section(), outcome=Outcome([*many, results()[0]]))]))
+    )
     assert "metric 7" not in drawn and "0.602" in drawn and "and 40 more" in drawn
     only = flat(printed(terminal.reproduction([replace(section(), outcome=Outcome(many))])))
     assert "metric 13" in only and "and 26 more" in only
@@ -442,11 +573,17 @@ def test_of_many_results_those_with_a_published_figure_are_printed() -> None:
 def test_models_and_data_are_named_where_they_differ() -> None:
     first, *_ = results()
     drawn = flat(
-        printed(terminal.reproduction([replace(section(), outcome=Outcome([first, replace(first, model="b")]))]))
+        printed(
+            terminal.reproduction(
+                [replace(section(), outcome=Outcome([first, replace(first, model="b")]))]
+            )
+        )
     )
     assert "first · reviews Does" in drawn
     assert (
-        "all · single-layer-imdb" in drawn and "all · b" in drawn and "all · single-layer-imdb · reviews" not in drawn
+        "all · single-layer-imdb" in drawn
+        and "all · b" in drawn
+        and "all · single-layer-imdb · reviews" not in drawn
     )
 
 
@@ -487,9 +624,13 @@ def test_a_report_draws_a_folder_again(here: Path, fake: dict[str, Counted]) -> 
     (folder / "report.html").unlink()
     assert heed("report", "fake-2020", "-o", "page.html", "-o", "list.json").code == 0
     assert Path("page.html").read_bytes().strip() == page.strip()
-    assert json.loads(Path("list.json").read_text()) == json.loads((folder / "results.json").read_text())
+    assert json.loads(Path("list.json").read_text()) == json.loads(
+        (folder / "results.json").read_text()
+    )
     assert not (folder / "report.html").exists()
-    assert json.loads(heed("report", "fake-2020", "--format", "json").out)[0]["experiment"] == "second"
+    assert (
+        json.loads(heed("report", "fake-2020", "--format", "json").out)[0]["experiment"] == "second"
+    )
     assert heed("report", "fake-2020", "--format", "html").out.startswith("<!doctype html>")
 
 
@@ -500,7 +641,10 @@ REFUSALS: list[tuple[list[str], list[str]]] = [
     (["reproduce", "lopardo-2024", "-o", "file.txt"], ["file.txt", "cannot be written"]),
     (["reproduce", "lopardo-2024", "-o", "file.txt/folder"], ["file.txt", "cannot be written"]),
     (["reproduce", "lopardo-2024", "--model", "missing"], ["no model 'missing'"]),
-    (["reproduce", "lopardo-2024", "--model", "transformer-imdb"], ["transformer-imdb", "single-layer"]),
+    (
+        ["reproduce", "lopardo-2024", "--model", "transformer-imdb"],
+        ["transformer-imdb", "single-layer"],
+    ),
     (["report", "hollow"], ["hollow", "no experiments"]),
     (["report", "broken"], ["first.json", "cannot be read"]),
     (["report", "broken", "-o", "x.parquet"], [".html or .json"]),
@@ -508,7 +652,9 @@ REFUSALS: list[tuple[list[str], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "says"), REFUSALS, ids=[" ".join(words) for words, _ in REFUSALS])
+@pytest.mark.parametrize(
+    ("words", "says"), REFUSALS, ids=[" ".join(words) for words, _ in REFUSALS]
+)
 def test_one_sentence_and_exit_code_2(here: Path, words: list[str], says: list[str]) -> None:
     Path("file.txt").write_text("x")
     for name in ("hollow", "broken"):
@@ -542,7 +688,9 @@ def test_refusing_listing_and_drawing_do_not_load_torch(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").exists()
 
 
-def test_papers_and_experiments_are_listed_cited_and_taught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_papers_and_experiments_are_listed_cited_and_taught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     listed = heed("list", "reproductions").out
     cited = heed("cite", *PAPERS).out
     monkeypatch.setenv("COLUMNS", "80")

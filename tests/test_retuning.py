@@ -19,16 +19,23 @@ from heed.training.again_transformer import Retuning, Tunable
 from heed.training.recipes import Tuning
 from tests.test_transformer import FAMILIES, TEXTS, inputs, model, network
 
-RECIPE = Tuning(epochs=2, batch=16, learning_rate=5e-3, vocabulary=200, heads=2, max_tokens=32, dropout=0.1)
+RECIPE = Tuning(
+    epochs=2, batch=16, learning_rate=5e-3, vocabulary=200, heads=2, max_tokens=32, dropout=0.1
+)
 LABELS = ("negative", "positive")
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Transformer:
     folder = tmp_path_factory.mktemp("models") / "small"
-    done = tuning.tune(list(heed.data.tasks.generate("reviews", 80, 0)), LABELS, RECIPE, size=(2, 16))
+    done = tuning.tune(
+        list(heed.data.tasks.generate("reviews", 80, 0)), LABELS, RECIPE, size=(2, 16)
+    )
     facts = {"recipe": {"name": "scratch"} | RECIPE.to_dict(scratch=True), "base": None, "seed": 0}
-    facts |= {"data": {"name": "d", "split": "train", "documents": 80, "source": "s"}, "history": done.history}
+    facts |= {
+        "data": {"name": "d", "split": "train", "documents": 80, "source": "s"},
+        "history": done.history,
+    }
     tuning.save(done, folder, facts | {"best_epoch": done.best, "test": None, "command": "c"})
     loaded = heed.load(folder)
     assert isinstance(loaded, Transformer) and loaded.facts["seed"] == 0
@@ -44,7 +51,10 @@ def test_uniform_attention_is_the_mean_of_what_may_be_seen(family: str) -> None:
         with torch.no_grad():
             own = m.trace(tokens).attention
             seen = [(w > 0).any(1, keepdim=True).expand_as(w).float() for w in own]
-            if family in ("albert", "electra"):  # which see everything, with weights that underflow in all heads
+            if family in (
+                "albert",
+                "electra",
+            ):  # which see everything, with weights that underflow in all heads
                 seen = [torch.ones_like(w) for w in own]
             flat = {i: s / s.sum(-1, keepdim=True) for i, s in enumerate(seen)}
             expected = m.trace(tokens, attention=flat).logits
@@ -65,32 +75,50 @@ def test_a_network_in_training_shows_logits_and_the_row_of_its_trace(trained: Tr
     with torch.no_grad():
         logits, rows = examples.run(subject, range(6))
     np.testing.assert_allclose(logits.numpy(), trained(texts), atol=1e-4)
-    for (tokens, p, a), row, z in zip(learning.outputs_of(trained, texts), rows, logits, strict=True):
+    for (tokens, p, a), row, z in zip(
+        learning.outputs_of(trained, texts), rows, logits, strict=True
+    ):
         np.testing.assert_allclose(row[: len(tokens)].numpy(), a, atol=1e-5)
         np.testing.assert_allclose(z.softmax(-1).numpy(), p, atol=1e-5)
     assert (rows[0, len(examples.ids[0]) :] < 1e-6).all()
 
 
-def test_again_from_a_seed_without_attention_and_against_it(trained: Transformer, tmp_path: Path) -> None:
+def test_again_from_a_seed_without_attention_and_against_it(
+    trained: Transformer, tmp_path: Path
+) -> None:
     texts = list(heed.data.tasks.generate("reviews", 80, 0))
     before = trained.revision, trained(texts[:4])
     state = torch.random.get_rng_state()
     again = Retuning(trained, texts, folder=tmp_path)
-    one, flat, adversary = again.again(1), again.again(1, uniform=True), again.adversary(0.5, epochs=2)
+    one, flat, adversary = (
+        again.again(1),
+        again.again(1, uniform=True),
+        again.adversary(0.5, epochs=2),
+    )
     assert (torch.random.get_rng_state() == state).all()
-    assert [len(t) for t in one.tokens(texts)] == [len(t) for t in trained.tokens(texts)]  # the same tokenizer
+    assert [len(t) for t in one.tokens(texts)] == [
+        len(t) for t in trained.tokens(texts)
+    ]  # the same tokenizer
     assert len({m.revision for m in (trained, one, flat, adversary)}) == 4
-    far = [np.abs(a - b).sum() for a, b in zip(*(attention_of(m, texts) for m in (trained, adversary)), strict=True)]
+    far = [
+        np.abs(a - b).sum()
+        for a, b in zip(*(attention_of(m, texts) for m in (trained, adversary)), strict=True)
+    ]
     assert np.mean(far) > 0.02
     assert trained.revision == before[0]
     np.testing.assert_array_equal(trained(texts[:4]), before[1])
     # what is on disk gives the same models, and is not trained again
     fresh = Retuning(
-        heed.models.transformer.Transformer(trained.model, trained.pretrained_tokenizer, "x"), texts, folder=tmp_path
+        heed.models.transformer.Transformer(trained.model, trained.pretrained_tokenizer, "x"),
+        texts,
+        folder=tmp_path,
     )
     fresh.model.facts = trained.facts
     fresh.model.__dict__["revision"] = trained.revision
-    for ours, theirs in ((again.again(1), fresh.again(1)), (adversary, fresh.adversary(0.5, epochs=2))):
+    for ours, theirs in (
+        (again.again(1), fresh.again(1)),
+        (adversary, fresh.adversary(0.5, epochs=2)),
+    ):
         np.testing.assert_allclose(theirs(texts[:5]), ours(texts[:5]), atol=1e-5)
 
 

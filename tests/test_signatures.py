@@ -81,7 +81,9 @@ def test_signatures_are_notes_of_explanations() -> None:
     rng = np.random.default_rng(0)
     g = np.exp(0.2 * rng.normal(size=24))
     model = made(g, rng.normal(size=24) * np.exp(rng.normal(size=24)))
-    assert any("last layer" in note for note in heed.explain(model, TEXT, "attention-mean", label=1).notes)
+    assert any(
+        "last layer" in note for note in heed.explain(model, TEXT, "attention-mean", label=1).notes
+    )
     assert not heed.explain(made(g, np.ones(24)), TEXT, "attention-mean", label=1).notes
 
 

@@ -17,7 +17,9 @@ from heed.text import Tokens
 NONSENSE = "zzqx"  # not in the vocabulary
 
 
-def literal(model: SingleLayer, ids: Sequence[int], seen: Sequence[bool] | None = None) -> np.ndarray:
+def literal(
+    model: SingleLayer, ids: Sequence[int], seen: Sequence[bool] | None = None
+) -> np.ndarray:
     """f(x) = (1/K) Σ_i W_l Σ_t a_t v_t, <unk> up to Tmax where padding attends; `seen` masks keys out."""
     net = {key: value.double().numpy() for key, value in model.network.state_dict().items()}
     W_p, shape = model.network.W_p.double().numpy(), model.shape
@@ -81,7 +83,9 @@ def test_the_training_pass_is_the_formula(any_model: SingleLayer, texts: list) -
     close(found, [literal(any_model, t.ids) for t in tokens], near(any_model))
 
 
-def test_a_document_that_was_cut_off_is_the_formula_of_what_was_read(any_model: SingleLayer, long_text: str) -> None:
+def test_a_document_that_was_cut_off_is_the_formula_of_what_was_read(
+    any_model: SingleLayer, long_text: str
+) -> None:
     (tokens,) = any_model.tokens([long_text])
     assert len(tokens) == 41 and tokens.dropped
     close(any_model.logits([tokens])[0], literal(any_model, tokens.ids), near(any_model))
@@ -104,7 +108,8 @@ def test_many_documents_in_small_chunks_give_the_same_logits(
 @pytest.mark.parametrize("dim", [6, 7])
 def test_positions_are_sine_on_even_and_cosine_on_odd_dimensions(dim: int, base: float) -> None:
     expected = [
-        [(math.cos if j % 2 else math.sin)(t / base ** (2 * (j // 2) / dim)) for j in range(dim)] for t in range(9)
+        [(math.cos if j % 2 else math.sin)(t / base ** (2 * (j // 2) / dim)) for j in range(dim)]
+        for t in range(9)
     ]
     close(positions(9, dim, base), expected, 1e-7)  # float32
 
@@ -131,16 +136,22 @@ def test_probabilities_are_the_softmax_of_the_logits(any_model: SingleLayer, tex
 # Removing words
 
 
-@pytest.mark.parametrize("text", ["the film is good and the plot is great", "it 's n't bad , very very dull NEWWORD !"])
+@pytest.mark.parametrize(
+    "text", ["the film is good and the plot is great", "it 's n't bad , very very dull NEWWORD !"]
+)
 def test_replace_is_the_text_with_nonsense_words(any_model: SingleLayer, text: str) -> None:
     words = text.split()
     keep = random_keep(12, len(words))
-    changed = [" ".join(w if k else NONSENSE for w, k in zip(words, row, strict=True)) for row in keep]
+    changed = [
+        " ".join(w if k else NONSENSE for w, k in zip(words, row, strict=True)) for row in keep
+    ]
     (found,) = any_model.score(any_model.tokens([text]), [keep], removal="replace")
     close(found, any_model(changed), near(any_model))
 
 
-@pytest.mark.parametrize("text", ["the film is good and the plot is great", "it 's n't bad , very very dull NEWWORD !"])
+@pytest.mark.parametrize(
+    "text", ["the film is good and the plot is great", "it 's n't bad , very very dull NEWWORD !"]
+)
 def test_delete_is_the_text_without_the_words(any_model: SingleLayer, text: str) -> None:
     words = text.split()
     keep = random_keep(12, len(words))
@@ -167,7 +178,9 @@ def test_hide_is_a_softmax_over_what_is_left(any_model: SingleLayer, texts: list
     for tokens in any_model.tokens(texts):
         keep = random_keep(6, len(tokens.words))
         (found,) = any_model.score([tokens], [keep], removal="hide")
-        expected = [literal(any_model, tokens.ids, [w < 0 or row[w] for w in tokens.word]) for row in keep]
+        expected = [
+            literal(any_model, tokens.ids, [w < 0 or row[w] for w in tokens.word]) for row in keep
+        ]
         close(found, expected, near(any_model))
 
 
@@ -175,16 +188,28 @@ def test_removal_of_a_text_that_fills_the_model(any_model: SingleLayer, long_tex
     (tokens,) = any_model.tokens([long_text])
     keep = random_keep(6, 40)
     words = [w.text for w in tokens.words]
-    replaced = [" ".join(w if k else NONSENSE for w, k in zip(words, row, strict=True)) for row in keep]
+    replaced = [
+        " ".join(w if k else NONSENSE for w, k in zip(words, row, strict=True)) for row in keep
+    ]
     deleted = [" ".join(w for w, k in zip(words, row, strict=True) if k) for row in keep]
-    close(any_model.score([tokens], [keep], removal="replace")[0], any_model(replaced), near(any_model))
-    close(any_model.score([tokens], [keep], removal="delete")[0], any_model(deleted), near(any_model))
+    close(
+        any_model.score([tokens], [keep], removal="replace")[0],
+        any_model(replaced),
+        near(any_model),
+    )
+    close(
+        any_model.score([tokens], [keep], removal="delete")[0], any_model(deleted), near(any_model)
+    )
 
 
 @pytest.mark.parametrize("removal", [None, "replace", "delete", "hide"])
-def test_keeping_all_words_is_the_document(any_model: SingleLayer, texts: list, removal: str | None) -> None:
+def test_keeping_all_words_is_the_document(
+    any_model: SingleLayer, texts: list, removal: str | None
+) -> None:
     tokens = any_model.tokens(texts)
-    found = any_model.score(tokens, [np.ones((2, len(t.words)), dtype=bool) for t in tokens], removal=removal)
+    found = any_model.score(
+        tokens, [np.ones((2, len(t.words)), dtype=bool) for t in tokens], removal=removal
+    )
     close([rows[0] for rows in found], any_model.logits(tokens), 1e-12)
     close([rows[1] for rows in found], any_model.logits(tokens), 1e-12)
 
@@ -198,10 +223,14 @@ def test_the_default_removal_is_replace(model: SingleLayer, texts: list) -> None
 
 
 @pytest.mark.parametrize("removal", ["replace", "delete", "hide"])
-def test_tokens_follow_their_column_and_minus_one_is_always_present(any_model: SingleLayer, removal: str) -> None:
+def test_tokens_follow_their_column_and_minus_one_is_always_present(
+    any_model: SingleLayer, removal: str
+) -> None:
     (tokens,) = any_model.tokens(["the film is good and the plot is great"])
     groups = np.array([-1, 0, 1, 2, -1, 1, 0, 1, 2, -1])
-    keep = np.array([[a, b, c] for a in (True, False) for b in (True, False) for c in (True, False)])
+    keep = np.array(
+        [[a, b, c] for a in (True, False) for b in (True, False) for c in (True, False)]
+    )
     by_word = np.array([[g < 0 or row[g] for g in groups[1:]] for row in keep])
     (found,) = any_model.score([tokens], [keep], [groups], removal)
     (expected,) = any_model.score([tokens], [by_word], removal=removal)
@@ -238,11 +267,18 @@ def test_what_a_dominant_word_left_over_counts_when_it_is_removed(
     keep = random_keep(20, 9)
     (found,) = peaked.score([tokens], [keep], removal=removal)
     if removal == "replace":
-        expected = [literal(peaked, np.where([w < 0 or row[w] for w in tokens.word], tokens.ids, 0)) for row in keep]
+        expected = [
+            literal(peaked, np.where([w < 0 or row[w] for w in tokens.word], tokens.ids, 0))
+            for row in keep
+        ]
     elif removal == "delete":
-        expected = [literal(peaked, tokens.ids[[w < 0 or row[w] for w in tokens.word]]) for row in keep]
+        expected = [
+            literal(peaked, tokens.ids[[w < 0 or row[w] for w in tokens.word]]) for row in keep
+        ]
     else:
-        expected = [literal(peaked, tokens.ids, [w < 0 or row[w] for w in tokens.word]) for row in keep]
+        expected = [
+            literal(peaked, tokens.ids, [w < 0 or row[w] for w in tokens.word]) for row in keep
+        ]
     close(found, expected, 1e-10)  # scores in the hundreds carry a hundred times the rounding
 
 
@@ -253,7 +289,9 @@ def weights_for(model: SingleLayer, tokens: Sequence[Tokens], *leading: int) -> 
     generator = torch.Generator().manual_seed(1)
     keys = model.trace(tokens).tokens.shape[1]
     dtype = model.network.W_e.dtype
-    return torch.rand(*leading, len(tokens), 3, 1, keys, generator=generator, dtype=dtype).softmax(-1)
+    return torch.rand(*leading, len(tokens), 3, 1, keys, generator=generator, dtype=dtype).softmax(
+        -1
+    )
 
 
 def literal_with(model: SingleLayer, values: np.ndarray, attention: np.ndarray) -> np.ndarray:
@@ -261,7 +299,11 @@ def literal_with(model: SingleLayer, values: np.ndarray, attention: np.ndarray) 
     f = np.zeros(model.shape.labels)
     for i in range(model.shape.heads):
         for t in range(values.shape[1]):
-            f += model.network.W_l[:, i].double().numpy() @ (attention[i, 0, t] * values[i, t]) / model.shape.heads
+            f += (
+                model.network.W_l[:, i].double().numpy()
+                @ (attention[i, 0, t] * values[i, t])
+                / model.shape.heads
+            )
     return f + (model.network.b_l.double().numpy() if model.shape.biases else 0)
 
 
@@ -270,7 +312,9 @@ def test_replaced_attention_arrives(any_model: SingleLayer, texts: list) -> None
     weights = weights_for(any_model, tokens)
     trace = any_model.trace(tokens, attention={0: weights})
     values = trace.values[0].detach().double().numpy()
-    expected = [literal_with(any_model, values[b], weights[b].double().numpy()) for b in range(len(tokens))]
+    expected = [
+        literal_with(any_model, values[b], weights[b].double().numpy()) for b in range(len(tokens))
+    ]
     close(trace.logits.detach(), expected, near(any_model))
     close(trace.attention[0], weights, 0)
     assert abs(trace.logits.detach() - any_model.trace(tokens).logits.detach()).max() > 1e-3
@@ -282,7 +326,11 @@ def test_several_variants_of_attention_at_once(any_model: SingleLayer, texts: li
     together = any_model.trace(tokens, attention={0: weights}).logits
     assert together.shape == (5, len(tokens), any_model.shape.labels)
     for variant, logits in zip(weights, together, strict=True):
-        close(logits.detach(), any_model.trace(tokens, attention={0: variant}).logits.detach(), near(any_model))
+        close(
+            logits.detach(),
+            any_model.trace(tokens, attention={0: variant}).logits.detach(),
+            near(any_model),
+        )
 
 
 def test_its_own_attention_put_back_changes_nothing(any_model: SingleLayer, texts: list) -> None:
@@ -335,7 +383,11 @@ def test_heads_add_up_to_the_model(any_model: SingleLayer, texts: list) -> None:
     tokens = any_model.tokens(texts)
     heads = [any_model.head(i) for i in range(3)]
     close(sum(h.logits(tokens) for h in heads), any_model.logits(tokens), near(any_model))
-    close(sum(h.trace(tokens).logits.detach() for h in heads), any_model.logits(tokens), near(any_model))
+    close(
+        sum(h.trace(tokens).logits.detach() for h in heads),
+        any_model.logits(tokens),
+        near(any_model),
+    )
 
 
 @pytest.mark.parametrize("index", [-1, 3])
@@ -348,7 +400,13 @@ def test_a_head_that_does_not_exist_is_refused(model: SingleLayer, index: int) -
 
 
 def test_a_label_goes_by_name_or_index(model: SingleLayer) -> None:
-    assert model.label("positive") == model.label("POSITIVE") == model.label(1) == model.label("1") == 1
+    assert (
+        model.label("positive")
+        == model.label("POSITIVE")
+        == model.label(1)
+        == model.label("1")
+        == 1
+    )
 
 
 @pytest.mark.parametrize("label", ["positiv", "good", "", 2, -1, "7", "²", "1.5"])

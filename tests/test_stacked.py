@@ -70,7 +70,9 @@ def literal(model: Stacked, ids: np.ndarray) -> np.ndarray:
                 score = np.array([q[t][at] @ row[at] / math.sqrt(size) for row in k])
                 a = np.exp(score - score.max())
                 a /= a.sum()
-                heads.append(sum(w * row[h * values : (h + 1) * values] for w, row in zip(a, v, strict=True)))
+                heads.append(
+                    sum(w * row[h * values : (h + 1) * values] for w, row in zip(a, v, strict=True))
+                )
             out = np.concatenate(heads)
             if f"W_o{layer}" in p:
                 out = p[f"W_o{layer}"] @ out
@@ -95,7 +97,9 @@ def test_the_pass_is_the_formulas(stack: Stacked) -> None:
     expected = np.array([literal(stack, t.ids) for t in tokens])
     np.testing.assert_allclose(stack.logits(tokens), expected, atol=1e-10)
     np.testing.assert_allclose(stack.trace(tokens).logits.detach().numpy(), expected, atol=1e-10)
-    np.testing.assert_allclose(stack.trace(tokens, layers=()).logits.detach().numpy(), expected, atol=1e-10)
+    np.testing.assert_allclose(
+        stack.trace(tokens, layers=()).logits.detach().numpy(), expected, atol=1e-10
+    )
 
 
 def test_attention_sums_to_one_and_leaves_padding_out(stack: Stacked) -> None:
@@ -115,7 +119,9 @@ def test_replaced_attention_and_embeddings_arrive(stack: Stacked) -> None:
         weights = own.detach()
         for same in (weights, torch.full_like(weights, math.nan), weights[:, :, :1]):
             found = stack.trace(tokens, attention={layer: same}).logits
-            np.testing.assert_allclose(found.detach().numpy(), plain.logits.detach().numpy(), atol=1e-10)
+            np.testing.assert_allclose(
+                found.detach().numpy(), plain.logits.detach().numpy(), atol=1e-10
+            )
         other = weights.flip(-1).requires_grad_()
         moved = stack.trace(tokens, attention={layer: other})
         assert (moved.logits - plain.logits).abs().max() > 1e-6
@@ -126,7 +132,9 @@ def test_replaced_attention_and_embeddings_arrive(stack: Stacked) -> None:
         np.testing.assert_allclose(together[0].numpy(), plain.logits.detach().numpy(), atol=1e-10)
         np.testing.assert_allclose(together[1].numpy(), moved.logits.detach().numpy(), atol=1e-10)
     again = stack.trace(tokens, embeddings=plain.embeddings.detach())
-    np.testing.assert_allclose(again.logits.detach().numpy(), plain.logits.detach().numpy(), atol=1e-12)
+    np.testing.assert_allclose(
+        again.logits.detach().numpy(), plain.logits.detach().numpy(), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("removal", ["replace", "delete", "hide"])
@@ -154,8 +162,14 @@ def test_every_method_that_a_stack_offers_explains_it(stack: Stacked) -> None:
 
 
 def test_exact_methods_say_that_they_are_for_another_model() -> None:
-    for name, sampled in (("lime-exact", "lime"), ("shapley-exact", "shapley"), ("lime-theorem", "lime")):
-        with pytest.raises(heed.errors.NotApplicable, match=f"single-layer classifier alone.*{sampled} samples"):
+    for name, sampled in (
+        ("lime-exact", "lime"),
+        ("shapley-exact", "shapley"),
+        ("lime-theorem", "lime"),
+    ):
+        with pytest.raises(
+            heed.errors.NotApplicable, match=f"single-layer classifier alone.*{sampled} samples"
+        ):
             heed.explain(build(), TEXTS[0], name)
 
 
@@ -163,7 +177,12 @@ def test_a_stack_is_trained_written_and_read(tmp_path: Path) -> None:
     data = heed.data.tasks.generate("planted", 400)
     settings = {"word_dropout": 0.0, "min_count": 1, "average": 0.0, "embedding_scale": 1.0}
     recipe = Recipe(epochs=6, batch=16, learning_rate=3e-3, **settings)  # type: ignore[arg-type]
-    done = fit(data.documents, data.labels, recipe, stack={"layers": 2, "block": "gelu", "width": 32, "max_words": 40})
+    done = fit(
+        data.documents,
+        data.labels,
+        recipe,
+        stack={"layers": 2, "block": "gelu", "width": 32, "max_words": 40},
+    )
     assert isinstance(done.model, Stacked)
     assert (done.model(data.documents).argmax(1) == data.gold).mean() > 0.9
     checkpoint.save(done.model, tmp_path / "stack", {})

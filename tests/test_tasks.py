@@ -80,7 +80,9 @@ def test_label_and_rationale_follow_from_the_text(name: str) -> None:
         assert d.label is not None and data.labels[d.label] == label, d.text
         assert [w for s in d.rationale for w in words(d.text[s.start : s.end])] == deciding, d.text
         assert all(s.segment == 0 and 0 <= s.start < s.end <= len(d.text) for s in d.rationale)
-        assert all(d.text[s.start : s.end].strip(" .,*") == d.text[s.start : s.end] for s in d.rationale)
+        assert all(
+            d.text[s.start : s.end].strip(" .,*") == d.text[s.start : s.end] for s in d.rationale
+        )
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -113,7 +115,9 @@ def test_the_decoys_are_there() -> None:
     negated = [d for d in tasks.negation(400) if "did not" in d.text]
     assert {0, 1} == {d.label for d in negated} and len(negated) > 100
     later = [words(d.text)[1:] for d in tasks.first_token(200)]
-    assert all("yes" in w or "no" in w for w in later) and any("yes" in w and "no" in w for w in later)
+    assert all("yes" in w or "no" in w for w in later) and any(
+        "yes" in w and "no" in w for w in later
+    )
     assert sum(", but " in d.text for d in tasks.reviews(200)) > 60
     moved_twice = [d for d in tasks.story(200) if d.pair and d.text.count(d.pair[9:-1]) > 1]
     assert len(moved_twice) > 60, "the first place that is named must not be the answer"

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from heed.errors import CheckpointError, InputError
 from heed.text import CLS, SEP, UNKNOWN, Document, Tokenizer, Tokens
 
-TOKENIZER = Tokenizer.words(["do", "n't", "it", "'s", "the", "film", "unk", "cls", "<", ">", "ok"], 50)
+TOKENIZER = Tokenizer.words(
+    ["do", "n't", "it", "'s", "the", "film", "unk", "cls", "<", ">", "ok"], 50
+)
 
 
 def read(text: str | tuple[str, str], tokenizer: Tokenizer = TOKENIZER) -> Tokens:
@@ -100,7 +102,11 @@ def test_words_are_split_as_written(text: str, expected: list[str]) -> None:
 
 
 def test_curly_and_straight_apostrophes_are_the_same_word_to_the_model() -> None:
-    assert read("don’t it’s").ids.tolist() == read("don't it's").ids.tolist() == read("DO N'T IT 'S").ids.tolist()
+    assert (
+        read("don’t it’s").ids.tolist()
+        == read("don't it's").ids.tolist()
+        == read("DO N'T IT 'S").ids.tolist()
+    )
     assert [w.form for w in read("Don’t").words] == ["do", "n't"]
 
 
@@ -141,10 +147,14 @@ def test_every_word_is_read_or_counted_as_dropped(count: int) -> None:
     assert tokens.dropped == max(0, count - 49)
 
 
-@pytest.mark.parametrize("counts", [(10, 10), (24, 24), (100, 5), (5, 100), (100, 100), (300, 1), (100, 0), (0, 100)])
+@pytest.mark.parametrize(
+    "counts", [(10, 10), (24, 24), (100, 5), (5, 100), (100, 100), (300, 1), (100, 0), (0, 100)]
+)
 def test_every_word_of_a_pair_is_read_or_counted_as_dropped(counts: tuple[int, int]) -> None:
     first, second = counts
-    tokens = read((" ".join(f"a{i}" for i in range(first)), " ".join(f"b{i}" for i in range(second))))
+    tokens = read(
+        (" ".join(f"a{i}" for i in range(first)), " ".join(f"b{i}" for i in range(second)))
+    )
     assert len(tokens) <= 50
     assert len(tokens.words) == min(first + second, 48)
     assert tokens.dropped == first + second - len(tokens.words)
@@ -193,7 +203,9 @@ def test_training_reads_words_as_the_trained_tokenizer_does() -> None:
     text = "Don’t stop<br />it's FUN!!! 😀"
     tokenizer = Tokenizer.train([text], 30)
     assert not read(text, tokenizer).unknown.any()
-    assert vocabulary(tokenizer)[3:] == sorted(["do", "n't", "stop", "it", "'s", "fun", "!!!", "😀"])
+    assert vocabulary(tokenizer)[3:] == sorted(
+        ["do", "n't", "stop", "it", "'s", "fun", "!!!", "😀"]
+    )
 
 
 def test_a_saved_tokenizer_reads_the_same(tmp_path: Path) -> None:
@@ -201,7 +213,9 @@ def test_a_saved_tokenizer_reads_the_same(tmp_path: Path) -> None:
     loaded = Tokenizer.load(tmp_path / "tokenizer.json", 7)
     for text in ("Don’t the <unk> zebra film", ("the film", "it's ok " * 4)):
         once, again = read(text, Tokenizer.load(tmp_path / "tokenizer.json", 50)), read(text)
-        assert once.ids.tolist() == again.ids.tolist() and once.spans.tolist() == again.spans.tolist()
+        assert (
+            once.ids.tolist() == again.ids.tolist() and once.spans.tolist() == again.spans.tolist()
+        )
         assert once.unknown.tolist() == again.unknown.tolist()
         assert len(read(text, loaded)) <= 7
     assert len(loaded) == len(TOKENIZER)
@@ -226,7 +240,9 @@ def test_a_document_is_made_of_a_string_a_pair_or_a_document() -> None:
     assert Document("a").segments == ("a",) and Document("a", "").segments == ("a", "")
 
 
-@pytest.mark.parametrize("value", [None, 3, 2.5, b"bytes", ("a",), ("a", "b", "c"), ("a", None), {"text": "a"}, []])
+@pytest.mark.parametrize(
+    "value", [None, 3, 2.5, b"bytes", ("a",), ("a", "b", "c"), ("a", None), {"text": "a"}, []]
+)
 def test_anything_else_is_refused(value: object) -> None:
     with pytest.raises(InputError, match="must be a string or a pair"):
         Document.of(value)  # type: ignore[arg-type]
@@ -246,7 +262,9 @@ def byte_level() -> tokenizers.Tokenizer:
     backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = tokenizers.decoders.ByteLevel()
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=300, initial_alphabet=alphabet, show_progress=False
+    )
     backend.train_from_iterator(CORPUS, trainer)
     return backend
 
@@ -256,17 +274,25 @@ def word_piece() -> tokenizers.Tokenizer:
     backend.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     specials = ["[UNK]", "[CLS]", "[SEP]"]
-    trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=90, special_tokens=specials, show_progress=False)
+    trainer = tokenizers.trainers.WordPieceTrainer(
+        vocab_size=90, special_tokens=specials, show_progress=False
+    )
     backend.train_from_iterator(CORPUS, trainer)
     backend.post_processor = tokenizers.processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 1), ("[SEP]", 2)],
     )
     return backend
 
 
 @pytest.mark.parametrize("backend", [byte_level, word_piece])
-@pytest.mark.parametrize("text", ["the unwatchable film", "Naïve café, surprisingly 😀 overlong!", "  two  blanks "])
-def test_words_of_sub_word_tokenizers_slice_the_text(backend: Callable[[], tokenizers.Tokenizer], text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["the unwatchable film", "Naïve café, surprisingly 😀 overlong!", "  two  blanks "]
+)
+def test_words_of_sub_word_tokenizers_slice_the_text(
+    backend: Callable[[], tokenizers.Tokenizer], text: str
+) -> None:
     (tokens,) = Tokenizer(backend(), 128)([Document(text)])
     assert all(w.text == text[w.start : w.end] for w in tokens.words)
     joined = "".join(w.text for w in tokens.words)
@@ -281,7 +307,9 @@ def whole_text() -> tokenizers.Tokenizer:
     backend = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>", byte_fallback=True))
     n = tokenizers.normalizers
     backend.normalizer = n.Sequence([n.Prepend("▁"), n.Replace(" ", "▁")])
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=200, special_tokens=["<unk>"], show_progress=False)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=200, special_tokens=["<unk>"], show_progress=False
+    )
     split = tokenizers.pre_tokenizers.Metaspace()
     backend.pre_tokenizer = split  # while it learns
     backend.train_from_iterator(CORPUS * 5, trainer)
@@ -315,7 +343,9 @@ def test_no_word_reaches_over_a_blank_and_no_blank_is_a_word(
 
 
 @pytest.mark.parametrize("backend", [byte_level, whole_text])
-def test_words_that_are_cut_off_are_counted_whatever_the_tokenizer(backend: Callable[[], tokenizers.Tokenizer]) -> None:
+def test_words_that_are_cut_off_are_counted_whatever_the_tokenizer(
+    backend: Callable[[], tokenizers.Tokenizer],
+) -> None:
     (tokens,) = Tokenizer(backend(), 10)([Document("the film was good \n " * 8)])
     assert len(tokens) == 10 and len(tokens.words) + tokens.dropped == 32
     (blank,) = Tokenizer(backend(), 10)([Document(" \n  ")])
@@ -330,7 +360,9 @@ def test_pairs_of_a_bert_tokenizer_are_cut_as_the_library_cuts_them() -> None:
         plain.enable_truncation(limit)
         (tokens,) = Tokenizer(ours, limit)([Document(first, second)])
         assert tokens.ids.tolist() == plain.encode(first, second).ids
-        assert tokens.word[~tokens.special].tolist() == sorted(tokens.word[~tokens.special].tolist())
+        assert tokens.word[~tokens.special].tolist() == sorted(
+            tokens.word[~tokens.special].tolist()
+        )
         assert tokens.word.max() + 1 == len(tokens.words)
         assert len(tokens.words) + tokens.dropped == len(first.split()) + len(second.split())
 
@@ -344,7 +376,9 @@ def test_words_of_which_only_the_beginning_is_read_are_counted() -> None:
     for limit in range(3, len(whole)):
         (tokens,) = Tokenizer(tokenizers.Tokenizer.from_str(backend), limit)([Document(text)])
         assert tokens.torn == int(limit - 2 not in ends)  # two special tokens
-        (pair,) = Tokenizer(tokenizers.Tokenizer.from_str(backend), 2 * limit - 1)([Document(text, text)])
+        (pair,) = Tokenizer(tokenizers.Tokenizer.from_str(backend), 2 * limit - 1)(
+            [Document(text, text)]
+        )
         room = int((~pair.special).sum()) // 2
         assert (pair.word[~pair.special] >= 0).sum() == 2 * room
         assert pair.torn == 2 * int(room not in ends)

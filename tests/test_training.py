@@ -17,7 +17,16 @@ FILLER = [f"w{i}" for i in range(40)]
 PLANTED = (["sour", "bitter"], ["sweet", "mellow"], ["salty", "briny"])
 SMALL = change(
     RECIPES["default"],
-    {"epochs": 5, "batch": 16, "learning_rate": 0.02, "d_e": 16, "heads": 2, "d_att": 8, "d_out": 8, "max_words": 20},
+    {
+        "epochs": 5,
+        "batch": 16,
+        "learning_rate": 0.02,
+        "d_e": 16,
+        "heads": 2,
+        "d_att": 8,
+        "d_out": 8,
+        "max_words": 20,
+    },
 )
 
 
@@ -28,7 +37,9 @@ def planted(count: int, seed: int, labels: int = 2, pairs: bool = False) -> list
     for i in range(count):
         words = [str(w) for w in rng.choice(FILLER, 10)]
         words[rng.integers(10)] = str(rng.choice(PLANTED[i % labels]))
-        text, pair = (" ".join(words[:5]), " ".join(words[5:])) if pairs else (" ".join(words), None)
+        text, pair = (
+            (" ".join(words[:5]), " ".join(words[5:])) if pairs else (" ".join(words), None)
+        )
         found.append(Document(text, pair, label=i % labels))
     return found
 
@@ -46,7 +57,10 @@ def test_planted_words_are_learnt(labels: int, pairs: bool) -> None:
 
 
 def test_the_paper_recipe_trains_with_padding_that_attends() -> None:
-    recipe = change(RECIPES["paper"], {"epochs": 6, "learning_rate": 0.01, "d_e": 16, "heads": 2, "max_words": 12})
+    recipe = change(
+        RECIPES["paper"],
+        {"epochs": 6, "learning_rate": 0.01, "d_e": 16, "heads": 2, "max_words": 12},
+    )
     done = fit(planted(400, 0), ("bad", "good"), recipe)
     assert done.model.shape.padding == "attends"
     assert accuracy(done.model, planted(300, 1)) > 0.95
@@ -72,7 +86,9 @@ def test_training_leaves_the_global_random_state_alone() -> None:
 def test_the_best_epoch_is_kept() -> None:
     """Steps much too large spoil a model that was good; the weights that are kept are those of the best epoch."""
     held = planted(100, 7)
-    recipe = replace(SMALL, epochs=6, learning_rate=1.0, average=0.0, schedule="constant", word_dropout=0.0)
+    recipe = replace(
+        SMALL, epochs=6, learning_rate=1.0, average=0.0, schedule="constant", word_dropout=0.0
+    )
     done = fit(planted(200, 0), ("bad", "good"), recipe, validation=held)
     accuracies = [row["accuracy"] for row in done.history]
     assert done.best == int(np.argmax(accuracies)) + 1
@@ -86,7 +102,9 @@ def test_documents_for_validation_are_not_trained_on() -> None:
 
 
 def test_the_vocabulary_follows_the_recipe() -> None:
-    model = fit(planted(100, 0), ("bad", "good"), change(SMALL, {"epochs": 1, "vocabulary": 7})).model
+    model = fit(
+        planted(100, 0), ("bad", "good"), change(SMALL, {"epochs": 1, "vocabulary": 7})
+    ).model
     assert len(model.tokenizer) == model.shape.vocabulary == 10
     rare = [*planted(60, 0), Document("hapax legomenon", label=0)]
     model = fit(rare, ("bad", "good"), change(SMALL, {"epochs": 1, "min_count": 2})).model
@@ -98,18 +116,37 @@ def test_the_vocabulary_follows_the_recipe() -> None:
 
 def test_the_paper_recipe_is_that_of_the_paper() -> None:
     paper = RECIPES["paper"]
-    assert (paper.learning_rate, paper.batch, paper.epochs, paper.schedule) == (1e-4, 16, 10, "constant")
-    assert (paper.word_dropout, paper.smoothing, paper.average, paper.embedding_scale) == (0, 0, 0, 1)
+    assert (paper.learning_rate, paper.batch, paper.epochs, paper.schedule) == (
+        1e-4,
+        16,
+        10,
+        "constant",
+    )
+    assert (paper.word_dropout, paper.smoothing, paper.average, paper.embedding_scale) == (
+        0,
+        0,
+        0,
+        1,
+    )
     assert paper.shape == {"max_words": 256, "padding": "attends"}
     assert paper.validation == 0.2  # 20k / 5k
     model = fit(planted(20, 0), ("bad", "good"), change(paper, {"epochs": 1})).model
     shape = model.shape
-    assert (shape.d_e, shape.heads, shape.d_att, shape.d_out, shape.biases) == (128, 6, 64, 64, False)
+    assert (shape.d_e, shape.heads, shape.d_att, shape.d_out, shape.biases) == (
+        128,
+        6,
+        64,
+        64,
+        False,
+    )
     assert model.tokenizer.max_tokens == 257
 
 
 def test_settings_of_a_recipe_and_of_its_shape_are_changed_together() -> None:
-    changed = change(RECIPES["default"], {"epochs": "3", "heads": "2", "padding": "attends", "vocabulary": "none"})
+    changed = change(
+        RECIPES["default"],
+        {"epochs": "3", "heads": "2", "padding": "attends", "vocabulary": "none"},
+    )
     assert (changed.epochs, changed.vocabulary) == (3, None)
     assert changed.shape == RECIPES["default"].shape | {"heads": 2, "padding": "attends"}
     assert "heads" not in RECIPES["default"].shape  # the recipe itself is untouched
@@ -118,7 +155,14 @@ def test_settings_of_a_recipe_and_of_its_shape_are_changed_together() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"epoch": 3}, {"labels": 3}, {"shape": {}}, {"epochs": "many"}, {"epochs": 2.5}, {"padding": "none"}],
+    [
+        {"epoch": 3},
+        {"labels": 3},
+        {"shape": {}},
+        {"epochs": "many"},
+        {"epochs": 2.5},
+        {"padding": "none"},
+    ],
     ids=str,
 )
 def test_a_setting_that_does_not_exist_or_fit_is_refused(changes: dict) -> None:

@@ -25,7 +25,23 @@ from heed.models.classifier import CLOSED  # noqa: E402
 from heed.models.transformer import Transformer  # noqa: E402
 
 WORDS = (
-    *("the", "a", "film", "plot", "good", "bad", "great", "slow", "very", "not", "and", "but", "is", "was", "it"),
+    *(
+        "the",
+        "a",
+        "film",
+        "plot",
+        "good",
+        "bad",
+        "great",
+        "slow",
+        "very",
+        "not",
+        "and",
+        "but",
+        "is",
+        "was",
+        "it",
+    ),
     *("'s", "unbelievable", "surprisingly", ",", "."),
 )
 ENCODER = {
@@ -67,7 +83,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("MistralConfig", DECODER | {"sliding_window": 4}),
     "qwen2": ("Qwen2Config", DECODER),
     "qwen3": ("Qwen3Config", DECODER | {"head_dim": 8}),
-    "gemma2": ("Gemma2Config", DECODER | {"head_dim": 8, "sliding_window": 4, "attn_logit_softcapping": 2.0}),
+    "gemma2": (
+        "Gemma2Config",
+        DECODER | {"head_dim": 8, "sliding_window": 4, "attn_logit_softcapping": 2.0},
+    ),
 }
 OUTSIDE: dict[str, tuple[str, dict[str, Any]]] = {
     "deberta": ("DebertaV2Config", ENCODER),
@@ -75,7 +94,10 @@ OUTSIDE: dict[str, tuple[str, dict[str, Any]]] = {
     "xlnet": ("XLNetConfig", {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 37}),
 }
 OPENED = {"value-norm", "efficient", "effective"}  # what needs more than weights
-REFUSED = {"deberta": OPENED, "xlnet": OPENED | {"attention-gradient"}}  # they show less of themselves
+REFUSED = {
+    "deberta": OPENED,
+    "xlnet": OPENED | {"attention-gradient"},
+}  # they show less of themselves
 DECODERS = {"gpt2", "gpt-neox", "opt", "llama", "mistral", "qwen2", "qwen3", "gemma2"}
 TEXTS = [
     "the film was very good , but the unbelievable plot is not",
@@ -88,7 +110,15 @@ TEXTS = [
 @cache
 def tokenizer() -> Any:
     """A sub-word tokenizer with the special tokens of BERT; long words fall into several pieces."""
-    pieces = sorted({"##" + w[i:j] for w in WORDS for i in range(1, len(w)) for j in (i + 1, i + 3) if j <= len(w)})
+    pieces = sorted(
+        {
+            "##" + w[i:j]
+            for w in WORDS
+            for i in range(1, len(w))
+            for j in (i + 1, i + 3)
+            if j <= len(w)
+        }
+    )
     names = [
         "[PAD]",
         "[UNK]",
@@ -104,7 +134,9 @@ def tokenizer() -> Any:
     backend.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     backend.post_processor = tokenizers.processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=backend,
@@ -120,7 +152,12 @@ def tokenizer() -> Any:
 
 def network(family: str, seed: int = 0, **more: Any) -> Any:
     name, sizes = (FAMILIES | OUTSIDE)[family]
-    options = {"vocab_size": len(tokenizer()), "pad_token_id": 0, "num_labels": 3, "initializer_range": 0.6}
+    options = {
+        "vocab_size": len(tokenizer()),
+        "pad_token_id": 0,
+        "num_labels": 3,
+        "initializer_range": 0.6,
+    }
     ids = {"bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
     config = getattr(transformers, name)(**(options | ids | sizes | more))
     with torch.random.fork_rng():
@@ -183,7 +220,9 @@ def test_hidden_states_are_the_models_own_and_follow_what_is_replaced(family: st
     with torch.no_grad():
         expected = plain(**inputs(m, TEXTS[0]), output_hidden_states=True).hidden_states
     assert len(trace.states) == len(expected) - 1 == len(trace.attention)
-    for ours, theirs in zip(trace.states[:-1], expected[1:-1], strict=True):  # behind the last some put a norm
+    for ours, theirs in zip(
+        trace.states[:-1], expected[1:-1], strict=True
+    ):  # behind the last some put a norm
         np.testing.assert_allclose(ours.detach().numpy(), theirs.numpy(), atol=1e-4)
     other = m.trace(tokens, attention={0: trace.attention[0].detach().flip(-1)})
     assert all((a - b).abs().max() > 1e-3 for a, b in zip(trace.states, other.states, strict=True))
@@ -207,9 +246,13 @@ def test_replaced_attention_arrives_and_is_differentiable(family: str) -> None:
     plain = m.trace(tokens)
     for layer, own in enumerate(plain.attention):
         same = m.trace(tokens, attention={layer: own.detach()})
-        np.testing.assert_allclose(same.logits.detach().numpy(), plain.logits.detach().numpy(), atol=2e-4)
+        np.testing.assert_allclose(
+            same.logits.detach().numpy(), plain.logits.detach().numpy(), atol=2e-4
+        )
         nothing = m.trace(tokens, attention={layer: torch.full_like(own, float("nan"))})
-        np.testing.assert_allclose(nothing.logits.detach().numpy(), plain.logits.detach().numpy(), atol=1e-6)
+        np.testing.assert_allclose(
+            nothing.logits.detach().numpy(), plain.logits.detach().numpy(), atol=1e-6
+        )
         row = own.detach().flip(-1).requires_grad_()
         other = m.trace(tokens, attention={layer: row})
         assert torch.equal(other.attention[layer], row)
@@ -225,10 +268,14 @@ def test_a_trace_of_some_layers_shows_these_and_the_same_logits(family: str) -> 
     whole = m.trace(tokens)
     for layers in ([-1], [0], [0, -1], []):
         some = m.trace(tokens, layers=layers)
-        np.testing.assert_allclose(some.logits.detach().numpy(), whole.logits.detach().numpy(), atol=1e-4)
+        np.testing.assert_allclose(
+            some.logits.detach().numpy(), whole.logits.detach().numpy(), atol=1e-4
+        )
         for layer in layers:
             np.testing.assert_allclose(
-                some.attention[layer].detach().numpy(), whole.attention[layer].detach().numpy(), atol=1e-4
+                some.attention[layer].detach().numpy(),
+                whole.attention[layer].detach().numpy(),
+                atol=1e-4,
             )
         if family in FAMILIES and layers:
             shown = [n % len(whole.attention) for n in layers]
@@ -236,7 +283,9 @@ def test_a_trace_of_some_layers_shows_these_and_the_same_logits(family: str) -> 
     if family in FAMILIES:
         own = whole.attention[0].detach().flip(-1)
         expected = m.trace(tokens, attention={0: own}).logits.detach().numpy()
-        np.testing.assert_allclose(m.trace(tokens, {0: own}, layers=[]).logits.detach().numpy(), expected, atol=1e-4)
+        np.testing.assert_allclose(
+            m.trace(tokens, {0: own}, layers=[]).logits.detach().numpy(), expected, atol=1e-4
+        )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -252,7 +301,9 @@ def test_attending_elsewhere_runs_only_the_last_row_and_gives_the_same(family: s
     expected = m.trace(tokens, attention={last: other}).logits
     found = logits(other)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=2e-4)
-    (fast,), (slow,) = (torch.autograd.grad(z[..., 0].sum(), other, retain_graph=True) for z in (found, expected))
+    (fast,), (slow,) = (
+        torch.autograd.grad(z[..., 0].sum(), other, retain_graph=True) for z in (found, expected)
+    )
     torch.testing.assert_close(fast, slow, rtol=1e-2, atol=1e-3)
     ran = []
     handles = [
@@ -276,7 +327,9 @@ def test_variants_of_attention_are_passes_of_their_own() -> None:
     together = m.trace(tokens, attention={1: variants}).logits
     for i, variant in enumerate(variants):
         np.testing.assert_allclose(
-            together[i].detach().numpy(), m.trace(tokens, attention={1: variant}).logits.detach().numpy(), atol=1e-5
+            together[i].detach().numpy(),
+            m.trace(tokens, attention={1: variant}).logits.detach().numpy(),
+            atol=1e-5,
         )
 
 
@@ -286,9 +339,13 @@ def test_padding_does_not_leak(family: str) -> None:
     together = m.trace(m.tokens(TEXTS))
     for i, text in enumerate(TEXTS):
         alone = m.trace(m.tokens([text]))
-        np.testing.assert_allclose(together.logits[i].detach().numpy(), alone.logits[0].detach().numpy(), atol=1e-4)
+        np.testing.assert_allclose(
+            together.logits[i].detach().numpy(), alone.logits[0].detach().numpy(), atol=1e-4
+        )
         n = alone.tokens.shape[1]
-        np.testing.assert_allclose(together.classifying()[i][:, :n], alone.classifying()[0], atol=1e-4)
+        np.testing.assert_allclose(
+            together.classifying()[i][:, :n], alone.classifying()[0], atol=1e-4
+        )
         assert not together.classifying()[i][:, n:].any()
 
 
@@ -324,9 +381,13 @@ def test_scores_are_those_of_documents_assembled_by_hand(family: str, removal: A
                 ids = np.where(present, ids, tokenizer().mask_token_id)
             else:
                 attends = present.astype(int)
-            batch = {"input_ids": ids, "attention_mask": attends} | ({"token_type_ids": types} if m._typed else {})
+            batch = {"input_ids": ids, "attention_mask": attends} | (
+                {"token_type_ids": types} if m._typed else {}
+            )
             with torch.no_grad():
-                expected = m.model(**{key: torch.from_numpy(value)[None] for key, value in batch.items()}).logits[0]
+                expected = m.model(
+                    **{key: torch.from_numpy(value)[None] for key, value in batch.items()}
+                ).logits[0]
             np.testing.assert_allclose(score, expected.numpy(), atol=1e-4)
 
 
@@ -350,7 +411,9 @@ def test_every_method_explains_every_transformer(family: str, name: str) -> None
         alone = heed.explain(m, text, name, **settings)
         assert np.isfinite(e.scores).all() and len(e.scores) == len(e.units)
         largest = np.abs(alone.scores).max() or 1.0
-        np.testing.assert_allclose(e.scores, alone.scores, atol=max(1e-3 * largest, 1e-5))  # saturated ones are noise
+        np.testing.assert_allclose(
+            e.scores, alone.scores, atol=max(1e-3 * largest, 1e-5)
+        )  # saturated ones are noise
         assert [text[a:b] for u in e.units for a, b in u.spans[:1]] == [u.text for u in e.units]
 
 
@@ -402,11 +465,15 @@ def test_single_logit_and_multi_label_heads() -> None:
             logit = raw.eval()(**inputs(single, text)).logits.item()
         np.testing.assert_allclose(row, [-logit / 2, logit / 2], atol=1e-4)
         assert p == pytest.approx(1 / (1 + np.exp(-logit)), abs=1e-4)
-    one, other = (heed.explain(single, TEXTS[0], "gradient-input", label=label).scores for label in (0, 1))
+    one, other = (
+        heed.explain(single, TEXTS[0], "gradient-input", label=label).scores for label in (0, 1)
+    )
     np.testing.assert_allclose(one, -other, rtol=1e-4)
     assert np.abs(one).max() > 0  # both labels can be explained
     assert any("one logit" in note for note in single.notes)
-    several = Transformer(network("bert", problem_type="multi_label_classification"), tokenizer(), "several")
+    several = Transformer(
+        network("bert", problem_type="multi_label_classification"), tokenizer(), "several"
+    )
     np.testing.assert_allclose(several.predict(TEXTS), 1 / (1 + np.exp(-several(TEXTS))))
     e = heed.explain(several, TEXTS[0], "occlusion", label="LABEL_2", output="probability")
     assert np.isfinite(e.scores).all()
@@ -441,7 +508,9 @@ def test_a_saved_model_is_loaded_by_its_folder(tmp_path: Path) -> None:
     assert m.name == tmp_path.name and m.revision == model("bert").revision
 
 
-def test_pickled_and_missing_models_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pickled_and_missing_models_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     network("bert").save_pretrained(tmp_path)
     tokenizer().save_pretrained(tmp_path)
@@ -465,7 +534,9 @@ def test_one_row_replaces_the_row_that_classifies(family: str) -> None:
         whole[:, :, plain.row[0]] = row[:, :, 0]
     last = len(plain.attention) - 1
     by_row = m.trace(tokens, attention={last: row}).logits.detach().numpy()
-    np.testing.assert_allclose(by_row, m.trace(tokens, attention={last: whole}).logits.detach().numpy(), atol=1e-5)
+    np.testing.assert_allclose(
+        by_row, m.trace(tokens, attention={last: whole}).logits.detach().numpy(), atol=1e-5
+    )
     assert np.abs(by_row - plain.logits.detach().numpy()).max() > 1e-4
 
 
@@ -480,7 +551,9 @@ def test_an_audit_runs_on_a_transformer(family: str) -> None:
 def test_a_model_without_a_trained_head_is_refused(tmp_path: Path) -> None:
     network("bert").bert.save_pretrained(tmp_path)
     tokenizer().save_pretrained(tmp_path)
-    with pytest.raises(CheckpointError, match=r"not a trained classifier: it lacks classifier\.bias"):
+    with pytest.raises(
+        CheckpointError, match=r"not a trained classifier: it lacks classifier\.bias"
+    ):
         heed.load(tmp_path)
 
 
@@ -514,7 +587,9 @@ def test_a_model_and_its_tokenizer_or_a_pipeline_of_them_can_be_explained() -> N
     np.testing.assert_allclose(both.scores, expected, atol=1e-5)
     assert both.model == "bert"
     pipeline = transformers.pipeline("text-classification", model=theirs, tokenizer=tokenizer())
-    assert heed.compare(pipeline, TEXTS[0], ["rollout", "occlusion"]).explanations[1].model == "bert"
+    assert (
+        heed.compare(pipeline, TEXTS[0], ["rollout", "occlusion"]).explanations[1].model == "bert"
+    )
     with pytest.raises(InputError, match="needs its tokenizer"):
         heed.explain(theirs, TEXTS[0])
     with pytest.raises(InputError, match="sequence classifiers"):
@@ -525,12 +600,18 @@ def test_a_model_and_its_tokenizer_or_a_pipeline_of_them_can_be_explained() -> N
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("family", ["bert", "gpt2", "xlnet"])
-def test_batch_size_and_order_do_not_matter(family: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_size_and_order_do_not_matter(
+    family: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same samples, and scores within 1e-5 of the largest, for batches of 1, 7 and 64 documents."""
     m = Transformer(network(family, initializer_range=0.2), tokenizer(), family)
     if METHODS[name].needs - m.offers:
         pytest.skip(f"{family} does not offer what {name} needs")
-    settings = {"lime": {"samples": 80}, "shapley": {"samples": 80}, "anchors": {"samples": 200}}.get(name, {})
+    settings = {
+        "lime": {"samples": 80},
+        "shapley": {"samples": 80},
+        "anchors": {"samples": 200},
+    }.get(name, {})
     texts = [*TEXTS, *(" ".join(text.split()[::-1]) for text in TEXTS)]
     longest = max(len(t) for t in m.tokens(texts))
     asked: list[np.ndarray] = []
@@ -567,18 +648,24 @@ def reader(**changes: Any) -> Any:
 
 def test_padding_never_stands_in_for_a_word() -> None:
     """Decoders find the last token by its id: a word replaced by padding would move the row that classifies."""
-    m = Transformer(network("gpt2", pad_token_id=1), reader(mask_token=None), "gpt2")  # 1 is [UNK], the only filler
+    m = Transformer(
+        network("gpt2", pad_token_id=1), reader(mask_token=None), "gpt2"
+    )  # 1 is [UNK], the only filler
     assert m.removals == ("hide", "delete")
 
 
 def test_the_last_row_is_the_one_that_the_model_takes() -> None:
     """The last token that is not padding by its id, also where a text ends in such a token."""
-    m = Transformer(network("llama", pad_token_id=3), reader(pad_token="[SEP]"), "llama")  # every text ends in [SEP]
+    m = Transformer(
+        network("llama", pad_token_id=3), reader(pad_token="[SEP]"), "llama"
+    )  # every text ends in [SEP]
     tokens = m.tokens(TEXTS[:2])
     trace = m.trace(tokens)
     assert trace.row.tolist() == [len(t) - 2 for t in tokens]
     for i, row in enumerate(trace.row.tolist()):
-        gradients = torch.autograd.grad(trace.logits[i].sum(), trace.attention[-1], retain_graph=True)[0]
+        gradients = torch.autograd.grad(
+            trace.logits[i].sum(), trace.attention[-1], retain_graph=True
+        )[0]
         assert np.flatnonzero(gradients[i].abs().sum((0, 2)).numpy()).tolist() == [row]
 
 
@@ -642,7 +729,9 @@ def test_positions_behind_padding_are_counted() -> None:
 def test_attention_of_a_class_of_ones_own_is_found() -> None:
     net = network("bert")
     for layer in net.bert.encoder.layer:
-        layer.attention.self.__class__ = type("Mine", (type(layer.attention.self),), {"__module__": __name__})
+        layer.attention.self.__class__ = type(
+            "Mine", (type(layer.attention.self),), {"__module__": __name__}
+        )
     m = Transformer(net, tokenizer(), "mine")
     np.testing.assert_allclose(
         m.trace(m.tokens(TEXTS[:1])).attention[0].detach(),
@@ -652,7 +741,9 @@ def test_attention_of_a_class_of_ones_own_is_found() -> None:
 
 def test_a_text_that_loses_every_word_is_still_read() -> None:
     bare = reader()
-    bare.backend_tokenizer.post_processor = tokenizers.processors.TemplateProcessing(single="$A", pair="$A $B")
+    bare.backend_tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A", pair="$A $B"
+    )
     for family in ("gpt2", "bert"):
         m = Transformer(network(family), bare, family)
         m.even = True
@@ -667,7 +758,9 @@ def test_a_padding_id_below_zero_is_none() -> None:
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "deberta"])
-def test_only_the_first_row_of_the_last_attention_is_computed_where_it_alone_counts(family: str) -> None:
+def test_only_the_first_row_of_the_last_attention_is_computed_where_it_alone_counts(
+    family: str,
+) -> None:
     """And nothing changes by it, neither outputs nor gradients."""
     m = model(family)
     short = [module for module in m.model.modules() if getattr(module, "heed_first_row", False)]
@@ -692,4 +785,6 @@ def test_only_the_first_row_of_the_last_attention_is_computed_where_it_alone_cou
     slow = plain.gradient(tokens, [1] * len(TEXTS)), plain.logits(tokens)
     np.testing.assert_allclose(fast[1], slow[1], atol=1e-4)
     for a, b in zip(fast[0], slow[0], strict=True):
-        np.testing.assert_allclose(a.gradient, b.gradient, atol=1e-5 * max(1e-6, np.abs(b.gradient).max()))
+        np.testing.assert_allclose(
+            a.gradient, b.gradient, atol=1e-5 * max(1e-6, np.abs(b.gradient).max())
+        )

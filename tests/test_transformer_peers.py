@@ -39,7 +39,10 @@ def close(ours: np.ndarray, theirs: np.ndarray, scale: float | None = None) -> N
 def plain(family: str) -> tuple[Callable[[torch.Tensor], torch.Tensor], torch.nn.Module]:
     """Logits from ids, as anyone would compute them, and the layer that looks up the embeddings."""
     net = network(family).eval()
-    return lambda ids: net(input_ids=ids, attention_mask=torch.ones_like(ids)).logits, net.get_input_embeddings()
+    return (
+        lambda ids: net(input_ids=ids, attention_mask=torch.ones_like(ids)).logits,
+        net.get_input_embeddings(),
+    )
 
 
 def read(m: Transformer, text: str) -> tuple[Tokens, torch.Tensor, torch.Tensor]:
@@ -80,9 +83,18 @@ def test_gradients_are_those_of_captum(family: str) -> None:
 
 
 def test_a_mean_gradient_that_is_but_rounding_is_zero_and_says_why() -> None:
-    for family, expected in (("bert", True), ("modernbert", True), ("gpt2", True), ("llama", False)):
+    for family, expected in (
+        ("bert", True),
+        ("modernbert", True),
+        ("gpt2", True),
+        ("llama", False),
+    ):
         found = heed.explain(model(family), TEXT, "gradient-mean")
-        assert (not found.scores.any()) == expected == any("normalises its embeddings" in n for n in found.notes)
+        assert (
+            (not found.scores.any())
+            == expected
+            == any("normalises its embeddings" in n for n in found.notes)
+        )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -91,13 +103,17 @@ def test_occlusion_is_that_of_captum(family: str) -> None:
     m = model(family)
     f, _ = plain(family)
     tokens, ids, blank = read(m, TEXT)
-    groups = np.where(tokens.word < 0, len(tokens.words), tokens.word)  # special tokens: a feature that stays as it is
+    groups = np.where(
+        tokens.word < 0, len(tokens.words), tokens.word
+    )  # special tokens: a feature that stays as it is
     with torch.no_grad():
         ablated = captum.FeatureAblation(f).attribute(
             ids, baselines=blank, target=LABEL, feature_mask=torch.from_numpy(groups)[None]
         )
     first = [int(np.flatnonzero(tokens.word == w)[0]) for w in range(len(tokens.words))]
-    close(heed.explain(m, TEXT, "occlusion", label=LABEL).scores, ablated[0].double().numpy()[first])
+    close(
+        heed.explain(m, TEXT, "occlusion", label=LABEL).scores, ablated[0].double().numpy()[first]
+    )
 
 
 def predict(family: str, texts: list[str]) -> np.ndarray:
@@ -117,16 +133,29 @@ def test_lime_is_that_of_the_lime_package(family: str, removal: str) -> None:
     m, theirs = model(family), np.zeros(7 if removal == "replace" else 6)
     for seed in range(runs):
         package = lime_text.LimeTextExplainer(
-            feature_selection="none", bow=removal == "delete", mask_string="[MASK]", random_state=seed
+            feature_selection="none",
+            bow=removal == "delete",
+            mask_string="[MASK]",
+            random_state=seed,
         )
         found = package.explain_instance(
-            text, lambda t: predict(family, t), labels=(LABEL,), num_features=99, num_samples=samples
+            text,
+            lambda t: predict(family, t),
+            labels=(LABEL,),
+            num_features=99,
+            num_samples=samples,
         )
         for feature, weight in found.local_exp[LABEL]:
             theirs[feature] += weight / runs
-    settings = {"samples": samples, "removal": removal, "repeats": "apart" if removal == "replace" else "together"}
+    settings = {
+        "samples": samples,
+        "removal": removal,
+        "repeats": "apart" if removal == "replace" else "together",
+    }
     settings["sampling"] = "lime"
-    ours = [heed.explain(m, text, "lime", label=LABEL, seed=seed, **settings) for seed in range(runs)]
+    ours = [
+        heed.explain(m, text, "lime", label=LABEL, seed=seed, **settings) for seed in range(runs)
+    ]
     mean = np.mean([r.scores for r in ours], axis=0)
     error = np.sqrt(2 * np.mean([r.standard_errors**2 for r in ours], axis=0) / runs)
     np.testing.assert_array_less(np.abs(theirs - mean), 4.5 * error)
@@ -139,7 +168,9 @@ def test_shapley_values_are_those_of_shap(family: str) -> None:
     words = SHORT.split()
 
     def f(keep: np.ndarray) -> np.ndarray:
-        texts = [" ".join(w if k else "[MASK]" for w, k in zip(words, row, strict=True)) for row in keep]
+        texts = [
+            " ".join(w if k else "[MASK]" for w, k in zip(words, row, strict=True)) for row in keep
+        ]
         return predict(family, texts)[:, LABEL]
 
     method = shap.KernelExplainer(f, np.zeros((1, len(words))))
@@ -154,15 +185,24 @@ def test_sampled_shapley_values_agree_with_the_permutations_of_shap() -> None:
     words = text.split()
 
     def f(keep: np.ndarray) -> np.ndarray:
-        texts = [" ".join(w if k else "[MASK]" for w, k in zip(words, row, strict=True)) for row in keep]
+        texts = [
+            " ".join(w if k else "[MASK]" for w, k in zip(words, row, strict=True)) for row in keep
+        ]
         return predict("bert", texts)[:, LABEL]
 
     masker = shap.maskers.Independent(np.zeros((1, len(words))))
     theirs = shap.PermutationExplainer(f, masker, seed=0)(
         np.ones((1, len(words))), max_evals=160 * len(words), silent=True
     )
-    options = {"label": LABEL, "repeats": "apart", "estimator": "permutation", "samples": 160 * len(words)}
+    options = {
+        "label": LABEL,
+        "repeats": "apart",
+        "estimator": "permutation",
+        "samples": 160 * len(words),
+    }
     ours = heed.explain(model("bert"), text, "shapley", **options)
     assert ours.standard_errors is not None
-    np.testing.assert_array_less(np.abs(theirs.values[0] - ours.scores), 4.5 * np.sqrt(2) * ours.standard_errors)
+    np.testing.assert_array_less(
+        np.abs(theirs.values[0] - ours.scores), 4.5 * np.sqrt(2) * ours.standard_errors
+    )
     assert ours.standard_errors.max() < 0.2 * np.abs(ours.scores).max()

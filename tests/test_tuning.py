@@ -55,7 +55,9 @@ def weights(tuned: tuning.Tuned) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(("labels", "pairs"), [(2, False), (3, True)])
 def test_planted_words_are_learnt_from_scratch(labels: int, pairs: bool) -> None:
     recipe = replace(SMALL, epochs=8)
-    done = tuning.tune(planted(400, 0, labels, pairs), NAMES[:labels], recipe, size=(1, 16), name="planted")
+    done = tuning.tune(
+        planted(400, 0, labels, pairs), NAMES[:labels], recipe, size=(1, 16), name="planted"
+    )
     assert accuracy(done.model, planted(300, 1, labels, pairs)) > 0.95
     assert done.model.labels == NAMES[:labels] and done.model.name == "planted"
     assert [row["epoch"] for row in done.history] == list(range(1, 9))
@@ -69,21 +71,26 @@ def test_word_pieces_are_those_of_the_texts_alone() -> None:
     assert once.to_str() == again.to_str()
     assert once.encode("The naive showing").tokens == ["[CLS]", "the", "naive", "showing", "[SEP]"]
     tokens = once.encode("showthe", "日").tokens
-    assert "".join(t.removeprefix("##") for t in tokens) == "[CLS]showthe[SEP]日[SEP]" and tokens[2].startswith("##")
+    assert "".join(t.removeprefix("##") for t in tokens) == "[CLS]showthe[SEP]日[SEP]" and tokens[
+        2
+    ].startswith("##")
     assert "<" not in once.get_vocab() and "[UNK]" in once.encode("Ω").tokens
 
 
 def test_the_seed_decides_everything() -> None:
     documents, recipe = planted(64, 0), replace(SMALL, epochs=1)
     once, again, other = (
-        weights(tuning.tune(documents, NAMES[:2], recipe, size=(1, 16), seed=seed)) for seed in (1, 1, 2)
+        weights(tuning.tune(documents, NAMES[:2], recipe, size=(1, 16), seed=seed))
+        for seed in (1, 1, 2)
     )
     assert all(torch.equal(once[key], again[key]) for key in once)
     assert any(not torch.equal(once[key], other[key]) for key in once)
 
 
 @pytest.mark.parametrize("average", [0.0, 0.9])
-@pytest.mark.parametrize(("where", "at"), [("learn", 3), ("learn", 9), ("validate", 2), ("validate", 3)])
+@pytest.mark.parametrize(
+    ("where", "at"), [("learn", 3), ("learn", 9), ("validate", 2), ("validate", 3)]
+)
 def test_an_interrupted_training_ends_with_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, at: int, average: float
 ) -> None:
@@ -134,9 +141,15 @@ def test_a_folder_holds_the_newest_model_alone(tmp_path: Path) -> None:
 
     folder = tmp_path / "m"
     single = fit(planted(60, 0), NAMES[:2], replace(recipes.RECIPES["default"], epochs=1)).model
-    tuned = tuning.tune(planted(60, 0), NAMES[:2], replace(SMALL, epochs=1), size=(1, 16), resume=folder)
+    tuned = tuning.tune(
+        planted(60, 0), NAMES[:2], replace(SMALL, epochs=1), size=(1, 16), resume=folder
+    )
     checkpoint.save(single, folder, {})
-    assert {p.name for p in folder.iterdir()} == {"model.json", "model.safetensors", "tokenizer.json"}
+    assert {p.name for p in folder.iterdir()} == {
+        "model.json",
+        "model.safetensors",
+        "tokenizer.json",
+    }
     tuning.save(tuned, folder, FACTS)
     assert not (folder / "model.json").exists()
     assert heed.load(folder).offers >= {"attention", "gradients"}
@@ -161,7 +174,14 @@ def test_a_state_of_another_training_is_refused(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tuned") / "planted"
-    done = tuning.tune(planted(400, 0, 3), NAMES, replace(SMALL, epochs=8), size=(1, 16), name="planted", resume=folder)
+    done = tuning.tune(
+        planted(400, 0, 3),
+        NAMES,
+        replace(SMALL, epochs=8),
+        size=(1, 16),
+        name="planted",
+        resume=folder,
+    )
     tuning.round_to_half(done)
     tuning.save(done, folder, FACTS, half=True)
     return folder
@@ -198,7 +218,9 @@ def test_a_model_without_padding_token_is_trained_further(tmp_path: Path) -> Non
 
     network("gpt2").save_pretrained(tmp_path)
     tokenizer().save_pretrained(tmp_path)
-    done = tuning.tune(planted(60, 0), NAMES[:2], replace(SMALL, epochs=1, average=0.0), base=tmp_path)
+    done = tuning.tune(
+        planted(60, 0), NAMES[:2], replace(SMALL, epochs=1, average=0.0), base=tmp_path
+    )
     tuning.save(done, tmp_path / "out", FACTS | {"base": "gpt2"})
     text = planted(1, 3)[0].text
     np.testing.assert_allclose(heed.load(tmp_path / "out")([text]), done.model([text]), atol=1e-5)
@@ -212,7 +234,15 @@ def test_sizes_that_are_none_are_refused(bad: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"epochs": 0}, {"learning_rate": 0}, {"warmup": 1}, {"heads": 0}, {"max_tokens": 2}, {"validation": 0}]
+    "changes",
+    [
+        {"epochs": 0},
+        {"learning_rate": 0},
+        {"warmup": 1},
+        {"heads": 0},
+        {"max_tokens": 2},
+        {"validation": 0},
+    ],
 )
 def test_settings_that_cannot_be_are_refused(changes: dict[str, float]) -> None:
     with pytest.raises(InputError, match=next(iter(changes))):
@@ -221,4 +251,6 @@ def test_settings_that_cannot_be_are_refused(changes: dict[str, float]) -> None:
 
 def test_heads_must_share_the_width() -> None:
     with pytest.raises(InputError, match="width 15"):
-        tuning.tune([Document("a b", label=i % 2) for i in range(20)], NAMES[:2], SMALL, size=(1, 15))
+        tuning.tune(
+            [Document("a b", label=i % 2) for i in range(20)], NAMES[:2], SMALL, size=(1, 15)
+        )

@@ -25,8 +25,12 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "little_vectors"
     (folder / "data").mkdir(parents=True)
     (folder / "__init__.py").write_text("")
-    pq.write_table(pa.table({"index": ["film", "good", "zebra"]}), folder / "data" / "glove_6B_index.parquet")
-    np.save(folder / "data" / "glove_6B_50d_emb.npy", np.arange(150, dtype=np.float32).reshape(3, 50))
+    pq.write_table(
+        pa.table({"index": ["film", "good", "zebra"]}), folder / "data" / "glove_6B_index.parquet"
+    )
+    np.save(
+        folder / "data" / "glove_6B_50d_emb.npy", np.arange(150, dtype=np.float32).reshape(3, 50)
+    )
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
     monkeypatch.setattr(recipes, "GLOVE", "little_vectors")
@@ -45,7 +49,9 @@ def test_known_words_start_from_their_vectors(package: Path) -> None:
 
 
 def test_training_starts_from_them(package: Path) -> None:
-    recipe = RecurrentRecipe(vectors="glove", encoder="average", epochs=1, learning_rate=1e-6, hidden=8)
+    recipe = RecurrentRecipe(
+        vectors="glove", encoder="average", epochs=1, learning_rate=1e-6, hidden=8
+    )
     done = fit(list(heed.data.tasks.generate("reviews", 40, 0)), ("negative", "positive"), recipe)
     place = done.model.tokenizer.backend.token_to_id("film")
     np.testing.assert_allclose(done.model.network.W_e[place].numpy(), np.arange(50), atol=1e-3)

@@ -109,17 +109,25 @@ class Audit:
     def _repr_html_(self) -> str:
         """The verdicts as a table, for a notebook."""
         head = "".join(
-            f"<th>{name}</th>" for name in ("claim", "explanation", "mean", "interval", "asked", "n", "verdict")
+            f"<th>{name}</th>"
+            for name in ("claim", "explanation", "mean", "interval", "asked", "n", "verdict")
         )
-        rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in _cells(v))}</tr>" for v in self.verdicts)
+        rows = "".join(
+            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in _cells(v))}</tr>"
+            for v in self.verdicts
+        )
         return f"<p>{escape(printable(repr(self)))}</p><table><tr>{head}</tr>{rows}</table>"
 
-    def agreement(self) -> tuple[list[str], Float[np.ndarray, "method method"], Float[np.ndarray, "method method"]]:
+    def agreement(
+        self,
+    ) -> tuple[list[str], Float[np.ndarray, "method method"], Float[np.ndarray, "method method"]]:
         """Kendall's τ between the explanations that are shown, the mean over the documents that have both; and these.
 
         NaN where there is no such document.
         """
-        names = list(dict.fromkeys(e.method for example in self.examples for e in example.explanations))
+        names = list(
+            dict.fromkeys(e.method for example in self.examples for e in example.explanations)
+        )
         total, count = (np.zeros((len(names), len(names))) for _ in range(2))
         for example in self.examples:
             at = [names.index(e.method) for e in example.explanations]
@@ -127,30 +135,52 @@ class Audit:
             known = np.isfinite(found)
             total[np.ix_(at, at)] += np.where(known, found, 0.0)
             count[np.ix_(at, at)] += known
-        return names, np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0), count
+        return (
+            names,
+            np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0),
+            count,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Facts, verdicts, conditions and closing words, for other programs."""
         found = [
-            {"condition": f.condition.id, "mean": f.mean, "low": f.low, "high": f.high, "n": f.n, "holds": f.holds}
+            {
+                "condition": f.condition.id,
+                "mean": f.mean,
+                "low": f.low,
+                "high": f.high,
+                "n": f.n,
+                "holds": f.holds,
+            }
             for f in self.findings
         ]
         verdicts = [v.to_dict() for v in self.verdicts]
-        return {"facts": self.facts, "verdicts": verdicts, "conditions": found, "closing": self.closing()}
+        return {
+            "facts": self.facts,
+            "verdicts": verdicts,
+            "conditions": found,
+            "closing": self.closing(),
+        }
 
     def save(self, path: Path) -> None:
         """Write the rows as Parquet, with the facts beside them in the file; `Audit.load` reads it."""
-        rows: list[Row] = [{"claim": e.claim.id, "method": e.method} | row for e in self.evidence for row in e.rows]
+        rows: list[Row] = [
+            {"claim": e.claim.id, "method": e.method} | row for e in self.evidence for row in e.rows
+        ]
         rows += [{_CONDITIONS: json.dumps(row)} for row in self.conditions]
         rows += [{_EXAMPLE: json.dumps(_example_to_dict(e))} for e in self.examples]
         columns = list(dict.fromkeys(key for row in rows for key in row)) or ["claim"]
         table = pa.table({c: pa.array([row.get(c) for row in rows]) for c in columns})
         about = {
             "facts": self.facts,
-            "claims": [{"claim": e.claim.id, "method": e.method, "reason": e.reason} for e in self.evidence],
+            "claims": [
+                {"claim": e.claim.id, "method": e.method, "reason": e.reason} for e in self.evidence
+            ],
         }
         try:
-            pq.write_table(table.replace_schema_metadata({"heed": json.dumps(about)}), path, compression="zstd")
+            pq.write_table(
+                table.replace_schema_metadata({"heed": json.dumps(about)}), path, compression="zstd"
+            )
         except OSError as error:
             raise OutputError(f"{path} cannot be written ({error}).") from None
 
@@ -158,7 +188,9 @@ class Audit:
     def load(cls, path: Path) -> Audit:
         """The audit that `save` wrote."""
         if not Path(path).is_file():
-            raise DataError(f"There is no file '{path}': give the .parquet file that an audit wrote.")
+            raise DataError(
+                f"There is no file '{path}': give the .parquet file that an audit wrote."
+            )
         try:
             table = pq.read_table(path)
             about = json.loads(table.schema.metadata[b"heed"])
@@ -177,15 +209,27 @@ class Audit:
                 for e in about["claims"]
             ]
             conditions = [json.loads(row[_CONDITIONS]) for row in rows if _CONDITIONS in row]
-            examples = tuple(_example_from_dict(json.loads(row[_EXAMPLE])) for row in rows if _EXAMPLE in row)
+            examples = tuple(
+                _example_from_dict(json.loads(row[_EXAMPLE])) for row in rows if _EXAMPLE in row
+            )
             _check_facts(about["facts"])
             if not all("value" in row for e in evidence for row in e.rows):
                 raise ValueError("a row has no value")
             for e in evidence:
                 e.combined()
             findings(conditions)
-        except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError, AttributeError, HeedError) as error:
-            raise DataError(f"{path} does not hold the rows of an audit ({type(error).__name__}).") from None
+        except (
+            OSError,
+            pa.ArrowInvalid,
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            HeedError,
+        ) as error:
+            raise DataError(
+                f"{path} does not hold the rows of an audit ({type(error).__name__})."
+            ) from None
         return cls(about["facts"], tuple(evidence), conditions, examples)
 
 
@@ -194,13 +238,19 @@ _CONDITIONS, _EXAMPLE = "conditions", "example"  # columns of the rows that belo
 
 def _example_to_dict(example: Example) -> dict[str, Any]:
     heads = None if example.heads is None else example.heads.tolist()
-    return {"explanations": [e.to_dict() for e in example.explanations], "heads": heads, "gold": example.gold}
+    return {
+        "explanations": [e.to_dict() for e in example.explanations],
+        "heads": heads,
+        "gold": example.gold,
+    }
 
 
 def _example_from_dict(values: dict[str, Any]) -> Example:
     heads = values["heads"]
     explanations = tuple(Explanation.from_dict(e) for e in values["explanations"])
-    return Example(explanations, None if heads is None else np.array(heads, dtype=float), values["gold"])
+    return Example(
+        explanations, None if heads is None else np.array(heads, dtype=float), values["gold"]
+    )
 
 
 def audit(
@@ -246,14 +296,21 @@ def audit(
     read = [t for t in model.tokens(texts) if t.words]
     given, texts = len(texts), [t.document for t in read]
     if not texts:
-        raise InputError("An audit needs documents, and none of these has a word that the model can read.")
+        raise InputError(
+            "An audit needs documents, and none of these has a word that the model can read."
+        )
     judged = _methods(methods)
     _check_brought(judged, model, read)
     if folder is not None and model.revision == "unknown":
         raise InputError(
             f"heed cannot tell {model.name} from another function: give it a revision, or leave out the folder."
         )
-    about = {"model": model.revision, "name": model.name, "seed": seed, "heed": metadata.version("heed")}
+    about = {
+        "model": model.revision,
+        "name": model.name,
+        "seed": seed,
+        "heed": metadata.version("heed"),
+    }
     first = Study(
         model,
         texts,
@@ -268,12 +325,23 @@ def audit(
     studies = [replace(first, method=e) for e in judged]  # which share what they have explained
     chosen = _tests(claims, studies)
     measured: dict[str, list[Evidence]] = {}
-    bar = tqdm(sorted(chosen, key=_turn), desc="claims", leave=False, delay=1, disable=not progress, position=1)
+    bar = tqdm(
+        sorted(chosen, key=_turn),
+        desc="claims",
+        leave=False,
+        delay=1,
+        disable=not progress,
+        position=1,
+    )
     for test in bar:
         bar.set_postfix_str(test.claim.id)
         for study in studies if test.claim.of_explanation else studies[:1]:
             spent = budget is not None and time.perf_counter() - began > 60 * budget
-            over = test.refusal(study) or f"the budget of {budget:g} minutes was spent" if spent else ""
+            over = (
+                test.refusal(study) or f"the budget of {budget:g} minutes was spent"
+                if spent
+                else ""
+            )
             rows, reason = ([], over) if over else _measure(test, study)
             keyed = [
                 {"document": i, "id": printable(d.id)} | row
@@ -312,15 +380,21 @@ def _methods(given: Sequence[str | Method] | str | Method | None) -> list[Method
     names = [e.name for e in found]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"Two of the explanations to be judged are called {name}: leave one out.")
+            raise InputError(
+                f"Two of the explanations to be judged are called {name}: leave one out."
+            )
     return found
 
 
 def _check_brought(methods: Sequence[Method], model: Classifier, tokens: Sequence[Tokens]) -> None:
     """Refuse explanations from elsewhere that do not fit the documents, before anything is measured."""
     for method in methods:
-        if isinstance(method, Imported) and (reasons := [why for why in method.unfit(model, tokens) if why]):
-            raise InputError(f"{len(reasons):,} of {len(tokens):,} documents cannot be judged by it: {reasons[0]}")
+        if isinstance(method, Imported) and (
+            reasons := [why for why in method.unfit(model, tokens) if why]
+        ):
+            raise InputError(
+                f"{len(reasons):,} of {len(tokens):,} documents cannot be judged by it: {reasons[0]}"
+            )
 
 
 def _examples(studies: Sequence[Study], count: int, spent: bool) -> tuple[Example, ...]:
@@ -333,8 +407,12 @@ def _examples(studies: Sequence[Study], count: int, spent: bool) -> tuple[Exampl
     few = first.documents[:count]
     if not few:
         return ()
-    wanted = list(dict.fromkeys([*(s.method for s in studies), *SHOWN, best_lime(first, AgreesLime.samples)]))
-    named = {e.name: e for e in reversed(wanted)}  # what is judged comes before another of the same name
+    wanted = list(
+        dict.fromkeys([*(s.method for s in studies), *SHOWN, best_lime(first, AgreesLime.samples)])
+    )
+    named = {
+        e.name: e for e in reversed(wanted)
+    }  # what is judged comes before another of the same name
     columns: list[list[Explanation]] = []
     for method in (e for e in wanted if named[e.name] == e):
         slow = isinstance(method, Occlusion | EfficientAttention)  # but not so slow as LIME
@@ -343,15 +421,23 @@ def _examples(studies: Sequence[Study], count: int, spent: bool) -> tuple[Exampl
         try:
             column = first.explain_some(method, range(some))
             if method == SHOWN[-1] and not spent:
-                most = sorted(range(len(few)), key=lambda i: -column[i].facts["null_space"])[:OPENED]
+                most = sorted(range(len(few)), key=lambda i: -column[i].facts["null_space"])[
+                    :OPENED
+                ]
                 opened = first.explain_some(replace(SHOWN[-1], intervals=12), most)
-                column = [dict(zip(most, opened, strict=True)).get(i, e) for i, e in enumerate(column)]
+                column = [
+                    dict(zip(most, opened, strict=True)).get(i, e) for i, e in enumerate(column)
+                ]
             columns.append(column)
-        except NotApplicable:  # the model does not offer what it needs, or a text is too long for it
+        except (
+            NotApplicable
+        ):  # the model does not offer what it needs, or a text is too long for it
             continue
     shown: list[Float[np.ndarray, "head unit"] | None] = [None] * len(few)
     if ATTENTION in first.model.offers:
-        shown = [weights.round(6) for weights in heads(first.model, few)]  # which is all that a reader sees
+        shown = [
+            weights.round(6) for weights in heads(first.model, few)
+        ]  # which is all that a reader sees
     return tuple(
         Example(tuple(column[i] for column in columns if i < len(column)), shown[i], first.gold[i])
         for i in range(len(few))
@@ -360,7 +446,14 @@ def _examples(studies: Sequence[Study], count: int, spent: bool) -> tuple[Exampl
 
 def _check_facts(facts: dict[str, Any]) -> None:
     """Refuse facts that a report could not print."""
-    kinds = {"model": str, "revision": str, "data": str, "documents": int, "methods": dict, "seed": int}
+    kinds = {
+        "model": str,
+        "revision": str,
+        "data": str,
+        "documents": int,
+        "methods": dict,
+        "seed": int,
+    }
     for name, kind in (kinds | {"seconds": float, "heed": str}).items():
         if not isinstance(facts[name], kind):
             raise TypeError(f"{name} is {facts[name]!r}")
@@ -408,7 +501,15 @@ def _number(value: float) -> str:
 def _cells(v: Verdict) -> tuple[str, ...]:
     numbers = ["–" if x is None else _number(x) for x in (v.mean, v.low, v.high)]
     interval = "–" if v.mean is None else f"[{numbers[1]}, {numbers[2]}]"
-    return v.claim.id, printable(v.method), numbers[0], interval, v.claim.side(), f"{v.n:,}", v.outcome
+    return (
+        v.claim.id,
+        printable(v.method),
+        numbers[0],
+        interval,
+        v.claim.side(),
+        f"{v.n:,}",
+        v.outcome,
+    )
 
 
 def _best(evidence: Evidence) -> str:
@@ -424,7 +525,9 @@ def _best(evidence: Evidence) -> str:
     if not falls[best] > max(0.0, min(falls.values())):  # nothing does anything, or all do the same
         return ""
     beside = "" if best == own else f", and by {falls[own]:.3f} for {own}"
-    others = ", ".join(sorted((n for n in falls if n not in (best, own)), key=lambda name: (-falls[name], name)))
+    others = ", ".join(
+        sorted((n for n in falls if n not in (best, own)), key=lambda name: (-falls[name], name))
+    )
     also = f"; also compared: {others}" if others else ""
     fall = f"on average the probability falls by {falls[best]:.3f}{beside}{also}"
     return f"Removing what {best} points to does most: {fall}."
@@ -440,11 +543,17 @@ def _closing(members: Sequence[Verdict], more: Sequence[str] = ()) -> str:
             several = f" {interval} over {counted(v.n)}" if v.n > 1 else " for 1 document"
             text += f" ({v.claim.statistic}: {mean}{several}, {v.claim.side()} was asked)"
         following = members[i + 1] if i + 1 < len(members) else None
-        if v.reason and (following is None or (following.outcome, following.reason) != (v.outcome, v.reason)):
+        if v.reason and (
+            following is None or (following.outcome, following.reason) != (v.outcome, v.reason)
+        ):
             text += f": {v.reason}"
         parts.append(text)
     family = members[0].claim.family
-    caveat = [_CAVEATS[family]] if family in _CAVEATS and any(v.mean is not None for v in members) else []
+    caveat = (
+        [_CAVEATS[family]]
+        if family in _CAVEATS and any(v.mean is not None for v in members)
+        else []
+    )
     return " ".join([f"{family.capitalize()}: {'; '.join(parts)}.", *more, *caveat])
 
 
@@ -470,7 +579,9 @@ def _turn(test: ClaimTest) -> tuple[bool, ...]:
     return claim.id != "used", claim.trains, claim.id != "needed", dear, dear and claim.gated
 
 
-def _tests(claims: Sequence[str | ClaimTest] | str | None, studies: Sequence[Study]) -> list[ClaimTest]:
+def _tests(
+    claims: Sequence[str | ClaimTest] | str | None, studies: Sequence[Study]
+) -> list[ClaimTest]:
     """The claims that were asked for, the gates first; where some are gated, the one that opens the gate joins."""
     study = studies[0]
     wanted = [claims] if isinstance(claims, str) else list(CLAIMS if claims is None else claims)
@@ -481,7 +592,9 @@ def _tests(claims: Sequence[str | ClaimTest] | str | None, studies: Sequence[Stu
             raise InputError(f"The claim {name} is to be tested twice: leave one out.")
     of_attention = any(reads_attention(s.method.name) for s in studies)
     gated = any(d.claim.gated and (of_attention or not d.claim.of_explanation) for d in found)
-    opens = any(d.claim.id == "used" or (d.claim.id == "needed" and not d.refusal(study)) for d in found)
+    opens = any(
+        d.claim.id == "used" or (d.claim.id == "needed" and not d.refusal(study)) for d in found
+    )
     if gated and not opens:
         found.append(CLAIMS["used"]())
     return sorted(found, key=lambda d: d.claim.id not in GATES)
@@ -495,7 +608,9 @@ def _test(claim: str | ClaimTest) -> ClaimTest:
     return CLAIMS[claim]()
 
 
-def _gold(model: Classifier, documents: Sequence[Document], names: Sequence[str]) -> list[int | None]:
+def _gold(
+    model: Classifier, documents: Sequence[Document], names: Sequence[str]
+) -> list[int | None]:
     """The label of each document among those of the model; None for all if the data's labels are not the model's.
 
     Labels are matched by their names. Where the data have only numbers, or no names, they are the model's indices.
@@ -504,14 +619,18 @@ def _gold(model: Classifier, documents: Sequence[Document], names: Sequence[str]
     if all(name.isdecimal() for name in names):
         place = {i: i for i in range(len(folded))} if len(names) <= len(folded) else {}
     else:
-        place = {i: folded.index(n.casefold()) for i, n in enumerate(names) if n.casefold() in folded}
+        place = {
+            i: folded.index(n.casefold()) for i, n in enumerate(names) if n.casefold() in folded
+        }
     labels = [d.label for d in documents]
     if len(place) < len(names) or any(label not in place for label in labels if label is not None):
         return [None] * len(labels)
     return [None if label is None else place[label] for label in labels]
 
 
-def _accuracy(model: Classifier, documents: Sequence[Document], gold: Sequence[int | None]) -> float | None:
+def _accuracy(
+    model: Classifier, documents: Sequence[Document], gold: Sequence[int | None]
+) -> float | None:
     """The share of right predictions; None if no label is known."""
     known = [(d, g) for d, g in zip(documents, gold, strict=True) if g is not None]
     if not known:

@@ -26,7 +26,10 @@ def methods() -> list[tuple[str, str]]:
         (
             name,
             f"{cls.summary}\n"
-            + (", ".join(_default(f) for f in sorted(fields(cls), key=lambda f: f.kw_only is True)) or "no settings"),
+            + (
+                ", ".join(_default(f) for f in sorted(fields(cls), key=lambda f: f.kw_only is True))
+                or "no settings"
+            ),
         )
         for name, cls in METHODS.items()
     ]
@@ -41,16 +44,26 @@ def data() -> list[tuple[str, str]]:
 
 
 def tasks() -> list[tuple[str, str]]:
-    return [(f"task:{name}", (make.__doc__ or "").strip().splitlines()[0]) for name, make in TASKS.items()]
+    return [
+        (f"task:{name}", (make.__doc__ or "").strip().splitlines()[0])
+        for name, make in TASKS.items()
+    ]
 
 
 def claims() -> list[tuple[str, str]]:
     rows = []
     for name, cls in CLAIMS.items():
         claim, settings = cls.claim, ", ".join(_default(f) for f in fields(cls))
-        needs = [*sorted(claim.needs), *(["labels"] if claim.labelled else []), *([cls.asks] if cls.asks else [])]
+        needs = [
+            *sorted(claim.needs),
+            *(["labels"] if claim.labelled else []),
+            *([cls.asks] if cls.asks else []),
+        ]
         needs += ["training data (--train)"] if claim.trains else []
-        lines = [claim.of("attention"), f"{claim.statistic} {claim.side()} ({authors(claim.source)})"]
+        lines = [
+            claim.of("attention"),
+            f"{claim.statistic} {claim.side()} ({authors(claim.source)})",
+        ]
         lines += [f"needs {', '.join(needs)}"] if needs else []
         lines += [f"cost: {cls.cost}"] + ([settings] if settings else [])
         rows.append((name, "\n".join(lines)))

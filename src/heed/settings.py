@@ -27,7 +27,9 @@ def read(owner: str, cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
 def plain(owner: Any) -> dict[str, Any]:
     """The settings of a dataclass as values that json can hold."""
     found = {f.name: getattr(owner, f.name) for f in fields(owner)}
-    return {key: str(value) if value in (math.inf, -math.inf) else value for key, value in found.items()}
+    return {
+        key: str(value) if value in (math.inf, -math.inf) else value for key, value in found.items()
+    }
 
 
 @lru_cache
@@ -54,10 +56,14 @@ def _converted(owner: str, key: str, value: Any, hint: Any) -> Any:
                 continue
             if exact == number:
                 return exact
-    raise InputError(f"The setting {key} of {owner} must be {' or '.join(map(_wanted, options))}, got {value!r}.")
+    raise InputError(
+        f"The setting {key} of {owner} must be {' or '.join(map(_wanted, options))}, got {value!r}."
+    )
 
 
 def _wanted(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return " or ".join(repr(option) for option in get_args(hint))
-    return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(hint, "none")
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(
+        hint, "none"
+    )

@@ -67,9 +67,15 @@ class Document:
             return value
         if isinstance(value, str):
             return cls(value)
-        if isinstance(value, Sequence) and len(value) == 2 and all(isinstance(v, str) for v in value):
+        if (
+            isinstance(value, Sequence)
+            and len(value) == 2
+            and all(isinstance(v, str) for v in value)
+        ):
             return cls(value[0], value[1])
-        raise InputError(f"A text must be a string or a pair of strings, got {type(value).__name__}.")
+        raise InputError(
+            f"A text must be a string or a pair of strings, got {type(value).__name__}."
+        )
 
 
 class Word(NamedTuple):
@@ -133,13 +139,18 @@ class Tokens:
         first = np.flatnonzero((np.diff(self.word, prepend=-1) != 0) & inside)
         last = np.flatnonzero((np.diff(self.word, append=-1) != 0) & inside)
         places = zip(
-            self.segment[first].tolist(), self.spans[first, 0].tolist(), self.spans[last, 1].tolist(), strict=True
+            self.segment[first].tolist(),
+            self.spans[first, 0].tolist(),
+            self.spans[last, 1].tolist(),
+            strict=True,
         )
         return tuple(self._word(*place) for place in places)
 
     def _word(self, segment: int, start: int, end: int) -> Word:
         text = self.document.segments[segment][start:end]
-        start += len(text) - len(text.lstrip())  # byte-level tokenizers count the blank before a word as its own
+        start += len(text) - len(
+            text.lstrip()
+        )  # byte-level tokenizers count the blank before a word as its own
         text = text.strip()
         return Word(segment, start, start + len(text), text, self.tokenizer.normalise(text))
 
@@ -161,7 +172,9 @@ class Tokenizer:
         try:
             encodings = self.backend.encode_batch(texts)
         except TypeError:  # half of a surrogate pair, as from a file of another encoding
-            raise InputError("A text holds characters that are not Unicode: decode it as UTF-8 first.") from None
+            raise InputError(
+                "A text holds characters that are not Unicode: decode it as UTF-8 first."
+            ) from None
         return [self._tokens(d, e) for d, e in zip(documents, encodings, strict=True)]
 
     def _tokens(self, document: Document, encoding: tokenizers.Encoding) -> Tokens:
@@ -229,7 +242,9 @@ class Tokenizer:
         """A word-level, lower-casing tokenizer: `<cls> text`, or `<cls> text <sep> pair`."""
         names = [UNKNOWN, CLS, SEP, *vocabulary]
         backend = tokenizers.Tokenizer(
-            tokenizers.models.WordLevel({name: i for i, name in enumerate(names)}, unk_token=UNKNOWN)
+            tokenizers.models.WordLevel(
+                {name: i for i, name in enumerate(names)}, unk_token=UNKNOWN
+            )
         )
         backend.normalizer = _normalizer()
         backend.pre_tokenizer = _splitter()
@@ -246,7 +261,9 @@ class Tokenizer:
         return cls(backend, max_tokens)
 
     @classmethod
-    def train(cls, texts: Iterable[str], max_tokens: int, size: int | None = None, min_count: int = 1) -> Tokenizer:
+    def train(
+        cls, texts: Iterable[str], max_tokens: int, size: int | None = None, min_count: int = 1
+    ) -> Tokenizer:
         """The word-level tokenizer of the `size` most frequent words that occur at least `min_count` times."""
         normalizer, splitter = _normalizer(), _splitter()
         counts: Counter[str] = Counter()
@@ -283,16 +300,24 @@ def _mended(
         before, begun = "", -1
         for i, piece in zip(here, pieces, strict=True):
             a = int(spans[i, 0])
-            behind = a > begun and text[a - 1 : a].isspace()  # bytes of one character share its place
+            behind = (
+                a > begun and text[a - 1 : a].isspace()
+            )  # bytes of one character share its place
             apart = bool(starts[i]) or not piece.strip() or piece[:1].isspace() or behind
-            starts[i] = bool(filled) and i <= filled[-1] and (i == here[0] or (apart and bool(before.strip())))
+            starts[i] = (
+                bool(filled)
+                and i <= filled[-1]
+                and (i == here[0] or (apart and bool(before.strip())))
+            )
             before, begun = piece, a
     return key, starts
 
 
 def _normalizer() -> tokenizers.normalizers.Normalizer:
     n = tokenizers.normalizers
-    return n.Sequence([n.Replace(tokenizers.Regex(r"(?i)<br ?/?>"), " "), n.Replace("’", "'"), n.Lowercase()])
+    return n.Sequence(
+        [n.Replace(tokenizers.Regex(r"(?i)<br ?/?>"), " "), n.Replace("’", "'"), n.Lowercase()]
+    )
 
 
 def _splitter() -> tokenizers.pre_tokenizers.PreTokenizer:
@@ -316,7 +341,10 @@ def printable(text: str) -> str:
 def harmless(text: str) -> str:
     """Text of the same length without control and direction characters, which are shown as a dot; blanks stay."""
     unseen = ("Cc", "Cf", "Cs")
-    return "".join(c if unicodedata.category(c) not in unseen or c in _JOINERS or c.isspace() else "·" for c in text)
+    return "".join(
+        c if unicodedata.category(c) not in unseen or c in _JOINERS or c.isspace() else "·"
+        for c in text
+    )
 
 
 def counted(n: int, noun: str = "document") -> str:

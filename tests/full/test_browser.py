@@ -17,7 +17,10 @@ from heed.report import html
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
-pytestmark = [pytest.mark.full, pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")]
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+]
 
 HOSTILE = "a great film <script>document.title='broken'</script> & \"quotes\" 🎬 شكرا <img src=x onerror=alert(1)>"
 
@@ -39,12 +42,26 @@ def browse(page: Path, profile: Path, *options: str) -> subprocess.CompletedProc
     """Open a page in a new browser that has no network."""
     assert CHROMIUM
     fixed = [
-        *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
-        *(f"--user-data-dir={profile}", "--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=10000"),
+        *(
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--disable-background-networking",
+        ),
+        *(
+            f"--user-data-dir={profile}",
+            "--host-resolver-rules=MAP * ~NOTFOUND",
+            "--virtual-time-budget=10000",
+        ),
         *("--enable-logging=stderr", "--log-level=0", "--hide-scrollbars"),
     ]
     done = subprocess.run(
-        [CHROMIUM, *fixed, *options, page.as_uri()], capture_output=True, text=True, timeout=180, check=False
+        [CHROMIUM, *fixed, *options, page.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done
@@ -62,14 +79,18 @@ def test_a_page_is_shown_without_errors(pages: dict[str, Path], name: str, tmp_p
     for word in UNTRAINED if name == "audit" else OFFERED:
         assert word in shown
     if name == "audit":
-        assert dom.count("<svg") + dom.count("<canvas") >= len(UNTRAINED) - 4  # without marks, pairs and null spaces
+        assert (
+            dom.count("<svg") + dom.count("<canvas") >= len(UNTRAINED) - 4
+        )  # without marks, pairs and null spaces
         assert any(outcome in shown for outcome in ("supported", "refuted"))
     assert "NaN" not in shown and "undefined" not in shown and "[object" not in shown
 
 
 def test_the_check_for_errors_would_see_one(tmp_path: Path) -> None:
     page = tmp_path / "broken.html"
-    page.write_text("<!doctype html><title>x</title><script>nothing.at.all()</script>", encoding="utf8")
+    page.write_text(
+        "<!doctype html><title>x</title><script>nothing.at.all()</script>", encoding="utf8"
+    )
     done = browse(page, tmp_path / "profile", "--dump-dom")
     assert [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
@@ -97,7 +118,9 @@ def driven(page: Path, profile: Path, script: str) -> Any:
     code += " const pre = document.createElement('pre'); pre.id = 'found'; pre.textContent = JSON.stringify(found);"
     code += " document.body.append(pre); });"
     copy = profile.parent / "driven.html"
-    copy.write_text(f"<script>{code}</script></body>".join(source.rsplit("</body>", 1)), encoding="utf8")
+    copy.write_text(
+        f"<script>{code}</script></body>".join(source.rsplit("</body>", 1)), encoding="utf8"
+    )
     done = browse(copy, profile, "--dump-dom")
     assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line], done.stderr
     (found,) = re.findall(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
@@ -156,11 +179,14 @@ def test_documents_can_be_leafed_through(pages: dict[str, Path], tmp_path: Path)
     assert found["charts"] == found["places"] >= 10
 
 
-def test_a_script_that_is_not_the_pages_own_does_not_run(pages: dict[str, Path], tmp_path: Path) -> None:
+def test_a_script_that_is_not_the_pages_own_does_not_run(
+    pages: dict[str, Path], tmp_path: Path
+) -> None:
     source = pages["audit"].read_text(encoding="utf8")
     other = tmp_path / "other.html"
     other.write_text(
-        "<script>document.title='broken'</script></body>".join(source.rsplit("</body>", 1)), encoding="utf8"
+        "<script>document.title='broken'</script></body>".join(source.rsplit("</body>", 1)),
+        encoding="utf8",
     )
     done = browse(other, tmp_path / "profile", "--dump-dom")
     assert "<title>Audit of" in done.stdout

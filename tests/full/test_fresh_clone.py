@@ -14,7 +14,9 @@ ROOT = Path(__file__).parents[2]
 pytestmark = [
     pytest.mark.full,
     pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is no clone of the repository"),
-    pytest.mark.skipif(shutil.which("git") is None or shutil.which("make") is None, reason="git or make is missing"),
+    pytest.mark.skipif(
+        shutil.which("git") is None or shutil.which("make") is None, reason="git or make is missing"
+    ),
 ]
 
 
@@ -25,7 +27,12 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     found = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
     path = os.pathsep.join(p for p in found["PATH"].split(os.pathsep) if ".venv" not in p)
     home = str(tmp_path_factory.mktemp("home"))
-    return found | {"PATH": path, "HF_HUB_OFFLINE": "1", "HEED_CACHE": f"{home}/cache", "XDG_CACHE_HOME": f"{home}/xdg"}
+    return found | {
+        "PATH": path,
+        "HF_HUB_OFFLINE": "1",
+        "HEED_CACHE": f"{home}/cache",
+        "XDG_CACHE_HOME": f"{home}/xdg",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +44,14 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def demo(clone: Path, surroundings: dict[str, str]) -> str:
-    done = subprocess.run(["make", "demo"], cwd=clone, env=surroundings, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["make", "demo"], cwd=clone, env=surroundings, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Traceback" not in done.stderr
-    said = [line for line in done.stderr.splitlines() if line.startswith("written to ")]  # and not what pip has to say
+    said = [
+        line for line in done.stderr.splitlines() if line.startswith("written to ")
+    ]  # and not what pip has to say
     return "\n".join([done.stdout, *said])
 
 
@@ -60,7 +71,9 @@ def test_the_demo_explains_a_review_and_audits_the_model(clone: Path, first: str
     assert (clone / "out" / "audit.parquet").stat().st_size > 1000
 
 
-def test_no_distribution_for_a_gpu_was_installed(clone: Path, first: str, surroundings: dict[str, str]) -> None:
+def test_no_distribution_for_a_gpu_was_installed(
+    clone: Path, first: str, surroundings: dict[str, str]
+) -> None:
     done = subprocess.run(
         [clone / ".venv/bin/python", "-m", "pip", "list", "--format", "json"],
         env=surroundings, capture_output=True, text=True, check=True,

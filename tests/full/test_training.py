@@ -15,7 +15,9 @@ from heed.training.own import accuracy
 
 pytestmark = [
     pytest.mark.full,
-    pytest.mark.skipif("HEED_DATA" not in os.environ, reason="HEED_DATA does not name a folder with the data sets"),
+    pytest.mark.skipif(
+        "HEED_DATA" not in os.environ, reason="HEED_DATA does not name a folder with the data sets"
+    ),
 ]
 
 
@@ -67,7 +69,9 @@ def test_other_data(name: str, labels: list[str], least: float, tmp_path: Path) 
     for method in ("attention-mean", "gradient-input", "lime"):
         explanations = heed.explain(model, list(test[:5]), method)
         assert all(np.isfinite(e.scores).all() for e in explanations)
-        assert {u.segment for e in explanations for u in e.units} == ({0, 1} if name == "sick" else {0})
+        assert {u.segment for e in explanations for u in e.units} == (
+            {0, 1} if name == "sick" else {0}
+        )
     found = heed.audit(model, test[:40])
     assert found.facts["accuracy"] is not None
     assert all(len(e.rows) == 40 or e.reason for e in found.evidence)

@@ -13,7 +13,12 @@ import heed
 from heed.models.classifier import Classifier, output_of, softmax
 from heed.models.single_layer import SingleLayer
 
-VARIANTS = [{}, {"padding": "attends"}, {"biases": True}, {"padding": "attends", "biases": True, "labels": 3}]
+VARIANTS = [
+    {},
+    {"padding": "attends"},
+    {"biases": True},
+    {"padding": "attends", "biases": True, "labels": 3},
+]
 
 
 def parts(model: SingleLayer, ids: list[int]) -> tuple[np.ndarray, list[tuple[np.ndarray, ...]]]:
@@ -30,7 +35,9 @@ def parts(model: SingleLayer, ids: list[int]) -> tuple[np.ndarray, list[tuple[np
         k = np.array([net["W_k"][i] @ row + b_k for row in e])
         v = np.array([net["W_v"][i] @ row + b_v for row in e])
         g = np.array([math.exp(q @ row / math.sqrt(shape.d_att)) for row in k])
-        found.append((g / g.sum(), q, k, v, net["W_q"][i], net["W_k"][i], net["W_v"][i], net["W_l"][:, i]))
+        found.append(
+            (g / g.sum(), q, k, v, net["W_q"][i], net["W_k"][i], net["W_v"][i], net["W_l"][:, i])
+        )
     return e, found
 
 
@@ -54,7 +61,9 @@ def relative(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
-def test_gradient_is_the_closed_form(make: Callable[..., SingleLayer], texts: list, options: dict) -> None:
+def test_gradient_is_the_closed_form(
+    make: Callable[..., SingleLayer], texts: list, options: dict
+) -> None:
     model = make(**options)
     tokens = model.tokens(texts)
     for label in range(len(model.labels)):
@@ -82,7 +91,9 @@ def test_gradient_of_each_head_is_the_closed_form_of_that_head(
 
 
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
-def test_gradient_methods_reduce_the_closed_form(make: Callable[..., SingleLayer], texts: list, options: dict) -> None:
+def test_gradient_methods_reduce_the_closed_form(
+    make: Callable[..., SingleLayer], texts: list, options: dict
+) -> None:
     model = make(**options)
     reduced = {
         "gradient-mean": lambda e, g: g.mean(1),
@@ -100,7 +111,9 @@ def test_gradient_methods_reduce_the_closed_form(make: Callable[..., SingleLayer
                 found = heed.explain(model, text, name, label=1, head=head)
                 apart = [*rows[:n][~word], *([rows[n:].sum()] if len(rows) > n else [])]
                 assert relative(found.scores, rows[:n][word]) < 1e-11
-                assert relative(np.array([s.score for s in found.specials]), np.array(apart)) < 1e-11
+                assert (
+                    relative(np.array([s.score for s in found.specials]), np.array(apart)) < 1e-11
+                )
 
 
 def test_gradient_times_input_has_the_form_of_the_theorem(model: SingleLayer, texts: list) -> None:
@@ -111,7 +124,9 @@ def test_gradient_times_input_has_the_form_of_the_theorem(model: SingleLayer, te
     for a, q, k, v, *_, W_l in heads:
         mean = a @ v
         for t in range(len(e)):
-            expected[t] += a[t] * (W_l[1] @ v[t] + q @ k[t] / math.sqrt(8) * (W_l[1] @ (v[t] - mean))) / 3
+            expected[t] += (
+                a[t] * (W_l[1] @ v[t] + q @ k[t] / math.sqrt(8) * (W_l[1] @ (v[t] - mean))) / 3
+            )
     found = heed.explain(model, texts[0], "gradient-input", label=1)
     assert relative(found.scores, expected[1:]) < 1e-12
 
@@ -139,11 +154,15 @@ def test_one_backward_pass_serves_a_batch_and_equals_one_by_one(
     model = make(padding=padding)
     tokens = (model.tokens(texts) * 11)[:64]
     labels = [i % 2 for i in range(64)]
-    alone = [Classifier.gradient(model, [t], [label])[0] for t, label in zip(tokens, labels, strict=True)]
+    alone = [
+        Classifier.gradient(model, [t], [label])[0] for t, label in zip(tokens, labels, strict=True)
+    ]
     closed = model.gradient(tokens, labels)
     calls = []
     backward = torch.autograd.grad
-    monkeypatch.setattr(torch.autograd, "grad", lambda *args, **kw: calls.append(1) or backward(*args, **kw))
+    monkeypatch.setattr(
+        torch.autograd, "grad", lambda *args, **kw: calls.append(1) or backward(*args, **kw)
+    )
     together = Classifier.gradient(model, tokens, labels)
     assert len(calls) == 1
     for one, other, third in zip(together, alone, closed, strict=True):
@@ -154,7 +173,9 @@ def test_one_backward_pass_serves_a_batch_and_equals_one_by_one(
 # Integrated gradients
 
 
-def integrated(model: SingleLayer, text: str, label: int, steps: int, zero: bool, output: str) -> np.ndarray:
+def integrated(
+    model: SingleLayer, text: str, label: int, steps: int, zero: bool, output: str
+) -> np.ndarray:
     """Σ_n ω_n (e - e') · ∇f(e' + x_n (e - e')), one point and one backward pass at a time."""
     (tokens,) = model.tokens([text])
     end = model.trace([tokens]).embeddings.detach()
@@ -168,7 +189,11 @@ def integrated(model: SingleLayer, text: str, label: int, steps: int, zero: bool
         at = (start + x * (end - start)).requires_grad_()
         z = model.trace([tokens], embeddings=at).logits[0]
         others = torch.cat([z[:label], z[label + 1 :]])
-        y = {"logit": z[label], "probability": z.softmax(-1)[label], "log-odds": z[label] - others.logsumexp(0)}[output]
+        y = {
+            "logit": z[label],
+            "probability": z.softmax(-1)[label],
+            "log-odds": z[label] - others.logsumexp(0),
+        }[output]
         (gradient,) = torch.autograd.grad(y, at)
         rows += omega * ((end - start) * gradient)[0].sum(-1).numpy()
     return rows[: len(tokens)][~tokens.special]
@@ -182,7 +207,13 @@ def test_integrated_gradients_are_the_loop(
     model = make(padding=padding, labels=3)
     for output in ("logit", "probability", "log-odds"):
         found = heed.explain(
-            model, texts[1], "integrated-gradients", label=1, steps=7, baseline=baseline, output=output
+            model,
+            texts[1],
+            "integrated-gradients",
+            label=1,
+            steps=7,
+            baseline=baseline,
+            output=output,
         )
         expected = integrated(model, texts[1], 1, 7, baseline == "zero", output)
         assert relative(found.scores, expected) < 1e-11
@@ -207,18 +238,24 @@ def test_integrated_gradients_add_up_to_the_change(
 
 def test_few_steps_leave_a_gap_that_is_reported(model: SingleLayer, texts: list) -> None:
     e = heed.explain(model, texts[0], "integrated-gradients", label=1, steps=1)
-    change = model([texts[0]])[0, 1] - model.logits([model.blank(model.tokens([texts[0]])[0])])[0, 1]
+    change = (
+        model([texts[0]])[0, 1] - model.logits([model.blank(model.tokens([texts[0]])[0])])[0, 1]
+    )
     assert e.facts["completeness_gap"] == pytest.approx(e.scores.sum() - change, abs=1e-12)
     assert abs(e.facts["completeness_gap"]) > 1e-6
 
 
-def test_steps_in_several_batches_are_the_same(make: Callable[..., SingleLayer], texts: list) -> None:
+def test_steps_in_several_batches_are_the_same(
+    make: Callable[..., SingleLayer], texts: list
+) -> None:
     model = make(padding="attends")  # 41 rows a step: 600 steps need more than one batch
     many = heed.explain(model, texts[0], "integrated-gradients", label=1, steps=600)
     few = heed.explain(model, texts[0], "integrated-gradients", label=1, steps=50)
     assert relative(many.scores, few.scores) < 1e-9
 
 
-def test_a_word_that_the_model_does_not_know_gets_nothing_from_the_replace_baseline(model: SingleLayer) -> None:
+def test_a_word_that_the_model_does_not_know_gets_nothing_from_the_replace_baseline(
+    model: SingleLayer,
+) -> None:
     e = heed.explain(model, "the zyzzyva film", "integrated-gradients", label=1)
     assert e.scores[1] == 0 and e.scores[0] != 0

@@ -26,7 +26,9 @@ def kernel(removed: int, d: int, nu: float) -> float:
     return math.exp(-((1 - math.sqrt(1 - removed / d)) ** 2) / (2 * nu**2))
 
 
-def normal_equations(z: np.ndarray, y: np.ndarray, w: np.ndarray, penalty: float) -> tuple[np.ndarray, float]:
+def normal_equations(
+    z: np.ndarray, y: np.ndarray, w: np.ndarray, penalty: float
+) -> tuple[np.ndarray, float]:
     """β and intercept of argmin Σ w (y - β₀ - βz)² + penalty |β|², the intercept free."""
     x = np.column_stack([np.ones(len(z)), z])
     free = np.diag([0.0] + [penalty] * z.shape[1])
@@ -38,7 +40,9 @@ def ridge(z: np.ndarray, y: np.ndarray, w: np.ndarray, penalty: float) -> Ridge:
     return fit_ridge(Words(z), y, w, penalty)
 
 
-def everything(model: SingleLayer, text: str, label: int, removal: str = "replace") -> tuple[np.ndarray, np.ndarray]:
+def everything(
+    model: SingleLayer, text: str, label: int, removal: str = "replace"
+) -> tuple[np.ndarray, np.ndarray]:
     """All 2^d choices of distinct words and the output of each, from texts that are read anew."""
     words = text.split()
     distinct = list(dict.fromkeys(words))
@@ -46,11 +50,15 @@ def everything(model: SingleLayer, text: str, label: int, removal: str = "replac
     changed = []
     for row in keep:
         kept = {w for w, k in zip(distinct, row, strict=True) if k}
-        changed.append(" ".join(w if w in kept else "zzqx" for w in words if w in kept or removal == "replace"))
+        changed.append(
+            " ".join(w if w in kept else "zzqx" for w in words if w in kept or removal == "replace")
+        )
     return keep, model(changed)[:, label]
 
 
-def limit(keep: np.ndarray, y: np.ndarray, nu: float = NU, samples: float = np.inf, penalty: float = 0.0) -> np.ndarray:
+def limit(
+    keep: np.ndarray, y: np.ndarray, nu: float = NU, samples: float = np.inf, penalty: float = 0.0
+) -> np.ndarray:
     """What LIME tends to: s uniform on 1..d, subsets uniform given s; sample 0 and the ridge count 1 in `samples`."""
     d = keep.shape[1]
     removed = d - keep.sum(1)
@@ -65,7 +73,9 @@ def limit(keep: np.ndarray, y: np.ndarray, nu: float = NU, samples: float = np.i
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0, 30.0])
 @pytest.mark.parametrize("entries", [1 << 21, 64])
-def test_ridge_solves_the_normal_equations(penalty: float, entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ridge_solves_the_normal_equations(
+    penalty: float, entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(regression, "ENTRIES", entries)  # also in many small slices
     rng = np.random.default_rng(0)
     z, y, w = rng.random((90, 7)) < 0.6, rng.normal(size=90) * 5 + 100, rng.random(90)
@@ -75,7 +85,9 @@ def test_ridge_solves_the_normal_equations(penalty: float, entries: int, monkeyp
     assert found.intercept == pytest.approx(intercept, abs=1e-9)
     mean = np.average(y, weights=w)
     left = y - intercept - z @ slope
-    assert found.r2 == pytest.approx(1 - (w @ left**2) / (w @ (y - mean) ** 2), abs=1e-6)  # float32 inside
+    assert found.r2 == pytest.approx(
+        1 - (w @ left**2) / (w @ (y - mean) ** 2), abs=1e-6
+    )  # float32 inside
 
 
 @pytest.mark.parametrize("penalty", [0.01, 1.0, 30.0])
@@ -99,8 +111,12 @@ def test_ridge_errors_are_those_of_the_sandwich() -> None:
     inverse = np.linalg.inv(x.T @ (w[:, None] * x) + np.eye(4))
     error = y - found.intercept - z @ found.coefficients
     leverage = np.array([w[i] * (x[i] @ inverse @ x[i] + 1 / w.sum()) for i in range(60)])
-    meat = sum(w[i] ** 2 * error[i] ** 2 / (1 - leverage[i]) * np.outer(x[i], x[i]) for i in range(1, 60))
-    np.testing.assert_allclose(found.standard_errors, np.sqrt(np.diag(inverse @ meat @ inverse)), rtol=1e-4)
+    meat = sum(
+        w[i] ** 2 * error[i] ** 2 / (1 - leverage[i]) * np.outer(x[i], x[i]) for i in range(1, 60)
+    )
+    np.testing.assert_allclose(
+        found.standard_errors, np.sqrt(np.diag(inverse @ meat @ inverse)), rtol=1e-4
+    )
 
 
 def test_a_word_that_is_always_kept_gets_nothing() -> None:
@@ -144,11 +160,24 @@ def test_samples_weights_and_outputs_are_those_of_the_definition(
     model: SingleLayer, bandwidth: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = captured(monkeypatch)
-    found = heed.explain(model, TEXT, "lime", label=1, samples=12_000, bandwidth=bandwidth, ridge=2.0, sampling="lime")
+    found = heed.explain(
+        model,
+        TEXT,
+        "lime",
+        label=1,
+        samples=12_000,
+        bandwidth=bandwidth,
+        ridge=2.0,
+        sampling="lime",
+    )
     keep, removed = seen["keep"], 6 - seen["keep"].sum(1)
     assert keep[0].all() and len(keep) == found.forward_passes == 12_000
-    assert stats.chisquare(np.bincount(removed[1:], minlength=7)[1:]).pvalue > 1e-3  # s uniform on 1..d, never 0
-    np.testing.assert_allclose(seen["weights"], [kernel(s, 6, bandwidth) for s in removed], rtol=1e-12)
+    assert (
+        stats.chisquare(np.bincount(removed[1:], minlength=7)[1:]).pvalue > 1e-3
+    )  # s uniform on 1..d, never 0
+    np.testing.assert_allclose(
+        seen["weights"], [kernel(s, 6, bandwidth) for s in removed], rtol=1e-12
+    )
     np.testing.assert_allclose(
         seen["y"], model.score(model.tokens([TEXT]), [keep], removal="replace")[0][:, 1], atol=1e-12
     )
@@ -187,7 +216,9 @@ def test_infinite_bandwidth_has_the_known_limit(model: SingleLayer) -> None:
     covariance = p @ (y * size) - (p @ y) * (p @ size)
     expected = 3 * (d - 1) / (d + 1) * (given - given.mean()) + 12 * d / (d * d - 1) * covariance
     np.testing.assert_allclose(limit(keep, y, nu=1e9), expected, atol=1e-10)
-    found = heed.explain(model, TEXT, "lime", label=1, samples=40_000, bandwidth=1e9, ridge=0, sampling="lime")
+    found = heed.explain(
+        model, TEXT, "lime", label=1, samples=40_000, bandwidth=1e9, ridge=0, sampling="lime"
+    )
     assert (np.abs(found.scores - expected) < 4.5 * found.standard_errors).all()
 
 
@@ -202,7 +233,10 @@ def test_standard_errors_are_honest(model: SingleLayer, samples: int) -> None:
 
 
 def test_standard_errors_fall_with_the_root_of_the_samples(model: SingleLayer) -> None:
-    few, many = (heed.explain(model, TEXT, "lime", samples=n, sampling="lime").standard_errors for n in (1000, 16_000))
+    few, many = (
+        heed.explain(model, TEXT, "lime", samples=n, sampling="lime").standard_errors
+        for n in (1000, 16_000)
+    )
     np.testing.assert_allclose(few / many, 4, rtol=0.25)
 
 
@@ -214,7 +248,10 @@ def test_lime_of_the_heads_adds_up_to_lime(any_model: SingleLayer, removal: str)
     """The regression is linear in the outputs, and the samples do not depend on the head."""
     text = "the film was slow but the plot is good"
     whole = heed.explain(any_model, text, "lime", label=1, samples=300, removal=removal)
-    heads = [heed.explain(any_model, text, "lime", label=1, samples=300, removal=removal, head=i) for i in range(3)]
+    heads = [
+        heed.explain(any_model, text, "lime", label=1, samples=300, removal=removal, head=i)
+        for i in range(3)
+    ]
     tolerance = 1e-9 if any_model.network.W_e.dtype.itemsize == 8 else 1e-5
     np.testing.assert_allclose(sum(h.scores for h in heads), whole.scores, atol=tolerance)
 
@@ -235,7 +272,9 @@ def test_repeats_apart_is_the_limit_over_positions(model: SingleLayer) -> None:
     keep = np.array(list(product([True, False], repeat=4)))
     (y,) = model.score(model.tokens([text]), [keep], removal="replace")
     expected = limit(keep, y[:, 1], samples=20_000, penalty=1.0)
-    found = heed.explain(model, text, "lime", label=1, samples=20_000, repeats="apart", sampling="lime")
+    found = heed.explain(
+        model, text, "lime", label=1, samples=20_000, repeats="apart", sampling="lime"
+    )
     assert (np.abs(found.scores - expected) < 4.5 * found.standard_errors).all()
 
 
@@ -258,7 +297,9 @@ def test_other_outputs_are_what_is_fitted(
 def test_extreme_settings_give_finite_scores(
     model: SingleLayer, text: str, bandwidth: float, penalty: float, sampling: str
 ) -> None:
-    found = heed.explain(model, text, "lime", samples=20, bandwidth=bandwidth, ridge=penalty, sampling=sampling)
+    found = heed.explain(
+        model, text, "lime", samples=20, bandwidth=bandwidth, ridge=penalty, sampling=sampling
+    )
     assert np.isfinite(found.scores).all() and np.isfinite(found.standard_errors).all()
 
 
@@ -270,7 +311,9 @@ def test_fewer_samples_than_words_still_give_an_answer(model: SingleLayer) -> No
 # Few words
 
 
-def test_the_words_with_the_largest_scores_are_fitted_anew(model: SingleLayer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_words_with_the_largest_scores_are_fitted_anew(
+    model: SingleLayer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = heed.explain(model, TEXT, "lime", label=1, samples=500, sampling="lime")
     seen = captured(monkeypatch)
     few = heed.explain(model, TEXT, "lime", label=1, samples=500, words=2, sampling="lime")
@@ -281,10 +324,16 @@ def test_the_words_with_the_largest_scores_are_fitted_anew(model: SingleLayer, m
     np.testing.assert_allclose(few.scores[chosen], slope, atol=1e-9)
     assert few.facts["intercept"] == pytest.approx(intercept, abs=1e-9)
     assert np.abs(few.scores[chosen] - whole.scores[chosen]).max() > 1e-6  # anew
-    assert few.standard_errors is not None and np.flatnonzero(few.standard_errors).tolist() == chosen.tolist()
+    assert (
+        few.standard_errors is not None
+        and np.flatnonzero(few.standard_errors).tolist() == chosen.tolist()
+    )
     for count in (6, 99):
         np.testing.assert_array_equal(
-            heed.explain(model, TEXT, "lime", label=1, samples=500, words=count, sampling="lime").scores, whole.scores
+            heed.explain(
+                model, TEXT, "lime", label=1, samples=500, words=count, sampling="lime"
+            ).scores,
+            whole.scores,
         )
 
 
@@ -362,11 +411,15 @@ def test_the_regression_of_pairs_is_its_definition(
     assert w[0] == pytest.approx(paired * pi[d] / (d - 1) * (n * (d - 1) / (d * paired)))
     phi, psi = controls(d, nu)
     chosen = np.flatnonzero(found.scores) if words else np.arange(d)
-    x = np.column_stack([keep[:, chosen], phi[s], psi[s][:, None] * (keep - (1 - s / d)[:, None])[:, :-1]]).astype(
-        float
-    )
+    x = np.column_stack(
+        [keep[:, chosen], phi[s], psi[s][:, None] * (keep - (1 - s / d)[:, None])[:, :-1]]
+    ).astype(float)
     W, m = pi[1:] / d, 1 - np.arange(1, d + 1) / d
-    ridges = [penalty] * len(chosen) + [0.0] * phi.shape[1] + [d * float(W @ (psi[1:] ** 2 * m * (1 - m)))] * (d - 1)
+    ridges = (
+        [penalty] * len(chosen)
+        + [0.0] * phi.shape[1]
+        + [d * float(W @ (psi[1:] ** 2 * m * (1 - m)))] * (d - 1)
+    )
     full = np.column_stack([np.ones(len(x)), x])
     inverse = np.linalg.inv(full.T @ (w[:, None] * full) + np.diag([0.0, *ridges]))
     solution = inverse @ full.T @ (w * y)
@@ -378,9 +431,13 @@ def test_the_regression_of_pairs_is_its_definition(
     spread = w @ (y - np.average(y, weights=w)) ** 2
     assert found.facts["r2"] == pytest.approx(1 - w @ (y - linear - level) ** 2 / spread, abs=1e-5)
     scaled = np.sqrt(w)[:, None] * full
-    variance = (by_unbiased if n == 400 else by_cr2)(scaled, inverse, np.sqrt(w) * (y - full @ solution))
+    variance = (by_unbiased if n == 400 else by_cr2)(
+        scaled, inverse, np.sqrt(w) * (y - full @ solution)
+    )
     assert found.standard_errors is not None
-    np.testing.assert_allclose(found.standard_errors[chosen], np.sqrt(np.diag(variance))[1 : 1 + q], rtol=1e-3)
+    np.testing.assert_allclose(
+        found.standard_errors[chosen], np.sqrt(np.diag(variance))[1 : 1 + q], rtol=1e-3
+    )
 
 
 def by_cr2(scaled: np.ndarray, inverse: np.ndarray, rest: np.ndarray) -> np.ndarray:
@@ -407,7 +464,9 @@ def by_unbiased(scaled: np.ndarray, inverse: np.ndarray, rest: np.ndarray) -> np
     return sum(inverse @ rows.T @ own @ rows @ inverse for rows, own in zip(pairs, C, strict=True))
 
 
-def test_standard_errors_have_an_answer_where_the_unbiased_ones_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_errors_have_an_answer_where_the_unbiased_ones_have_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rng = np.random.default_rng(0)
     half = rng.random((40, 5)) < 0.5
     keep = np.stack([half, ~half], 1).reshape(-1, 5)
@@ -415,7 +474,9 @@ def test_standard_errors_have_an_answer_where_the_unbiased_ones_have_none(monkey
     plain = fit_ridge(Words(keep), y, w, 0.1, first=0, together=2).standard_errors
     monkeypatch.setattr(regression, "_unbiased", lambda *_: np.array([-1.0, 0.0, 4.0, 4.0, 4.0]))
     some = fit_ridge(Words(keep), y, w, 0.1, first=0, together=2).standard_errors
-    monkeypatch.setattr(regression, "_unbiased", lambda *_: np.linalg.solve(np.zeros((2, 2)), np.ones(2)))
+    monkeypatch.setattr(
+        regression, "_unbiased", lambda *_: np.linalg.solve(np.zeros((2, 2)), np.ones(2))
+    )
     none = fit_ridge(Words(keep), y, w, 0.1, first=0, together=2).standard_errors
     assert (some[:2] == none[:2]).all() and (some[2:] == 2).all() and (none > 0).all()
     assert (plain != none).all()
@@ -436,7 +497,9 @@ def test_pairs_tend_to_the_limit_of_lime(model: SingleLayer) -> None:
 def test_intervals_of_both_designs_cover(model: SingleLayer, sampling: str, n: int) -> None:
     """95 % intervals of 120 runs × 15 words hold the exact value in 92 to 98 % of cases."""
     exact = heed.explain(model, LONG, "lime-exact", label=1, ridge=1 / n).scores
-    runs = [Lime(samples=n, sampling=sampling).explain(model, [LONG], 1, seed=s)[0] for s in range(120)]  # type: ignore[arg-type]
+    runs = [
+        Lime(samples=n, sampling=sampling).explain(model, [LONG], 1, seed=s)[0] for s in range(120)
+    ]  # type: ignore[arg-type]
     covered = np.array([np.abs(r.scores - exact) < 1.96 * r.standard_errors for r in runs])
     assert 0.92 <= covered.mean() <= 0.98
 
@@ -446,7 +509,11 @@ def test_pairs_have_the_smaller_error(model: SingleLayer) -> None:
     errors = {
         sampling: np.mean(
             [
-                (Lime(samples=500, sampling=sampling).explain(model, [LONG], 1, seed=s)[0].scores - exact) ** 2
+                (
+                    Lime(samples=500, sampling=sampling).explain(model, [LONG], 1, seed=s)[0].scores
+                    - exact
+                )
+                ** 2
                 for s in range(30)
             ]  # type: ignore[arg-type]
         )
@@ -457,7 +524,9 @@ def test_pairs_have_the_smaller_error(model: SingleLayer) -> None:
 
 @pytest.mark.parametrize("removal", ["replace", "delete", "hide"])
 @pytest.mark.parametrize("text", [TEXT, "good good film the good the slow", "very slow"])
-def test_all_subsets_of_a_short_text_give_the_limit_itself(model: SingleLayer, text: str, removal: str) -> None:
+def test_all_subsets_of_a_short_text_give_the_limit_itself(
+    model: SingleLayer, text: str, removal: str
+) -> None:
     found = heed.explain(model, text, "lime", label=1, samples=100, removal=removal)
     units = len(found.units)
     keep = np.array(list(product([True, False], repeat=units)))
@@ -477,9 +546,13 @@ def test_all_subsets_of_a_short_text_give_the_limit_itself(model: SingleLayer, t
 def test_which_design_is_taken_by_default(model: SingleLayer) -> None:
     d = len(heed.explain(model, LONG, "lime").units)
     few = heed.explain(model, LONG, "lime", samples=5 * d - 1).scores
-    np.testing.assert_array_equal(few, heed.explain(model, LONG, "lime", samples=5 * d - 1, sampling="lime").scores)
+    np.testing.assert_array_equal(
+        few, heed.explain(model, LONG, "lime", samples=5 * d - 1, sampling="lime").scores
+    )
     many = heed.explain(model, LONG, "lime", samples=5 * d).scores
-    np.testing.assert_array_equal(many, heed.explain(model, LONG, "lime", samples=5 * d, sampling="pairs").scores)
+    np.testing.assert_array_equal(
+        many, heed.explain(model, LONG, "lime", samples=5 * d, sampling="pairs").scores
+    )
 
 
 def test_controls_leave_a_linear_output_alone() -> None:

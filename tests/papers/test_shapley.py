@@ -17,7 +17,9 @@ WORDS = ("the", "film", "was", "slow", "but", "good", "and")
 LONG = "film was slow but good and the plot is fresh warm dull"  # twelve words, all different
 
 
-def outputs(model: SingleLayer, text: str, label: int, removal: str) -> tuple[int, dict[frozenset[int], float]]:
+def outputs(
+    model: SingleLayer, text: str, label: int, removal: str
+) -> tuple[int, dict[frozenset[int], float]]:
     """The output for every set of distinct words that is kept, from texts that are read anew."""
     words = text.split()
     distinct = list(dict.fromkeys(words))
@@ -26,7 +28,11 @@ def outputs(model: SingleLayer, text: str, label: int, removal: str) -> tuple[in
     changed = []
     for kept in sets:
         present = {distinct[i] for i in kept}
-        changed.append(" ".join(w if w in present else "zzqx" for w in words if w in present or removal == "replace"))
+        changed.append(
+            " ".join(
+                w if w in present else "zzqx" for w in words if w in present or removal == "replace"
+            )
+        )
     return d, dict(zip(sets, model(changed)[:, label].tolist(), strict=True))
 
 
@@ -46,14 +52,18 @@ def by_subsets(d: int, f: dict[frozenset[int], float]) -> np.ndarray:
     total = np.zeros(d)
     for kept, value in f.items():
         for j in set(range(d)) - kept:
-            weight = math.factorial(len(kept)) * math.factorial(d - len(kept) - 1) / math.factorial(d)
+            weight = (
+                math.factorial(len(kept)) * math.factorial(d - len(kept) - 1) / math.factorial(d)
+            )
             total[j] += weight * (f[kept | {j}] - value)
     return total
 
 
 @pytest.mark.parametrize("removal", ["replace", "delete"])
 @pytest.mark.parametrize("d", [1, 2, 3, 5, 7])
-def test_the_kernel_is_exact_where_all_subsets_fit(make: Callable[..., SingleLayer], d: int, removal: str) -> None:
+def test_the_kernel_is_exact_where_all_subsets_fit(
+    make: Callable[..., SingleLayer], d: int, removal: str
+) -> None:
     text = " ".join(WORDS[:d])
     for padding in ("masked", "attends"):
         model = make(padding=padding)
@@ -79,21 +89,28 @@ def test_repeated_words_come_in_together(model: SingleLayer) -> None:
 
 @pytest.mark.parametrize("estimator", ["kernel", "permutation"])
 @pytest.mark.parametrize("removal", ["replace", "delete"])
-def test_sampled_values_are_right_within_their_errors(model: SingleLayer, estimator: str, removal: str) -> None:
+def test_sampled_values_are_right_within_their_errors(
+    model: SingleLayer, estimator: str, removal: str
+) -> None:
     """Twelve words, 2,000 of 4,096 subsets: within 4.5 standard errors, which are small beside the largest value."""
     expected = by_subsets(*outputs(model, LONG, 1, removal))
     exact = heed.explain(model, LONG, "shapley", label=1, samples=5000, removal=removal)
     np.testing.assert_allclose(exact.scores, expected, rtol=0, atol=1e-9)
-    found = heed.explain(model, LONG, "shapley", label=1, samples=2000, estimator=estimator, removal=removal)
+    found = heed.explain(
+        model, LONG, "shapley", label=1, samples=2000, estimator=estimator, removal=removal
+    )
     assert (found.standard_errors > 0).all()
     assert (np.abs(found.scores - expected) < 4.5 * found.standard_errors).all()
     assert found.standard_errors.max() < 0.1 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize(
-    ("estimator", "samples", "most"), [("kernel", 100, 0.99), ("permutation", 2000, 0.99), ("permutation", 100, 1.0)]
+    ("estimator", "samples", "most"),
+    [("kernel", 100, 0.99), ("permutation", 2000, 0.99), ("permutation", 100, 1.0)],
 )
-def test_standard_errors_are_honest(model: SingleLayer, estimator: str, samples: int, most: float) -> None:
+def test_standard_errors_are_honest(
+    model: SingleLayer, estimator: str, samples: int, most: float
+) -> None:
     """95 % intervals of 150 runs × 8 words cover the value in 90 to 99 % of cases; ten orders lean to caution."""
     text = " ".join(LONG.split()[:8])
     expected = by_subsets(*outputs(model, text, 1, "replace"))
@@ -144,14 +161,21 @@ def test_standard_errors_of_orders_are_the_spread_of_gains(d: int, pairs: int) -
     keep, y = method._orders(rng, d), rng.normal(size=2 * pairs * (d - 1))
     scores, errors = method._fit_orders(keep, y, 1.5, -0.5)
     places = places_of(keep, d)
-    steps = np.hstack([np.full((2 * pairs, 1), -0.5), y.reshape(2 * pairs, d - 1), np.full((2 * pairs, 1), 1.5)])
+    steps = np.hstack(
+        [np.full((2 * pairs, 1), -0.5), y.reshape(2 * pairs, d - 1), np.full((2 * pairs, 1), 1.5)]
+    )
     for word in range(d):
-        gains = [steps[k, places[k, word] + 1] - steps[k, places[k, word]] for k in range(2 * pairs)]
+        gains = [
+            steps[k, places[k, word] + 1] - steps[k, places[k, word]] for k in range(2 * pairs)
+        ]
         variance = np.var(gains, ddof=1) / len(gains)
         if pairs >= 2 * depths:
             depth = [min(places[2 * k, word], d - 1 - places[2 * k, word]) for k in range(pairs)]
             means = [(gains[2 * k] + gains[2 * k + 1]) / 2 for k in np.argsort(depth)]
-            within = sum(np.sum((part - part.mean()) ** 2) for part in np.array_split(np.array(means), depths))
+            within = sum(
+                np.sum((part - part.mean()) ** 2)
+                for part in np.array_split(np.array(means), depths)
+            )
             whole = 2 * depths - 1
             variance = (whole * variance + within / pairs) / (whole + pairs - depths)
         assert scores[word] == pytest.approx(np.mean(gains), abs=1e-12)
@@ -160,10 +184,15 @@ def test_standard_errors_of_orders_are_the_spread_of_gains(d: int, pairs: int) -
 
 @pytest.mark.parametrize("estimator", ["kernel", "permutation"])
 @pytest.mark.parametrize("samples", [2, 30, 2000])
-def test_values_add_up_to_the_change(any_model: SingleLayer, texts: list, estimator: str, samples: int) -> None:
+def test_values_add_up_to_the_change(
+    any_model: SingleLayer, texts: list, estimator: str, samples: int
+) -> None:
     """Always, however few the samples: f(document) - f(document without words)."""
     tokens = any_model.tokens(texts)
-    change = any_model.logits(tokens)[:, 1] - any_model.logits([any_model.blank(t) for t in tokens])[:, 1]
+    change = (
+        any_model.logits(tokens)[:, 1]
+        - any_model.logits([any_model.blank(t) for t in tokens])[:, 1]
+    )
     found = heed.explain(any_model, texts, "shapley", label=1, samples=samples, estimator=estimator)
     tolerance = 1e-9 if any_model.network.W_e.dtype.itemsize == 8 else 1e-5
     np.testing.assert_allclose([e.scores.sum() for e in found], change, rtol=0, atol=tolerance)
@@ -178,14 +207,19 @@ def test_one_word_gets_the_whole_change(model: SingleLayer, estimator: str) -> N
 
 
 def test_a_word_without_influence_gets_nothing(model: SingleLayer) -> None:
-    found = heed.explain(model, "slow zzqx film", "shapley", label=1)  # an unknown word is its own replacement
+    found = heed.explain(
+        model, "slow zzqx film", "shapley", label=1
+    )  # an unknown word is its own replacement
     assert abs(found.scores[1]) < 1e-10 < np.abs(found.scores[[0, 2]]).min()
 
 
 def test_occlusion_is_the_change_when_one_occurrence_goes(any_model: SingleLayer) -> None:
     words = ["good", "film", "good", "plot"]
     for removal in ("replace", "delete"):
-        without = [" ".join(words[:i] + ["zzqx"] * (removal == "replace") + words[i + 1 :]) for i in range(4)]
+        without = [
+            " ".join(words[:i] + ["zzqx"] * (removal == "replace") + words[i + 1 :])
+            for i in range(4)
+        ]
         expected = any_model([" ".join(words)])[0, 1] - any_model(without)[:, 1]
         found = heed.explain(any_model, " ".join(words), "occlusion", label=1, removal=removal)
         np.testing.assert_allclose(found.scores, expected, rtol=0, atol=1e-5)

@@ -49,11 +49,18 @@ def subsets(f: Ratios) -> tuple[np.ndarray, np.ndarray]:
     return keep, f(keep)
 
 
-def regression(keep: np.ndarray, y: np.ndarray, nu: float, ridge: float) -> tuple[np.ndarray, float]:
+def regression(
+    keep: np.ndarray, y: np.ndarray, nu: float, ridge: float
+) -> tuple[np.ndarray, float]:
     """LIME over all subsets with at least one word removed, s uniform."""
     d = keep.shape[1]
     s = d - keep.sum(1)
-    w = np.array([math.exp(-((1 - math.sqrt(1 - k / d)) ** 2) / (2 * nu**2)) / d / math.comb(d, k) for k in s])
+    w = np.array(
+        [
+            math.exp(-((1 - math.sqrt(1 - k / d)) ** 2) / (2 * nu**2)) / d / math.comb(d, k)
+            for k in s
+        ]
+    )
     w[s == 0] = 0
     x = np.column_stack([np.ones(len(keep)), keep])
     penalty = np.diag([0.0] + [ridge] * d)
@@ -96,7 +103,9 @@ def test_moments_of_sizes_are_those_of_legendre_polynomials(n: int) -> None:
     for order in range(n + 1):
         p = np.polynomial.legendre.Legendre.basis(order, domain=[0, 1])
         t = np.linspace(0.05, 0.95, n + 1)
-        bernstein = np.array([[math.comb(n, s) * x**s * (1 - x) ** (n - s) for s in range(n + 1)] for x in t])
+        bernstein = np.array(
+            [[math.comb(n, s) * x**s * (1 - x) ** (n - s) for s in range(n + 1)] for x in t]
+        )
         b = np.linalg.solve(bernstein, p(t))
         np.testing.assert_allclose(found[:, order], weights @ b, atol=1e-6 * np.abs(b).max())
 
@@ -125,7 +134,12 @@ def test_sums_over_sizes_are_those_of_the_table(d: int, sigma: float) -> None:
     rng = np.random.default_rng(0)
     smooth = np.stack([kernel(d, nu)[:d] * (d - np.arange(d)) / d**2 for nu in (0.1, 0.25, np.inf)])
     weights = np.vstack(
-        [smooth, kernel(d, 0.25)[:d] / d, np.full(d, 1 / d), np.cos(rng.normal() * np.arange(d) / d) / d]
+        [
+            smooth,
+            kernel(d, 0.25)[:d] / d,
+            np.full(d, 1 / d),
+            np.cos(rng.normal() * np.arange(d) / d) / d,
+        ]
     )
     found, table = size_sums(f, weights), by_size(f)
     np.testing.assert_allclose(found.kept, weights @ table.kept, rtol=0, atol=1e-10)
@@ -170,9 +184,13 @@ def test_a_kernel_that_is_too_narrow_is_refused_and_others_are_exact() -> None:
     f = ratios(2)
     with pytest.raises(heed.errors.InputError, match="too narrow"):
         exact(f, 0.05)
-    empty, one, other = (float(f(np.array(z))) for z in ([False, False], [True, False], [False, True]))
+    empty, one, other = (
+        float(f(np.array(z))) for z in ([False, False], [True, False], [False, True])
+    )
     for nu in (0.2, 1.0):  # three subsets, three unknowns: the fit goes through all of them
-        np.testing.assert_allclose(exact(f, nu).lime.coefficients, [one - empty, other - empty], rtol=1e-6)
+        np.testing.assert_allclose(
+            exact(f, nu).lime.coefficients, [one - empty, other - empty], rtol=1e-6
+        )
 
 
 def test_the_table_of_250_words_is_right_at_both_ends() -> None:
@@ -187,7 +205,9 @@ def test_the_table_of_250_words_is_right_at_both_ends() -> None:
         assert table.removed[0, j] == pytest.approx(float(f(z)), abs=1e-11)
         assert table.kept[-1, j] == pytest.approx(float(f(~z)), abs=1e-11)
         z[j] = True
-    without_two = np.array([[k not in (3, other) for k in range(250)] for other in range(250) if other != 3])
+    without_two = np.array(
+        [[k not in (3, other) for k in range(250)] for other in range(250) if other != 3]
+    )
     assert table.removed[1, 3] == pytest.approx(f(without_two).mean(), abs=1e-11)
 
 
@@ -197,7 +217,9 @@ def test_the_table_of_250_words_is_right_at_both_ends() -> None:
 @pytest.mark.parametrize("sigma", [0.5, 2.0, 5.0])
 @pytest.mark.parametrize("nu", [0.1, 0.25, math.inf])
 @pytest.mark.parametrize(("d", "ridge"), [(2, 0.01), (5, 0.01), (11, 0.0), (11, 0.002)])
-def test_exact_lime_is_the_regression_over_all_subsets(d: int, ridge: float, nu: float, sigma: float) -> None:
+def test_exact_lime_is_the_regression_over_all_subsets(
+    d: int, ridge: float, nu: float, sigma: float
+) -> None:
     f = ratios(d, sigma=sigma, seed=d)
     coefficients, intercept = regression(*subsets(f), nu, ridge)
     found = exact(f, nu, ridge).lime
@@ -260,7 +282,9 @@ def test_the_limit_of_a_fit_on_some_words() -> None:
     w = np.array([kernel(d, 0.25)[k] / d / math.comb(d, k) if k else 0.0 for k in s])
     chosen = [0, 3, 5]
     x = np.column_stack([np.ones(len(keep)), keep[:, chosen]])
-    expected = np.linalg.solve(x.T @ (w[:, None] * x) + np.diag([0, 0.01, 0.01, 0.01]), x.T @ (w * y))
+    expected = np.linalg.solve(
+        x.T @ (w[:, None] * x) + np.diag([0, 0.01, 0.01, 0.01]), x.T @ (w * y)
+    )
     found = lime_limit(float(w @ y), keep[:, chosen].T @ (w * y), 0.25, 0.01, d=8)
     np.testing.assert_allclose([found.intercept, *found.coefficients], expected, rtol=0, atol=1e-10)
 
@@ -268,7 +292,9 @@ def test_the_limit_of_a_fit_on_some_words() -> None:
 @pytest.mark.parametrize("d", [2, 3, 10])
 def test_the_limit_of_a_wide_kernel(d: int) -> None:
     f = ratios(d, sigma=1.5)
-    np.testing.assert_allclose(lime_limit_wide(by_size(f)), regression(*subsets(f), math.inf, 0)[0], atol=1e-10)
+    np.testing.assert_allclose(
+        lime_limit_wide(by_size(f)), regression(*subsets(f), math.inf, 0)[0], atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("d", [3, 5, 40])
@@ -279,14 +305,18 @@ def test_controls_are_orthogonal_to_what_is_fitted(d: int, nu: float) -> None:
     W, share = kernel(d, nu)[1:] / d, s / d
     assert phi.shape[1] == min(4, d - 2) or nu == 0.01
     size = np.abs(phi[1:]).max(0, initial=1.0) * W.sum()
-    assert np.all(np.abs(W @ phi[1:]) < 1e-9 * size) and np.all(np.abs((W * share) @ phi[1:]) < 1e-9 * size)
+    assert np.all(np.abs(W @ phi[1:]) < 1e-9 * size) and np.all(
+        np.abs((W * share) @ phi[1:]) < 1e-9 * size
+    )
     assert abs(W @ (psi[1:] * share * (1 - share))) < 1e-12
 
 
 # The single-layer classifier
 
 
-def form(model: Classifier, text: str, label: int = 1, removal: str = "replace") -> tuple[Ratios, tuple[str, ...]]:
+def form(
+    model: Classifier, text: str, label: int = 1, removal: str = "replace"
+) -> tuple[Ratios, tuple[str, ...]]:
     (tokens,) = model.tokens([text])
     units, groups = units_of(tokens, "word", True)
     return model.ratios(tokens, groups, len(units), label, removal), tuple(u.text for u in units)  # type: ignore[arg-type]
@@ -314,13 +344,20 @@ def test_the_theorem_is_what_the_paper_says(any_model: SingleLayer) -> None:
     parts = []
     for t in (tokens, blank):
         trace = any_model.trace([t])
-        a, v = (x[0].detach().double().numpy() for x in (trace.attention[0][..., 0, :], trace.values[0]))
+        a, v = (
+            x[0].detach().double().numpy() for x in (trace.attention[0][..., 0, :], trace.values[0])
+        )
         if any_model.shape.biases:
-            v = v - any_model.network.b_v[:, None].double().numpy()  # the same for all words: it cancels
+            v = (
+                v - any_model.network.b_v[:, None].double().numpy()
+            )  # the same for all words: it cancels
         parts.append(np.einsum("kt,kto,ko->t", a, v, W_l) / any_model.shape.heads)
     found, units = form(any_model, TEXT)[0], form(any_model, TEXT)[1]
     expected = [
-        1.5 * sum((parts[0] - parts[1])[i] for i in range(len(tokens)) if tokens.text(i).lower() == unit)
+        1.5
+        * sum(
+            (parts[0] - parts[1])[i] for i in range(len(tokens)) if tokens.text(i).lower() == unit
+        )
         for unit in units
     ]
     np.testing.assert_allclose(lime_theorem(found), expected, atol=1e-6)
@@ -334,7 +371,13 @@ def test_the_slope_of_the_theorem_tends_to_one_under_its_assumptions() -> None:
         g, h, pad = (np.exp(rng.uniform(-1, 1, n)) for n in (words, words, positions - words))
         w, w_h, w_pad = rng.normal(size=words), np.full(words, 0.1), np.full(positions - words, 0.1)
         f = Ratios(
-            g[None], (g * w)[None], h[None], (h * w_h)[None], np.array([pad.sum()]), np.array([pad @ w_pad]), 0.0
+            g[None],
+            (g * w)[None],
+            h[None],
+            (h * w_h)[None],
+            np.array([pad.sum()]),
+            np.array([pad @ w_pad]),
+            0.0,
         )
         truth, plain = exact(f).lime.coefficients, lime_theorem(f, 1.0)
         errors.append(abs(slope(plain, truth) - 1))
@@ -365,22 +408,31 @@ def test_log_odds_of_two_labels_have_a_closed_form_too(model: SingleLayer) -> No
     few = "the plot is good but slow"  # every subset of which is asked for once
     sampled = heed.explain(model, few, "lime", label=1, output="log-odds", samples=2000)
     exactly = heed.explain(model, few, "lime-exact", label=1, output="log-odds", ridge=1 / 2000)
-    np.testing.assert_allclose(exactly.scores, sampled.scores, atol=0.02 * np.abs(sampled.scores).max())
+    np.testing.assert_allclose(
+        exactly.scores, sampled.scores, atol=0.02 * np.abs(sampled.scores).max()
+    )
     with pytest.raises(NotApplicable, match="two labels"):
         heed.explain(build(labels=3), TEXT, "lime-exact", output="log-odds")
 
 
 def test_heads_add_up(model: SingleLayer) -> None:
     for name in ("lime-exact", "shapley-exact", "lime-theorem"):
-        parts = [heed.explain(model, TEXT, name, label=1, head=h).scores for h in range(model.shape.heads)]
-        np.testing.assert_allclose(np.sum(parts, 0), heed.explain(model, TEXT, name, label=1).scores, atol=1e-10)
+        parts = [
+            heed.explain(model, TEXT, name, label=1, head=h).scores
+            for h in range(model.shape.heads)
+        ]
+        np.testing.assert_allclose(
+            np.sum(parts, 0), heed.explain(model, TEXT, name, label=1).scores, atol=1e-10
+        )
 
 
 def test_a_single_word_has_no_lime_but_a_shapley_value(model: SingleLayer) -> None:
     assert heed.explain(model, "awful", "lime-exact").scores.tolist() == [0.0]
     assert heed.explain(model, "awful", "lime-exact").notes
     occluded = heed.explain(model, "awful", "occlusion").scores
-    np.testing.assert_allclose(heed.explain(model, "awful", "shapley-exact").scores, occluded, atol=1e-10)
+    np.testing.assert_allclose(
+        heed.explain(model, "awful", "shapley-exact").scores, occluded, atol=1e-10
+    )
     assert len(heed.explain(model, "awful", "lime-theorem").scores) == 1
 
 
@@ -389,7 +441,9 @@ def test_the_theorem_reports_its_assumptions_and_its_slope(model: SingleLayer) -
     truth = heed.explain(model, TEXT, "lime-exact").scores
     plain = heed.explain(model, TEXT, "lime-theorem", constant=1.0).scores
     assert found.facts["slope"] == pytest.approx((plain @ truth) / (plain @ plain))
-    assert found.facts["error"] == pytest.approx(np.linalg.norm(found.scores - truth) / np.linalg.norm(truth))
+    assert found.facts["error"] == pytest.approx(
+        np.linalg.norm(found.scores - truth) / np.linalg.norm(truth)
+    )
     assert found.facts["error_with_slope"] <= found.facts["error"]
     assert found.facts["distinct"] == pytest.approx(len(set(TEXT.split())) / len(TEXT.split()))
     assert found.facts["exponent"] == pytest.approx(math.log(len(TEXT.split())) / math.log(41))
@@ -425,9 +479,13 @@ def test_closed_gradients_of_single_precision_weights_are_those_in_double_precis
     double = SingleLayer(network.double(), single.tokenizer, single.labels)
     tokens = single.tokens(texts)
     for a, b in zip(
-        single.gradient(tokens, [0] * len(tokens)), Classifier.gradient(double, tokens, [0] * len(tokens)), strict=True
+        single.gradient(tokens, [0] * len(tokens)),
+        Classifier.gradient(double, tokens, [0] * len(tokens)),
+        strict=True,
     ):
-        assert np.sqrt(np.square(a.gradient - b.gradient).sum()) <= 1e-12 * np.sqrt(np.square(b.gradient).sum())
+        assert np.sqrt(np.square(a.gradient - b.gradient).sum()) <= 1e-12 * np.sqrt(
+            np.square(b.gradient).sum()
+        )
 
 
 @pytest.mark.parametrize("exclusive", [True, False])
@@ -468,7 +526,9 @@ def test_the_ratio_bound_holds_by_enumeration() -> None:
         x = rng.uniform(-1, 1, (2, n)) * 3 / n  # |X| ≤ 3
         y = rng.uniform(0.2, 3, (2, n))  # Y ≥ 0.2 n
         for s in range(1, n):
-            z = np.array([[i not in removed for i in range(n)] for removed in combinations(range(n), s)])
+            z = np.array(
+                [[i not in removed for i in range(n)] for removed in combinations(range(n), s)]
+            )
             X, Y = (np.where(z, v[0], v[1]).sum(1) for v in (x, y))
             gap = abs((X / Y).mean() - X.mean() / Y.mean())
             assert gap <= ratio_bound(3.0, 0.2, n, float(Y.var())) + 1e-15

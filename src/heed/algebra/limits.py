@@ -47,7 +47,11 @@ class Fit(NamedTuple):
 
 
 def lime_limit(
-    whole: float, kept: Float[np.ndarray, "unit"], bandwidth: float = 0.25, ridge: float = 0.0, d: int | None = None
+    whole: float,
+    kept: Float[np.ndarray, "unit"],
+    bandwidth: float = 0.25,
+    ridge: float = 0.0,
+    d: int | None = None,
 ) -> Fit:
     """What LIME's regression tends to with many samples, from E[π f] and E[π z_j f].
 
@@ -62,7 +66,9 @@ def lime_limit(
     spread = d * float((pi * ((d - s) / d - one / none) ** 2).mean())
     level = x * (1 - q / d) + spread * q / d + ridge
     if level < 1e-6 * x:  # what is left of it would be rounding errors
-        raise InputError(f"A bandwidth of {bandwidth:g} is too narrow for {d} words: LIME's level is lost. Widen it.")
+        raise InputError(
+            f"A bandwidth of {bandwidth:g} is too narrow for {d} words: LIME's level is lost. Widen it."
+        )
     r = kept - one / none * whole
     coefficients = (r - r.mean()) / (x + ridge) + r.mean() / level
     return Fit(coefficients, float((whole - one * coefficients.sum()) / none))
@@ -116,10 +122,14 @@ def exact(f: Ratios, bandwidth: float = 0.25, ridge: float = 0.0) -> Exact:
     sums = size_sums(f, np.stack([pi[:d] * (d - s) / d**2, pi[:d] / d, np.full(d, 1 / d)]))
     document = f.whole() / d  # s = 0 is in the sums but not among the samples
     whole = sums.kept[1].mean() - document + pi[d] / d * f.empty()
-    return Exact(lime_limit(whole, sums.kept[0] - document, bandwidth, ridge), sums.kept[2] - sums.removed[2])
+    return Exact(
+        lime_limit(whole, sums.kept[0] - document, bandwidth, ridge), sums.kept[2] - sums.removed[2]
+    )
 
 
-def lime_moments(table: BySize, whole: float, bandwidth: float) -> tuple[float, Float[np.ndarray, "unit"]]:
+def lime_moments(
+    table: BySize, whole: float, bandwidth: float
+) -> tuple[float, Float[np.ndarray, "unit"]]:
     """E[π f] and E[π z_j f] from expectations by size, for any model that has them; `whole` is f of the document."""
     d = table.kept.shape[1]
     pi, s = kernel(d, bandwidth), np.arange(d)
@@ -160,7 +170,10 @@ class Moments(NamedTuple):
 
 
 def mixture_moments(
-    a: Float[np.ndarray, "unit"], b: Float[np.ndarray, "unit"], removed: int, kept: int | None = None
+    a: Float[np.ndarray, "unit"],
+    b: Float[np.ndarray, "unit"],
+    removed: int,
+    kept: int | None = None,
 ) -> Moments:
     """Mean and variance of H = Σ (a_i if kept, else b_i) when so many words are removed, the word `kept` not being one.
 

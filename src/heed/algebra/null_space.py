@@ -95,13 +95,21 @@ class Space:
         T = np.asarray(T, dtype=float)
         if T.ndim != 2 or not len(T) or not np.isfinite(T).all():
             raise InputError("Values must be a table of finite numbers with a row for each key.")
-        group = np.zeros(len(T), dtype=np.int64) if group is None else np.unique(group, return_inverse=True)[1].ravel()
+        group = (
+            np.zeros(len(T), dtype=np.int64)
+            if group is None
+            else np.unique(group, return_inverse=True)[1].ravel()
+        )
         rounded = tolerance is None and precision > _DOUBLE
         if tolerance is None:
             tolerance = max(max(T.shape) * _DOUBLE, max(T.shape) ** 0.5 * precision)
         if not 0 <= tolerance < 1:
-            raise InputError(f"A tolerance is a share of the largest singular value, below 1, got {tolerance}.")
-        first, place, root = _distinct(np.column_stack([group, T]))  # so that equal keys are equal in Q, to the bit
+            raise InputError(
+                f"A tolerance is a share of the largest singular value, below 1, got {tolerance}."
+            )
+        first, place, root = _distinct(
+            np.column_stack([group, T])
+        )  # so that equal keys are equal in Q, to the bit
         sums = root[:, None] * (group[first, None] == np.unique(group))
         sums /= np.linalg.norm(sums, axis=0)
         values = root[:, None] * T[first]
@@ -172,7 +180,11 @@ class Space:
     def _least_norm(self, rows: Float[np.ndarray, "row key"]) -> Efficient:
         """Equal keys get equal weights, so they are one key here: apart, they mislead the exact method."""
         inner, place, root = self._folded
-        folded = rows if inner is self else np.stack([np.bincount(place, row, len(root)) for row in rows]) / root
+        folded = (
+            rows
+            if inner is self
+            else np.stack([np.bincount(place, row, len(root)) for row in rows]) / root
+        )
         if not inner.nullity:
             return Efficient((folded / root)[:, place], 0)
         coordinates = rows @ self.Q
@@ -182,7 +194,9 @@ class Space:
         def fits(chosen: Int[np.ndarray, "_"]) -> Bool[np.ndarray, "_"]:
             return self._fits(rows[chosen], (found[chosen] / root)[:, place])
 
-        many = inner.nullity >= _FEW_DIMENSIONS and (len(open_) >= _FEW_ROWS or inner.nullity > 1000)
+        many = inner.nullity >= _FEW_DIMENSIONS and (
+            len(open_) >= _FEW_ROWS or inner.nullity > 1000
+        )
         if many:
             found[open_] = least_norm_batch(inner.Q, coordinates[open_])
             open_ = open_[~fits(open_)]
@@ -206,7 +220,12 @@ class Space:
         first, place, root = _distinct(np.round(self.Q, 13) + 0.0)
         if len(first) == len(self.Q):
             return self, place, root
-        inner = Space(root[:, None] * self.T[first], self.group[first], self.tolerance, root[:, None] * self.Q[first])
+        inner = Space(
+            root[:, None] * self.T[first],
+            self.group[first],
+            self.tolerance,
+            root[:, None] * self.Q[first],
+        )
         return inner, place, root
 
     def _least_distance(
@@ -241,7 +260,9 @@ class Space:
         except RuntimeError:  # too many steps
             return lost, lost
         rest = system @ weights - target
-        return (x - self.N @ (rest[:-1] / rest[-1]), -weights / rest[-1]) if rest[-1] else (lost, lost)
+        return (
+            (x - self.N @ (rest[:-1] / rest[-1]), -weights / rest[-1]) if rest[-1] else (lost, lost)
+        )
 
     def _most_entropy(self, rows: Float[np.ndarray, "row key"]) -> Efficient:
         U = self.Q[:, self.sums :]
@@ -261,7 +282,9 @@ class Space:
         start = row if row.min() > 0 else (row + self._widest(row)) / 2
         if (found := self._most_entropy_from(start, row, 500)) is not None:
             return found
-        raise NotReached("The attention of most entropy was not found: the row is too peaked, choose the least norm.")
+        raise NotReached(
+            "The attention of most entropy was not found: the row is too peaked, choose the least norm."
+        )
 
     def _most_entropy_from(
         self, start: Float[np.ndarray, "key"], row: Float[np.ndarray, "key"], steps: int
@@ -290,7 +313,9 @@ class Space:
             vanishing = (growth < 0) & (x < 1e-16)  # would hold up all others
             length = min(1.0, 0.99 / max(float(-growth[~vanishing].min()), 1e-300))
             with np.errstate(over="ignore", invalid="ignore"):
-                x = x * np.where(vanishing, np.exp(np.clip(length * growth, -50, 0)), 1 + length * growth)
+                x = x * np.where(
+                    vanishing, np.exp(np.clip(length * growth, -50, 0)), 1 + length * growth
+                )
             if not np.isfinite(x).all():
                 break
         return None
@@ -301,13 +326,17 @@ class Space:
         # x = y + z with 0 ≤ y ≤ 1, z ≥ 0 and Q^T x = θ c for some θ ≥ 1: the more of y, the wider the support
         most = np.concatenate([np.ones(n), np.full(n + 1, np.inf)])
         least = np.append(np.zeros(2 * n), 1.0)
-        program = Program(np.vstack([self.Q, self.Q, -(self.Q.T @ row)[None]]), (least, most), (0.0, 0.0))
+        program = Program(
+            np.vstack([self.Q, self.Q, -(self.Q.T @ row)[None]]), (least, most), (0.0, 0.0)
+        )
         found = program.smallest(np.concatenate([-np.ones(n), np.zeros(n + 1)]))
         return np.maximum(found[:n] + found[n : 2 * n], 0) / found[-1]
 
     # Intervals and adversaries
 
-    def smallest(self, row: Float[np.ndarray, "key"]) -> Callable[[Float[np.ndarray, "key"]], Float[np.ndarray, "key"]]:
+    def smallest(
+        self, row: Float[np.ndarray, "key"]
+    ) -> Callable[[Float[np.ndarray, "key"]], Float[np.ndarray, "key"]]:
         """The function that finds where in the class of a row a cost is least.
 
         Its members are x ≥ 0 with Q^T x = Q^T row, or x = row + Nz ≥ 0: what has fewer dimensions is solved sooner.
@@ -349,7 +378,10 @@ class Space:
             smallest = self.smallest(row)
             high = [(x, d @ x) for d in directions for x in [smallest(-d)]]
             least = directions @ np.stack([row, *(x for x, _ in high)]).T
-            low = [0.0 if least[i].min() <= 1e-12 else d @ smallest(d) for i, d in enumerate(directions)]
+            low = [
+                0.0 if least[i].min() <= 1e-12 else d @ smallest(d)
+                for i, d in enumerate(directions)
+            ]
             found = np.stack([low, [most for _, most in high]], 1)
         low, high = np.clip(found.T, 0, None)
         return np.stack([np.minimum(low, now), np.maximum(high, now)], 1)
@@ -365,7 +397,9 @@ class Space:
         found = ascend(self.smallest(row), row, lambda x: x - row)
         return self._kept(row[None], self.polished(row, found)[None])[0]
 
-    def polished(self, row: Float[np.ndarray, "key"], near: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
+    def polished(
+        self, row: Float[np.ndarray, "key"], near: Float[np.ndarray, "key"]
+    ) -> Float[np.ndarray, "key"]:
         """A member of the row's class without the little that a solver leaves of errors.
 
         What is added is as small as can be, keeps the support and lies in the span of Q there, so that the least norm
@@ -376,7 +410,9 @@ class Space:
         best, least = _on_support(self.Q, self.Q.T @ row, near)
         return best if least < _SUMS / 100 else self._corrected(row, best)
 
-    def _corrected(self, row: Float[np.ndarray, "key"], near: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
+    def _corrected(
+        self, row: Float[np.ndarray, "key"], near: Float[np.ndarray, "key"]
+    ) -> Float[np.ndarray, "key"]:
         """A member of the row's class near a point that misses it by little: how little, is the program's unit."""
         n, found = len(row), near
         for _ in range(3):
@@ -385,7 +421,9 @@ class Space:
             if unit < 1e-15:
                 break
             most = np.append(np.full(n, np.inf), found / unit)  # what is added, and what is taken
-            program = Program(np.vstack([self.Q, -self.Q]), (0.0, most), (missed / unit, missed / unit))
+            program = Program(
+                np.vstack([self.Q, -self.Q]), (0.0, most), (missed / unit, missed / unit)
+            )
             try:
                 moved = program.smallest(np.ones(2 * n))
             except NotReached:
@@ -398,7 +436,9 @@ class Space:
     def _attention(self, rows: Float[np.ndarray, "row key"]) -> Float[np.ndarray, "row key"]:
         rows = np.asarray(rows, dtype=float)
         if rows.ndim != 2 or rows.shape[1] != len(self.T):
-            raise InputError(f"A row of attention needs a weight for each of {len(self.T)} keys, got {rows.shape}.")
+            raise InputError(
+                f"A row of attention needs a weight for each of {len(self.T)} keys, got {rows.shape}."
+            )
         if not np.isfinite(rows).all() or rows.min(initial=0.0) < 0:
             raise InputError("Attention cannot be negative, infinite or missing.")
         return rows
@@ -411,13 +451,18 @@ class Space:
         sums = np.stack([moved[:, self.group == g].sum(1) for g in np.unique(self.group)], 1)
         return np.abs(moved @ self.T).max(1, initial=0.0) / self._scale, np.abs(sums).max(1)
 
-    def _fits(self, rows: Float[np.ndarray, "row key"], found: Float[np.ndarray, "row key"]) -> Bool[np.ndarray, "row"]:
+    def _fits(
+        self, rows: Float[np.ndarray, "row key"], found: Float[np.ndarray, "row key"]
+    ) -> Bool[np.ndarray, "row"]:
         output, sums = self._errors(rows, found)
         with np.errstate(invalid="ignore"):
             return (output < _CLOSE) & (sums < _SUMS) & (found.min(1) >= _BELOW)
 
     def _kept(
-        self, rows: Float[np.ndarray, "row key"], found: Float[np.ndarray, "row key"], attention: bool = True
+        self,
+        rows: Float[np.ndarray, "row key"],
+        found: Float[np.ndarray, "row key"],
+        attention: bool = True,
     ) -> Float[np.ndarray, "row key"]:
         """The result, if it has the output of the rows (and, as attention, their sums and no negative weight)."""
         output, sums = self._errors(rows, found)
@@ -426,7 +471,9 @@ class Space:
             raise NotReached(f"No answer is certain: {_BEYOND}.")
         if not worst < _CLOSE:
             loose = self._dropped(found - rows) > _CLOSE / 10 or self._dropped(rows) > _CLOSE / 10
-            raise NotReached(_CHANGED.format(worst, _LOOSE.format(self.tolerance) if loose else _BEYOND))
+            raise NotReached(
+                _CHANGED.format(worst, _LOOSE.format(self.tolerance) if loose else _BEYOND)
+            )
         if attention and not (sums.max(initial=0.0) < _SUMS and found.min(initial=0.0) >= _BELOW):
             raise NotReached(
                 f"The result is not attention (sums are off by {sums.max():.1g}, the smallest weight is "
@@ -440,14 +487,20 @@ def _distinct(
 ) -> tuple[Int[np.ndarray, "distinct"], Int[np.ndarray, "key"], Float[np.ndarray, "distinct"]]:
     """Where each distinct row comes first, the place of each row among them, and the roots of how often they come."""
     n, r = rows.shape
-    if len(np.unique((rows * np.cos(np.arange(r))).sum(1))) == n:  # a quick look, which is nearly always enough
+    if (
+        len(np.unique((rows * np.cos(np.arange(r))).sum(1))) == n
+    ):  # a quick look, which is nearly always enough
         return np.arange(n), np.arange(n), np.ones(n)
-    _, first, place, counts = np.unique(rows, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    _, first, place, counts = np.unique(
+        rows, axis=0, return_index=True, return_inverse=True, return_counts=True
+    )
     return first, place.ravel(), np.sqrt(counts)
 
 
 def _graded(
-    Q: Float[np.ndarray, "key rank"], x: Float[np.ndarray, "key"], missing: Float[np.ndarray, "rank"]
+    Q: Float[np.ndarray, "key rank"],
+    x: Float[np.ndarray, "key"],
+    missing: Float[np.ndarray, "rank"],
 ) -> tuple[Float[np.ndarray, "key"], Float[np.ndarray, "key"]]:
     """Qλ - log x for the λ that fits best where x has its weight; and the relative change of x that adds `missing`.
 
@@ -483,7 +536,9 @@ def _on_support(
     return best, least
 
 
-def excess(x: Float[np.ndarray, "row key"], y: Float[np.ndarray, "row key"]) -> Float[np.ndarray, "row"]:
+def excess(
+    x: Float[np.ndarray, "row key"], y: Float[np.ndarray, "row key"]
+) -> Float[np.ndarray, "row"]:
     """How much ½|x|² can be above the least of all members of the class of x, at most, for any y in the span of Q.
 
     With y = Qλ no member has less than λ·Q^T x - ½|max(y, 0)|², the dual problem; written without differences.
@@ -510,7 +565,9 @@ def ascend(
     return found
 
 
-def _two_constraints(w: Float[np.ndarray, "key one"], row: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key 2"]:
+def _two_constraints(
+    w: Float[np.ndarray, "key one"], row: Float[np.ndarray, "key"]
+) -> Float[np.ndarray, "key 2"]:
     """Intervals where Σ x and Σ w x are kept: the other keys must be able to make up the rest of the mean.
 
     With m and M the smallest and largest w of the other keys and v the mean, x_i lies between the weights at which
@@ -545,7 +602,9 @@ class Program:
     Over all x within bounds for which A^T x is within bounds.
     """
 
-    def __init__(self, A: Float[np.ndarray, "variable constraint"], variables: Bounds, constraints: Bounds):
+    def __init__(
+        self, A: Float[np.ndarray, "variable constraint"], variables: Bounds, constraints: Bounds
+    ):
         import highspy
 
         n, r = A.shape
@@ -553,14 +612,21 @@ class Program:
         lp.num_col_, lp.num_row_ = n, r
         lp.col_cost_ = np.zeros(n)
         lp.col_lower_, lp.col_upper_ = (np.broadcast_to(end, n).astype(float) for end in variables)
-        lp.row_lower_, lp.row_upper_ = (np.broadcast_to(end, r).astype(float) for end in constraints)
+        lp.row_lower_, lp.row_upper_ = (
+            np.broadcast_to(end, r).astype(float) for end in constraints
+        )
         lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
         lp.a_matrix_.start_ = np.arange(n + 1) * r
         lp.a_matrix_.index_ = np.tile(np.arange(r), n)
         lp.a_matrix_.value_ = np.ascontiguousarray(A).ravel()
         self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
         self._n, self._done = n, highspy.HighsModelStatus.kOptimal
-        self._set(output_flag=False, threads=1, presolve="off", simplex_iteration_limit=1000 + 10 * (n + r))
+        self._set(
+            output_flag=False,
+            threads=1,
+            presolve="off",
+            simplex_iteration_limit=1000 + 10 * (n + r),
+        )
         self._solver.passModel(lp)
 
     def _set(self, **options: bool | int | float | str) -> None:
@@ -569,7 +635,9 @@ class Program:
 
     def smallest(self, cost: Float[np.ndarray, "variable"]) -> Float[np.ndarray, "variable"]:
         """Where the cost is least."""
-        self._solver.changeColsCost(self._n, np.arange(self._n, dtype=np.int32), np.ascontiguousarray(cost, float))
+        self._solver.changeColsCost(
+            self._n, np.arange(self._n, dtype=np.int32), np.ascontiguousarray(cost, float)
+        )
         # primal, for where the last program ended is a corner of this one; where that goes round in circles, or fails,
         # dual, from scratch and less strictly
         for strategy, tolerance in ((4, 1e-10), (1, 1e-9), (1, 1e-8)):
@@ -579,7 +647,9 @@ class Program:
             if self._solver.getModelStatus() == self._done:
                 return np.array(self._solver.getSolution().col_value)
             self._solver.clearSolver()
-        raise NotReached("A linear program over the class of a row has no answer that the solver can find.")
+        raise NotReached(
+            "A linear program over the class of a row has no answer that the solver can find."
+        )
 
 
 def _grams(
@@ -590,7 +660,9 @@ def _grams(
 
     n, r = Q.shape
     if rows < _FEW_ROWS or n * r * (r + 1) // 2 > _TABLE:
-        return lambda D: torch.stack([(Q * d[:, None]).T @ Q for d in D]) if len(D) else Q.new_empty(0, r, r)
+        return lambda D: (
+            torch.stack([(Q * d[:, None]).T @ Q for d in D]) if len(D) else Q.new_empty(0, r, r)
+        )
     i, j = torch.triu_indices(r, r)
     table = Q[:, i] * Q[:, j]
     place = torch.empty(r, r, dtype=torch.long)
@@ -652,7 +724,10 @@ def least_norm_batch(
     """
     import torch
 
-    basis, whole = torch.from_numpy(np.ascontiguousarray(Q)), torch.from_numpy(np.ascontiguousarray(coordinates))
+    basis, whole = (
+        torch.from_numpy(np.ascontiguousarray(Q)),
+        torch.from_numpy(np.ascontiguousarray(coordinates)),
+    )
     gram, n = _grams(basis, len(whole)), len(Q)
     found = _clipped(basis, whole, gram)
     rows = found.isnan().any(1).nonzero()[:, 0]
@@ -680,7 +755,9 @@ def least_norm_batch(
         short = a[:, 0] < 0.3
         if bool(short.any()):  # pulled to the middle instead, from where the way is free again
             calm = state.step(0.5 * mu[:, None] - x * s)
-            dx, ds, move = (torch.where(short[:, None], c, d) for c, d in zip(calm, (dx, ds, move), strict=True))
+            dx, ds, move = (
+                torch.where(short[:, None], c, d) for c, d in zip(calm, (dx, ds, move), strict=True)
+            )
             a = _length(x, dx, s, ds)
         a = 0.9995 * a
         x, s, lam = x + a * dx, s + a * ds, lam + a * move
@@ -761,7 +838,10 @@ def most_entropy_batch(
     """
     import torch
 
-    basis, c = torch.from_numpy(np.ascontiguousarray(U)), torch.from_numpy(np.ascontiguousarray(target))
+    basis, c = (
+        torch.from_numpy(np.ascontiguousarray(U)),
+        torch.from_numpy(np.ascontiguousarray(target)),
+    )
     mass = torch.from_numpy(np.ascontiguousarray(masses))
     kinds = np.unique(group)
     members = [torch.from_numpy(np.flatnonzero(group == g)) for g in kinds]
@@ -779,14 +859,22 @@ def most_entropy_batch(
     x, top = shares(lam, mass)
     for _ in range(steps):
         slope = x @ basis - c
-        done = slope.abs().amax(1, keepdim=False) < 1e-15 if slope.shape[1] else torch.ones(len(x), dtype=torch.bool)
+        done = (
+            slope.abs().amax(1, keepdim=False) < 1e-15
+            if slope.shape[1]
+            else torch.ones(len(x), dtype=torch.bool)
+        )
         if bool(done.any()):
             found[rows[done]] = x[done]
-            rows, lam, c, mass, x, top, slope = (t[~done] for t in (rows, lam, c, mass, x, top, slope))
+            rows, lam, c, mass, x, top, slope = (
+                t[~done] for t in (rows, lam, c, mass, x, top, slope)
+            )
         if not len(rows):
             break
         means = torch.stack([x[:, m] @ basis[m] for m in members], 1)  # of each group
-        H = gram(x) - torch.einsum("bgr,bgs->brs", means / mass.clamp(min=1e-300)[:, :, None], means)
+        H = gram(x) - torch.einsum(
+            "bgr,bgs->brs", means / mass.clamp(min=1e-300)[:, :, None], means
+        )
         move = -torch.cholesky_solve(slope[:, :, None], _factor(H))[:, :, 0]
         reach = (move @ basis.T).abs().amax(1)
         move = move * (20 / reach).clamp(max=1)[:, None]  # scores may change by so much in one step
@@ -795,7 +883,9 @@ def most_entropy_batch(
         for _ in range(40):
             trial = lam + size[:, None] * move
             x_new, top_new = shares(trial, mass)
-            worse = top_new - (trial * c).sum(1) > before + 1e-4 * size * fall + 1e-15 * before.abs().clamp(min=1)
+            worse = top_new - (trial * c).sum(
+                1
+            ) > before + 1e-4 * size * fall + 1e-15 * before.abs().clamp(min=1)
             if not bool(worse.any()):
                 break
             size = torch.where(worse, size / 2, size)

@@ -37,7 +37,9 @@ class Ratios:
         """The output for these choices of units."""
         z = keep[..., None, :]
         D = self.c + np.where(z, self.a, self.b).sum(-1)
-        return np.asarray(self.constant + ((self.n_c + np.where(z, self.n, self.m).sum(-1)) / D).sum(-1))
+        return np.asarray(
+            self.constant + ((self.n_c + np.where(z, self.n, self.m).sum(-1)) / D).sum(-1)
+        )
 
     def whole(self) -> float:
         """The output of the document."""

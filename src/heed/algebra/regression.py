@@ -61,7 +61,9 @@ class Controlled:
         found[:, :q] = z if q == z.shape[1] else z[:, self.chosen]
         found[:, q : q + self.phi.shape[1]] = self.phi[s]
         centred = z[:, :-1] - (1 - s / z.shape[1]).astype(dtype)[:, None]
-        np.multiply(centred, self.psi[s].astype(dtype)[:, None], out=found[:, q + self.phi.shape[1] :])
+        np.multiply(
+            centred, self.psi[s].astype(dtype)[:, None], out=found[:, q + self.phi.shape[1] :]
+        )
         return found
 
 
@@ -96,10 +98,15 @@ def ridge(
     """
     columns = design.shape[1]
     shown = columns if shown is None else shown
-    weights, penalty = weights / weights.max(), penalty / weights.max()  # a narrow kernel makes them tiny
+    weights, penalty = (
+        weights / weights.max(),
+        penalty / weights.max(),
+    )  # a narrow kernel makes them tiny
     total = weights.sum()
     y_mean = weights @ y / total
-    if np.ptp(y) <= 1e-12 * max(1.0, float(np.abs(y).max())):  # rounding errors are not to be explained
+    if np.ptp(y) <= 1e-12 * max(
+        1.0, float(np.abs(y).max())
+    ):  # rounding errors are not to be explained
         return Ridge(np.zeros(shown), float(y_mean), np.zeros(shown), 1.0)
     y = y - y_mean
     gram, moment, mean = np.zeros((columns, columns)), np.zeros(columns), np.zeros(columns)
@@ -112,13 +119,17 @@ def ridge(
     mean /= total
     # a word that every weighted sample keeps (or none) leaves nothing to fit: a trace of a ridge leaves it at zero
     trace = np.maximum(penalty, (1e-7 if dtype == np.float32 else 1e-14) * np.trace(gram) / columns)
-    inverse = np.linalg.inv(gram - total * np.outer(mean, mean) + np.diag(np.broadcast_to(trace, columns)))
+    inverse = np.linalg.inv(
+        gram - total * np.outer(mean, mean) + np.diag(np.broadcast_to(trace, columns))
+    )
     slope, rest = inverse @ moment, y
     for _ in range(5):
         gradient, mean, rest = _gradient(design, y, weights, slope)
         step = inverse @ (gradient - penalty * slope)
         slope = slope + step
-        if np.abs(step).max() <= 1e-5 * np.abs(slope).max():  # what is left is smaller by the same factor again
+        if (
+            np.abs(step).max() <= 1e-5 * np.abs(slope).max()
+        ):  # what is left is smaller by the same factor again
             break
     errors = _standard_errors(design, weights, mean, rest, inverse, shown, first, together)
     spread = float(weights @ y**2)
@@ -176,7 +187,9 @@ def _standard_errors(
         left = e / np.sqrt(1 - own)
     else:
         cross = np.einsum("ij,ij->i", influence[::2], x[1::2]) + 1 / weights.sum()
-        left = pushed(e.reshape(-1, 2), 1 - own.reshape(-1, 2), -cross * root[::2] * root[1::2]).ravel()
+        left = pushed(
+            e.reshape(-1, 2), 1 - own.reshape(-1, 2), -cross * root[::2] * root[1::2]
+        ).ravel()
     moved = (influence[:, :shown] * (root * left)[:, None]).reshape(-1, together, shown).sum(1)
     variance = np.square(moved).sum(0, dtype=float) * (n - first) / len(x)
     if together == 2 and 2 * columns <= n - first <= 800:
@@ -205,7 +218,9 @@ def _unbiased(
     M = np.eye(len(x)) - influence @ (root[:, None] * x).T - np.outer(root, root) / weights.sum()
     blocks = M.reshape(len(x) // 2, 2, -1, 2)
     (a, b), (c, d) = ([blocks[:, i, :, j] for j in (0, 1)] for i in (0, 1))
-    system = np.block([[a * a, 2 * a * b, b * b], [a * c, a * d + b * c, b * d], [c * c, 2 * c * d, d * d]])
+    system = np.block(
+        [[a * a, 2 * a * b, b * b], [a * c, a * d + b * c, b * d], [c * c, 2 * c * d, d * d]]
+    )
     e, moved = (root * rest[first:]).reshape(-1, 2).T, influence[:, :shown].reshape(-1, 2, shown)
     C = np.linalg.solve(system, np.concatenate([e[0] ** 2, e[0] * e[1], e[1] ** 2])).reshape(3, -1)
     products = moved[:, 0] ** 2, 2 * moved[:, 0] * moved[:, 1], moved[:, 1] ** 2
@@ -213,14 +228,19 @@ def _unbiased(
 
 
 def pushed(
-    e: Float[np.ndarray, "draw 2"], diagonal: Float[np.ndarray, "draw 2"], cross: Float[np.ndarray, "draw"]
+    e: Float[np.ndarray, "draw 2"],
+    diagonal: Float[np.ndarray, "draw 2"],
+    cross: Float[np.ndarray, "draw"],
 ) -> Float[np.ndarray, "draw 2"]:
     """M^(-1/2) e for symmetric matrices of size two: √M = (M + δ)/√(tr M + 2δ) with δ = √det M."""
     delta = np.sqrt(np.maximum(diagonal.prod(1) - cross**2, 1e-4))
     scale = np.sqrt(diagonal.sum(1) + 2 * delta)
     p, r = (diagonal + delta[:, None]).T
     determinant = p * r - cross**2
-    return np.stack([r * e[:, 0] - cross * e[:, 1], p * e[:, 1] - cross * e[:, 0]], 1) * (scale / determinant)[:, None]
+    return (
+        np.stack([r * e[:, 0] - cross * e[:, 1], p * e[:, 1] - cross * e[:, 0]], 1)
+        * (scale / determinant)[:, None]
+    )
 
 
 def slices(shape: tuple[int, ...]) -> Iterator[slice]:

@@ -58,7 +58,9 @@ def size_sums(f: Ratios, weights: Float[np.ndarray, "weighting size"]) -> Sums:
     return Sums(kept, removed)
 
 
-def size_moments(weights: Float[np.ndarray, "weighting size"], orders: int) -> Float[np.ndarray, "weighting order"]:
+def size_moments(
+    weights: Float[np.ndarray, "weighting size"], orders: int
+) -> Float[np.ndarray, "weighting order"]:
     """What Σ_s ω(s) b_s is for the polynomial P_l = Σ_s b_s C(n, s) t^s (1-t)^{n-s} (Legendre on [0, 1]), l < orders.
 
     b_s = Q_l(s), the discrete Chebyshev polynomial with Q_l(n) = 1, by its three-term recurrence.
@@ -96,7 +98,9 @@ def _head(
     for start in range(0, len(u), step):
         here = slice(start, start + step)
         A, B = (np.exp(-u[here, None] * (x - low)) for x in (a, b))  # one of each pair is 1
-        inverse = A[:, None] + t[:, None] * (B - A)[:, None]  # [exponential, node, unit]: E e^{-u·own part of D}
+        inverse = (
+            A[:, None] + t[:, None] * (B - A)[:, None]
+        )  # [exponential, node, unit]: E e^{-u·own part of D}
         H = weight[here, None] * inverse.prod(-1)  # [exponential, node]
         np.reciprocal(inverse, out=inverse)  # never beyond 1 / min(t, 1-t)
         nA, mB = n * A, m * B
@@ -104,7 +108,10 @@ def _head(
         four = inverse @ np.stack([nA, mB, np.abs(nA), np.abs(mB)], -1)  # [exponential, node, 4]
         rho, absolute = ((1 - t) * four[..., i] + t * four[..., i + 1] for i in (0, 2))
         positive += (H * (abs(f.n_c[head]) + absolute)).sum(0)
-        plain, with_all = (H[:, None] * mu) @ inverse, ((H * (f.n_c[head] + rho))[:, None] * mu) @ inverse
+        plain, with_all = (
+            (H[:, None] * mu) @ inverse,
+            ((H * (f.n_c[head] + rho))[:, None] * mu) @ inverse,
+        )
         np.square(inverse, out=inverse)
         if_kept, if_removed = ((H * share)[:, None] * mu @ inverse for share in (1 - t, t))
         with_n = with_all - nA[:, None] * if_kept - mB[:, None] * if_removed  # N of the others
@@ -113,13 +120,18 @@ def _head(
     last, size = np.abs(legendre @ positive), np.abs(moments).max(0)
     end, half = last[-3:].max(), last[max(0, nodes // 2 - 2) : nodes // 2 + 1].max()
     returning = end * min(1.0, end / half) ** 2 * size.max() if half > 0 else 0.0
-    error = max((size * last)[-3:].max(), returning) / (_largest(f, head) * np.abs(moments[:, 0]).max() or 1.0)
+    error = max((size * last)[-3:].max(), returning) / (
+        _largest(f, head) * np.abs(moments[:, 0]).max() or 1.0
+    )
     return kept, removed, float(error)
 
 
 def _largest(f: Ratios, head: int) -> float:
     """The largest value |N/D| that a single word (or what is always there) has in a head."""
-    parts = [(np.append(f.n[head], f.n_c[head]), np.append(f.a[head], f.c[head])), (f.m[head], f.b[head])]
+    parts = [
+        (np.append(f.n[head], f.n_c[head]), np.append(f.a[head], f.c[head])),
+        (f.m[head], f.b[head]),
+    ]
     return max(float(np.abs(n / np.where(d > 0, d, np.inf)).max()) for n, d in parts)
 
 
@@ -131,7 +143,9 @@ def _legendre(nodes: int) -> tuple[Float[np.ndarray, "node"], Float[np.ndarray, 
     return (x + 1) / 2, values * w / 2 * (2 * np.arange(nodes)[:, None] + 1)
 
 
-def scaled_reciprocal(low: float, high: float) -> tuple[Float[np.ndarray, "node"], Float[np.ndarray, "node"]]:
+def scaled_reciprocal(
+    low: float, high: float
+) -> tuple[Float[np.ndarray, "node"], Float[np.ndarray, "node"]]:
     """Nodes u and weights with Σ weight · e^{-uD} = 1/D for all D between low and high."""
     if not low > 0:
         raise InputError(
@@ -192,7 +206,8 @@ def by_size(f: Ratios) -> BySize:
         weight = weight * np.exp(-u * (f.c[head] + low.sum()))
         A, B = (np.exp(-u[:, None] * (x - low)) for x in (a, b))
         words = [
-            _Dual(np.stack([A[:, j], B[:, j]], 1), np.stack([n[j] * A[:, j], m[j] * B[:, j]], 1)) for j in range(d)
+            _Dual(np.stack([A[:, j], B[:, j]], 1), np.stack([n[j] * A[:, j], m[j] * B[:, j]], 1))
+            for j in range(d)
         ]
         fixed = _Dual(np.ones((len(u), 1)), np.full((len(u), 1), f.n_c[head]))
         for j, others in enumerate(_leave_one_out(words, fixed)):
@@ -211,7 +226,9 @@ class _Dual(NamedTuple):
     derivative: Float[np.ndarray, "exponential power"]
 
     def times(self, other: _Dual) -> _Dual:
-        long, short = (self, other) if self.value.shape[1] >= other.value.shape[1] else (other, self)
+        long, short = (
+            (self, other) if self.value.shape[1] >= other.value.shape[1] else (other, self)
+        )
         rows, width = long.value.shape
         value, derivative = np.zeros((2, rows, width + short.value.shape[1] - 1))
         for power in range(short.value.shape[1]):

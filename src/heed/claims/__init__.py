@@ -4,7 +4,12 @@ from heed.claims.claim import Claim, ClaimTest, Evidence, Study, Verdict, judge
 from heed.claims.eraser import Competitive, Plausible, Removes
 from heed.claims.jain_wallace import AgreesGradient, AgreesRemoval, Exclusive, Used
 from heed.claims.lopardo import AgreesLime, Robust, Signed, Tracks
-from heed.claims.naim_asher import EfficientNecessary, EfficientShared, EfficientSufficient, Identified
+from heed.claims.naim_asher import (
+    EfficientNecessary,
+    EfficientShared,
+    EfficientSufficient,
+    Identified,
+)
 from heed.claims.sanity import Edited, Sensitive
 from heed.claims.wiegreffe_pinter import ExclusiveModel, Informative, Needed, Stable
 

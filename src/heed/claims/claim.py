@@ -37,9 +37,22 @@ Outcome = Literal["supported", "refuted", "undecided", "not applicable"]
 Row = dict[str, Any]
 
 FEWEST = 30
-GATES = ("needed", "used")  # what must not be refuted for some claims to apply: the first that could be run
+GATES = (
+    "needed",
+    "used",
+)  # what must not be refuted for some claims to apply: the first that could be run
 CHUNK = 64  # documents that are explained before what was found is written down
-FAMILIES = ("needed", "determined", "causal", "agrees", "signed", "informative", "faithful", "plausible", "stable")
+FAMILIES = (
+    "needed",
+    "determined",
+    "causal",
+    "agrees",
+    "signed",
+    "informative",
+    "faithful",
+    "plausible",
+    "stable",
+)
 
 
 @dataclass(frozen=True)
@@ -70,7 +83,9 @@ class Claim:
     gated: bool = False
     trains: bool = False
     labelled: bool = False
-    combine: Callable[[Mapping[str, np.ndarray]], float] | None = field(default=None, compare=False, repr=False)
+    combine: Callable[[Mapping[str, np.ndarray]], float] | None = field(
+        default=None, compare=False, repr=False
+    )
     per_document: str = ""
 
     @property
@@ -107,8 +122,19 @@ class Verdict:
         return self.claim.of(self.method)
 
     def to_dict(self) -> dict[str, Any]:
-        own = {"claim": self.claim.id, "method": self.method, "sentence": self.sentence, "outcome": self.outcome}
-        numbers = {"mean": self.mean, "low": self.low, "high": self.high, "n": self.n, "level": self.level}
+        own = {
+            "claim": self.claim.id,
+            "method": self.method,
+            "sentence": self.sentence,
+            "outcome": self.outcome,
+        }
+        numbers = {
+            "mean": self.mean,
+            "low": self.low,
+            "high": self.high,
+            "n": self.n,
+            "level": self.level,
+        }
         return own | numbers | {"threshold": self.claim.side(), "reason": self.reason}
 
 
@@ -164,19 +190,27 @@ class Study:
 
     def _explained(self, method: Method, again: int = 0) -> list[Explanation]:
         """Explanations, some documents at a time where there is a file to keep them in."""
-        keys = [self.notebook.key(method.name, asdict(method), asdict(d), again) for d in self.documents]
+        keys = [
+            self.notebook.key(method.name, asdict(method), asdict(d), again) for d in self.documents
+        ]
         open_ = [i for i, key in enumerate(keys) if key not in self.notebook]
         seed = self.seed + again
         if self.notebook.path is None:
             return method.explain(self.model, self.documents, seed=seed, progress=self.progress)
         for start in range(0, len(open_), CHUNK):
             part = open_[start : start + CHUNK]
-            found = method.explain(self.model, [self.documents[i] for i in part], seed=seed, progress=self.progress)
+            found = method.explain(
+                self.model, [self.documents[i] for i in part], seed=seed, progress=self.progress
+            )
             self.notebook.write({keys[i]: e.to_dict() for i, e in zip(part, found, strict=True)})
         return [Explanation.from_dict(self.notebook[key]) for key in keys]
 
     def by_batch(
-        self, test: ClaimTest, measure: Callable[[list[Tokens]], list[Row]], most: int, together: bool = False
+        self,
+        test: ClaimTest,
+        measure: Callable[[list[Tokens]], list[Row]],
+        most: int,
+        together: bool = False,
     ) -> list[Row]:
         """Rows of all documents, measured in batches of at most so many tokens; those of an earlier run are not again.
 
@@ -188,19 +222,28 @@ class Study:
         waiting = [tokens[i] for i in open_]
         limit = most if together else min(most, self.model.batch_tokens)
         found = batches([self.model.width(t) for t in waiting], limit, self.model.even)
-        bar = tqdm(total=len(waiting), desc=test.claim.id, leave=False, delay=1, disable=not self.progress)
+        bar = tqdm(
+            total=len(waiting), desc=test.claim.id, leave=False, delay=1, disable=not self.progress
+        )
         with bar:
             for batch in found:
                 rows = measure([waiting[i] for i in batch])
-                self.notebook.write({keys[open_[i]]: row for i, row in zip(batch, rows, strict=True)})
+                self.notebook.write(
+                    {keys[open_[i]]: row for i, row in zip(batch, rows, strict=True)}
+                )
                 bar.update(len(batch))
         return [self.notebook[key] for key in keys]
 
-    def by_explanation(self, test: ClaimTest, measure: Callable[[int, Explanation], Row]) -> list[Row]:
+    def by_explanation(
+        self, test: ClaimTest, measure: Callable[[int, Explanation], Row]
+    ) -> list[Row]:
         """Rows of all documents from the explanations that are judged, one by one; those of an earlier run are kept."""
         explained = self.explain()
         about = test.claim.id, asdict(test)
-        keys = [self.notebook.key(*about, e.method, e.label, e.scores.tolist(), asdict(e.document)) for e in explained]
+        keys = [
+            self.notebook.key(*about, e.method, e.label, e.scores.tolist(), asdict(e.document))
+            for e in explained
+        ]
         bar = tqdm(explained, desc=test.claim.id, leave=False, delay=1, disable=not self.progress)
         for i, explanation in enumerate(bar):
             if keys[i] not in self.notebook:
@@ -221,7 +264,9 @@ class ClaimTest(ABC):
 
     claim: ClassVar[Claim]
     cost: ClassVar[str]  # in passes of the model for each document, in words
-    dear: ClassVar[bool] = False  # whether it takes much longer than others, which a budget is then spent on first
+    dear: ClassVar[bool] = (
+        False  # whether it takes much longer than others, which a budget is then spent on first
+    )
     asks: ClassVar[str] = ""  # what documents must have
     against: ClassVar[tuple[type[Method], ...]] = ()  # the explanations that serve as the yardstick
 
@@ -287,16 +332,26 @@ class Evidence:
         """The statistic; NaN without documents."""
         if not len(self.values):
             return float("nan")
-        return float(self.values.mean()) if self.claim.combine is None else self.claim.combine(self._columns())
+        return (
+            float(self.values.mean())
+            if self.claim.combine is None
+            else self.claim.combine(self._columns())
+        )
 
     def _columns(self) -> dict[str, Float[np.ndarray, "document"]]:
         """The numbers of rows that have the statistic, column by column."""
         kept = [row for row in self.rows if np.isfinite(row["value"])]
-        return {key: np.array([row[key] for row in kept], dtype=float) for key in kept[0] if _is_number(kept[0][key])}
+        return {
+            key: np.array([row[key] for row in kept], dtype=float)
+            for key in kept[0]
+            if _is_number(kept[0][key])
+        }
 
     def mean(self, column: str) -> float | None:
         """The mean of a further column of the rows."""
-        found = np.array([row[column] for row in self.rows if row.get(column) is not None], dtype=float)
+        found = np.array(
+            [row[column] for row in self.rows if row.get(column) is not None], dtype=float
+        )
         found = found[~np.isnan(found)]
         return float(found.mean()) if len(found) else None
 

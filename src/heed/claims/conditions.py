@@ -37,7 +37,13 @@ CONDITIONS = (
         0.25,
         above=False,
     ),
-    Condition("peaked", "attention is peaked", "share of the words that hold half of the attention", 0.25, above=False),
+    Condition(
+        "peaked",
+        "attention is peaked",
+        "share of the words that hold half of the attention",
+        0.25,
+        above=False,
+    ),
     Condition(
         "context",
         "the prediction needs attention to choose among words",
@@ -84,7 +90,9 @@ def findings(rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
             groups = grouped([row.get("id", "") for row in kept])
             low, high = bootstrap_mean(values, LEVEL, groups=groups)
             independent = len(values) if groups is None else int(groups.max()) + 1
-            found.append(Finding(condition, float(values.mean()), low, high, len(values), independent))
+            found.append(
+                Finding(condition, float(values.mean()), low, high, len(values), independent)
+            )
     return found
 
 
@@ -120,11 +128,16 @@ def _batch(study: Study, tokens: Sequence[Tokens]) -> list[Row]:
     with torch.no_grad():
         moved = logits(even)
         adds = plain.pooled(weights.detach() * slopes).sum(1).cpu().numpy()
-    before, after = (study.model.probabilities(z.detach().double().cpu().numpy()) for z in (own, moved))
-    change = np.asarray(tvd(after, before)) if study.model.exclusive else np.abs(after - before).max(-1)
+    before, after = (
+        study.model.probabilities(z.detach().double().cpu().numpy()) for z in (own, moved)
+    )
+    change = (
+        np.asarray(tvd(after, before)) if study.model.exclusive else np.abs(after - before).max(-1)
+    )
     attention = plain.classifying().mean(1)
     return [
-        _row(attention[b, : len(t)][~t.special], adds[b, : len(t)][~t.special]) | {"context": float(change[b])}
+        _row(attention[b, : len(t)][~t.special], adds[b, : len(t)][~t.special])
+        | {"context": float(change[b])}
         for b, t in enumerate(tokens)
     ]
 

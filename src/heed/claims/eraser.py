@@ -35,7 +35,9 @@ class Removes(ClaimTest):
         threshold=0.02,
         source="deyoung2020",
     )
-    cost: ClassVar[str] = "10 passes for each of 21 orders of the words, and as many the other way round"
+    cost: ClassVar[str] = (
+        "10 passes for each of 21 orders of the words, and as many the other way round"
+    )
     dear: ClassVar[bool] = True
 
     orders: int = 20
@@ -89,7 +91,9 @@ class Competitive(ClaimTest):
         others = {r.name: study.explain(r) for r in rivals}
 
         def row(i: int, e: Explanation) -> Row:
-            rivalling = {f"{RIVAL}{name}": self._area(study, found[i]) for name, found in others.items()}
+            rivalling = {
+                f"{RIVAL}{name}": self._area(study, found[i]) for name, found in others.items()
+            }
             own = self._area(study, e)
             return {"value": own, "comprehensiveness": own} | rivalling
 
@@ -131,7 +135,11 @@ class Plausible(ClaimTest):
         rows = []
         for e in study.explain():
             gold = marked(e)
-            found = average_precision(np.round(e.scores, 12), gold) if 0 < gold.sum() < len(gold) else float("nan")
+            found = (
+                average_precision(np.round(e.scores, 12), gold)
+                if 0 < gold.sum() < len(gold)
+                else float("nan")
+            )
             share = float(gold.mean()) if len(gold) else float("nan")
             rows.append({"value": found - share, "average_precision": found, "marked": share})
         return rows
@@ -142,7 +150,11 @@ def marked(explanation: Explanation) -> Bool[np.ndarray, "unit"]:
     spans = [(s.segment, s.start, s.end) for s in explanation.document.rationale]
     return np.array(
         [
-            any(s == u.segment and start < b and a < end for s, a, b in spans for start, end in u.spans)
+            any(
+                s == u.segment and start < b and a < end
+                for s, a, b in spans
+                for start, end in u.spans
+            )
             for u in explanation.units
         ],
         dtype=bool,
@@ -155,7 +167,10 @@ def ranking(explanation: Explanation) -> Int[np.ndarray, "unit"]:
 
 
 def falls_of(
-    study: Study, explanation: Explanation, ranks: Sequence[Int[np.ndarray, "unit"]], removal: Removal | None
+    study: Study,
+    explanation: Explanation,
+    ranks: Sequence[Int[np.ndarray, "unit"]],
+    removal: Removal | None,
 ) -> tuple[Float[np.ndarray, "ranking"], Float[np.ndarray, "ranking"]]:
     """How far the label's probability falls, on average over shares: without the top words, and with them alone."""
     (tokens,) = study.model.tokens([explanation.document])

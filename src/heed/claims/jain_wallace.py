@@ -52,7 +52,9 @@ class Used(ClaimTest):
         self.at_least(permutations=1)
 
     def measure(self, study: Study) -> list[Row]:
-        return study.by_batch(self, lambda tokens: self._batch(study, tokens), most=1_000_000 // self.permutations)
+        return study.by_batch(
+            self, lambda tokens: self._batch(study, tokens), most=1_000_000 // self.permutations
+        )
 
     def _batch(self, study: Study, tokens: Sequence[Tokens]) -> list[Row]:
         import torch
@@ -64,23 +66,35 @@ class Used(ClaimTest):
             for b, t in enumerate(tokens):
                 self._shuffle(shuffled[:, b], t, study.rng(self.claim.id, t.document))
             moved = logits(shuffled)
-        before, after = (study.model.probabilities(z.double().numpy()) for z in (plain.logits, moved))
+        before, after = (
+            study.model.probabilities(z.double().numpy()) for z in (plain.logits, moved)
+        )
         moves = tvd(after, before) if study.model.exclusive else np.abs(after - before).max(-1)
         distance = np.median(moves, axis=0)
-        return [{"value": float(distance[b])} | shown for b, shown in enumerate(_shown(plain, tokens, before))]
+        return [
+            {"value": float(distance[b])} | shown
+            for b, shown in enumerate(_shown(plain, tokens, before))
+        ]
 
     def _shuffle(
-        self, weights: Float[Tensor, "variant head query key"], tokens: Tokens, rng: np.random.Generator
+        self,
+        weights: Float[Tensor, "variant head query key"],
+        tokens: Tokens,
+        rng: np.random.Generator,
     ) -> None:
         import torch
 
-        places = np.flatnonzero(~tokens.special) if self.positions == "words" else np.arange(len(tokens))
+        places = (
+            np.flatnonzero(~tokens.special) if self.positions == "words" else np.arange(len(tokens))
+        )
         orders = torch.from_numpy(rng.permuted(np.tile(places, (self.permutations, 1)), axis=1))
         taken = weights.gather(3, orders[:, None, None].expand(-1, *weights.shape[1:3], -1))
         weights[..., torch.from_numpy(places)] = taken
 
 
-def _shown(trace: Trace, tokens: Sequence[Tokens], probabilities: Float[np.ndarray, "batch label"]) -> list[Row]:
+def _shown(
+    trace: Trace, tokens: Sequence[Tokens], probabilities: Float[np.ndarray, "batch label"]
+) -> list[Row]:
     """What goes with every row: the predicted label, and where the attention that is judged lies."""
     attention = trace.classifying().mean(1)
     return [
@@ -118,7 +132,9 @@ class Exclusive(ClaimTest):
         needs=frozenset({REPLACEABLE}),
         gated=True,
     )
-    cost: ClassVar[str] = "a pass, and the last layer forth and back at each step, for all candidates at once"
+    cost: ClassVar[str] = (
+        "a pass, and the last layer forth and back at each step, for all candidates at once"
+    )
     dear: ClassVar[bool] = True
 
     candidates: int = 5
@@ -150,7 +166,13 @@ class Exclusive(ClaimTest):
         noise = [study.rng(self.claim.id, t.document) for t in tokens]
         target = study.model.probabilities(plain.logits.double().numpy())
         distances, moves, labels, _ = adversary.search(
-            logits, target, study.model.exclusive, noise, self.candidates, self.steps, self.learning_rate
+            logits,
+            target,
+            study.model.exclusive,
+            noise,
+            self.candidates,
+            self.steps,
+            self.learning_rate,
         )
         close = moves <= self.epsilon
         farthest = np.where(close, distances, 0.0)
@@ -162,13 +184,17 @@ class Exclusive(ClaimTest):
                 "tvd": float(moves[best[b], b]) if close[:, b].any() else None,
                 "candidates_left": int(close[:, b].sum()),
                 "any_left": float(close[:, b].any()),
-                "adversary_predicted": int(labels[best[b], b] if close[:, b].any() else target[b].argmax()),
+                "adversary_predicted": int(
+                    labels[best[b], b] if close[:, b].any() else target[b].argmax()
+                ),
             }
             | shown
             for b, shown in enumerate(_shown(plain, tokens, target))
         ]
 
-    def _opened(self, model: Classifier, tokens: Sequence[Tokens]) -> tuple[Trace, list[Tensor], Forward]:
+    def _opened(
+        self, model: Classifier, tokens: Sequence[Tokens]
+    ) -> tuple[Trace, list[Tensor], Forward]:
         """A pass, the rows that may change, and the output as a function of them."""
         import torch
 
@@ -181,7 +207,11 @@ class Exclusive(ClaimTest):
         return (
             plain,
             [plain.classifying_rows(i) for i in chosen],
-            lambda rows: model.trace(tokens, attention=dict(zip(chosen, rows, strict=True)), layers=()).logits,
+            lambda rows: (
+                model.trace(
+                    tokens, attention=dict(zip(chosen, rows, strict=True)), layers=()
+                ).logits
+            ),
         )
 
     def _announce(self, study: Study) -> None:
@@ -257,7 +287,9 @@ class Adversary:
 
         for _ in range(steps):
             far, moves, apart, _ = measured()
-            loss = (penalty * (moves - slack).relu() - far).sum() - apart.sum() / max(1, candidates * (candidates - 1))
+            loss = (penalty * (moves - slack).relu() - far).sum() - apart.sum() / max(
+                1, candidates * (candidates - 1)
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -267,7 +299,10 @@ class Adversary:
         return Candidates(far.double().numpy(), moves.numpy(), outputs.argmax(-1).numpy(), rows)
 
     def _start(
-        self, rows: Float[Tensor, "batch head query key"], noise: Sequence[np.random.Generator], candidates: int
+        self,
+        rows: Float[Tensor, "batch head query key"],
+        noise: Sequence[np.random.Generator],
+        candidates: int,
     ) -> Float[Tensor, "candidate batch head query key"]:
         """Uniform weights on a logarithmic scale, with noise three times as wide as a standard normal."""
         import torch
@@ -276,12 +311,16 @@ class Adversary:
         for b, rng in enumerate(noise):
             places = self._places(self.tokens[b])
             real = min(rows.shape[2], len(self.tokens[b])) if rows.shape[2] > 1 else 1
-            drawn = rng.standard_normal((candidates, rows.shape[1], real, len(places)), dtype=np.float32)
+            drawn = rng.standard_normal(
+                (candidates, rows.shape[1], real, len(places)), dtype=np.float32
+            )
             started[:, b, :, :real, places] = 3 * torch.from_numpy(drawn)
         return started
 
     def _places(self, tokens: Tokens) -> Int[np.ndarray, "_"]:
-        return np.flatnonzero(~tokens.special) if self.positions == "words" else np.arange(len(tokens))
+        return (
+            np.flatnonzero(~tokens.special) if self.positions == "words" else np.arange(len(tokens))
+        )
 
     @cached_property
     def _free(self) -> Bool[Tensor, "batch 1 1 key"]:
@@ -294,13 +333,17 @@ class Adversary:
         return free[:, None, None]
 
     def _rows(
-        self, x: Float[Tensor, "candidate batch head query key"], base: Float[Tensor, "batch head query key"]
+        self,
+        x: Float[Tensor, "candidate batch head query key"],
+        base: Float[Tensor, "batch head query key"],
     ) -> Float[Tensor, "candidate batch head query key"]:
         """Weights from free numbers: what lay on the free keys is shared out anew."""
         mass = (base * self._free).sum(-1, keepdim=True)
         return x.masked_fill(~self._free, -1e30).softmax(-1) * mass + base * ~self._free
 
-    def _judged(self, rows: Float[Tensor, "*candidate batch head query key"]) -> Float[Tensor, "*candidate batch key"]:
+    def _judged(
+        self, rows: Float[Tensor, "*candidate batch head query key"]
+    ) -> Float[Tensor, "*candidate batch key"]:
         """The attention that is judged: mean over heads and over the rows that classify, as shares on the free keys."""
         if rows.shape[-2] == 1:
             row = rows.squeeze(-2).mean(-2)
@@ -311,7 +354,9 @@ class Adversary:
         return row / row.sum(-1, keepdim=True).clamp(min=1e-30)
 
 
-def _jsd(p: Float[Tensor, "*#batch key"], q: Float[Tensor, "*#batch key"]) -> Float[Tensor, "*batch"]:
+def _jsd(
+    p: Float[Tensor, "*#batch key"], q: Float[Tensor, "*#batch key"]
+) -> Float[Tensor, "*batch"]:
     """Jensen–Shannon divergence in nats, differentiable."""
     middle = (p + q) / 2
 
@@ -366,4 +411,6 @@ class AgreesRemoval(ClaimTest):
 
     def measure(self, study: Study) -> list[Row]:
         removal = study.explain(Occlusion(output="probability"))
-        return [{"value": rank_agreement(e, r)} for e, r in zip(study.explain(), removal, strict=True)]
+        return [
+            {"value": rank_agreement(e, r)} for e, r in zip(study.explain(), removal, strict=True)
+        ]

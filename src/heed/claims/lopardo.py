@@ -47,7 +47,10 @@ class AgreesLime(ClaimTest):
 
     def measure(self, study: Study) -> list[Row]:
         lime = study.explain(best_lime(study, self.samples))
-        return [{"value": rank_agreement(e, other)} for e, other in zip(study.explain(), lime, strict=True)]
+        return [
+            {"value": rank_agreement(e, other)}
+            for e, other in zip(study.explain(), lime, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,9 @@ class Signed(ClaimTest):
 
     def measure(self, study: Study) -> list[Row]:
         rows: list[Row] = []
-        for pair in zip(study.explain(), study.explain(best_lime(study, self.samples)), strict=True):
+        for pair in zip(
+            study.explain(), study.explain(best_lime(study, self.samples)), strict=True
+        ):
             scores, lime = aligned(pair)
             top = np.argsort(-scores, kind="stable")[: max(3, round(len(scores) / 10))]
             negative = lime[top] < -1e-9 * np.abs(lime).max()  # rounding errors have no sign
@@ -106,14 +111,19 @@ class Tracks(ClaimTest):
 
     def measure(self, study: Study) -> list[Row]:
         rows: list[Row] = []
-        yardsticks = [study.explain(m) for m in (GradientInput(output="log-odds"), Occlusion(output="log-odds"))]
+        yardsticks = [
+            study.explain(m)
+            for m in (GradientInput(output="log-odds"), Occlusion(output="log-odds"))
+        ]
         every = zip(study.explain(), *yardsticks, strict=True)
         for explanations in every:
             own, gradient, change = aligned(explanations)
             mine, theirs = spearman(own, change), spearman(gradient, change)
             without = [spearman(np.abs(x), np.abs(change)) for x in (own, gradient)]
             row = {"value": mine - theirs, "spearman": mine, "spearman_gradient": theirs}
-            rows.append(row | {"spearman_unsigned": without[0], "spearman_gradient_unsigned": without[1]})
+            rows.append(
+                row | {"spearman_unsigned": without[0], "spearman_gradient_unsigned": without[1]}
+            )
         return rows
 
 
@@ -145,15 +155,28 @@ class Robust(ClaimTest):
         return super().refusal(study)
 
     def measure(self, study: Study) -> list[Row]:
-        samples = 2 * self.samples if CLOSED in study.model.offers else self.samples  # which cost little there
+        samples = (
+            2 * self.samples if CLOSED in study.model.offers else self.samples
+        )  # which cost little there
         replaced = replace(best_lime(study, samples), removal="replace")
         deleted = Lime(samples=samples, removal="delete", output="log-odds")
-        pairs = [(study.explain(method), study.explain_again(method)) for method in (replaced, deleted)]
+        pairs = [
+            (study.explain(method), study.explain_again(method)) for method in (replaced, deleted)
+        ]
         rows: list[Row] = []
         for one, one_again, other, other_again in zip(*pairs[0], *pairs[1], strict=True):
-            again = [kendall(one.scores, one_again.scores), kendall(other.scores, other_again.scores)]
+            again = [
+                kendall(one.scores, one_again.scores),
+                kendall(other.scores, other_again.scores),
+            ]
             # draws of their own on both sides: shared ones would agree by chance
             value = kendall(one.scores, other_again.scores)
             telling = min(again) > self.claim.threshold
-            rows.append({"value": value if telling else float("nan"), "again": again[0], "again_deleted": again[1]})
+            rows.append(
+                {
+                    "value": value if telling else float("nan"),
+                    "again": again[0],
+                    "again_deleted": again[1],
+                }
+            )
         return rows

@@ -57,7 +57,9 @@ class OfRows(ClaimTest):
     tolerance   directions in which the values are smaller than this share of their norm count as none
     """
 
-    open_only: ClassVar[bool] = False  # whether it needs documents with more than one attention for their output
+    open_only: ClassVar[bool] = (
+        False  # whether it needs documents with more than one attention for their output
+    )
 
     level: Level = "head"
     positions: Literal["words", "all"] = "words"
@@ -93,11 +95,19 @@ class OfRows(ClaimTest):
 
     def measure(self, study: Study) -> list[Row]:
         return study.by_batch(
-            self, lambda tokens: self.rows(study, tokens, self._opened(study, tokens)), most=study.model.batch_tokens
+            self,
+            lambda tokens: self.rows(study, tokens, self._opened(study, tokens)),
+            most=study.model.batch_tokens,
         )
 
     def _opened(self, study: Study, tokens: Sequence[Tokens]) -> Opened:
-        return opened(study.model, tokens, self.level, words=self.positions == "words", tolerance=self.tolerance)
+        return opened(
+            study.model,
+            tokens,
+            self.level,
+            words=self.positions == "words",
+            tolerance=self.tolerance,
+        )
 
 
 @dataclass(frozen=True)
@@ -137,7 +147,9 @@ class Identified(OfRows):
         every = sorted({int(q) for p in parts for q in p.queries})
         if not every:
             return float("nan")
-        chosen = [every[i] for i in np.unique(np.linspace(0, len(every) - 1, self.queries).astype(int))]
+        chosen = [
+            every[i] for i in np.unique(np.linspace(0, len(every) - 1, self.queries).astype(int))
+        ]
         distances = []
         for q in chosen:
             some = [(p, int(np.flatnonzero(p.queries == q)[0])) for p in parts if q in p.queries]
@@ -159,7 +171,9 @@ def _farthest(rows: Sequence[tuple[Problem, int]], judged: Float[np.ndarray, "ke
         for (p, i), cheapest in zip(rows, each, strict=True):
             row = p.rows[i]
             if cheapest is not None:
-                row = p.space.polished(row, cheapest(np.concatenate([cost * m for m in p.masses[i]])))
+                row = p.space.polished(
+                    row, cheapest(np.concatenate([cost * m for m in p.masses[i]]))
+                )
             total += p.by_head(row[None])[:, 0].T @ p.masses[i]
         return total
 
@@ -201,7 +215,10 @@ class EfficientSufficient(OfRows):
                 "value": float(moved[b]),
                 "label_changed": float(changed[b]),
                 "tvd_from_attention": float(
-                    np.mean([np.mean(tvd(p.by_head(p.rows), p.by_head(efficient[p]))) for p in some] or [0.0])
+                    np.mean(
+                        [np.mean(tvd(p.by_head(p.rows), p.by_head(efficient[p]))) for p in some]
+                        or [0.0]
+                    )
                 ),
             }
             | described(some)
@@ -238,7 +255,9 @@ class EfficientNecessary(OfRows):
         super().__post_init__()
         self.at_least(draws=1)
         if not self.step > 0:
-            raise InputError(f"The setting step of the claim {self.claim.id} must be above 0, got {self.step}.")
+            raise InputError(
+                f"The setting step of the claim {self.claim.id} must be above 0, got {self.step}."
+            )
 
     def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
         parts = found[1]
@@ -246,11 +265,14 @@ class EfficientNecessary(OfRows):
         noise = {p: rng for some, rng in zip(parts, rngs, strict=True) for p in some}
         efficient = efficient_rows(parts)
         determined, null = (
-            shifted(study.model, found, efficient, self.step, null, noise, self.draws) for null in (False, True)
+            shifted(study.model, found, efficient, self.step, null, noise, self.draws)
+            for null in (False, True)
         )
         return [
             {
-                "value": float(determined[b]) if any(p.space.nullity for p in some) else float("nan"),
+                "value": float(determined[b])
+                if any(p.space.nullity for p in some)
+                else float("nan"),
                 "determined": float(determined[b]),
                 "null": float(null[b]),
             }
@@ -271,14 +293,19 @@ def shifted(
     """How far the output moves, in the mean over draws, by random steps from the efficient attention of open heads."""
     attending, parts = found
     steps = [
-        {p: x + size * direction(p, null, noise[p]) if p.space.nullity else x for p, x in efficient.items()}
+        {
+            p: x + size * direction(p, null, noise[p]) if p.space.nullity else x
+            for p, x in efficient.items()
+        }
         for _ in range(draws)
     ]
     rows = np.stack([swapped(attending, parts, x) for x in steps])
     return movement(model, attending, rows, swapped(attending, parts, efficient))[0].mean(0)
 
 
-def direction(part: Problem, null: bool, rng: np.random.Generator) -> Float[np.ndarray, "row weight"]:
+def direction(
+    part: Problem, null: bool, rng: np.random.Generator
+) -> Float[np.ndarray, "row weight"]:
     """A random direction of length one for each row, in the null space or the determined one; 0 if that has none."""
     space = part.space
     basis = space.N if null else space.Q[:, space.sums :]
@@ -304,7 +331,9 @@ class EfficientShared(OfRows):
         combine=ratio("efficient_distance", "distance"),
         per_document="distance from attention to the farthest one with the same output",
     )
-    cost: ClassVar[str] = "a pass, and linear programs for each head: up to a second for a long document"
+    cost: ClassVar[str] = (
+        "a pass, and linear programs for each head: up to a second for a long document"
+    )
     dear: ClassVar[bool] = True
     open_only = True
 
@@ -315,7 +344,9 @@ class EfficientShared(OfRows):
         check_variant(self.variant)
 
     def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
-        return [self._row([p for p in some if p.space.nullity]) | described(some) for some in found[1]]
+        return [
+            self._row([p for p in some if p.space.nullity]) | described(some) for some in found[1]
+        ]
 
     def _row(self, parts: Sequence[Problem]) -> Row:
         raw, shared = [], []

@@ -53,11 +53,18 @@ class Sensitive(ClaimTest):
             for label in dict.fromkeys(e.label for e in own):
                 places = [i for i, e in enumerate(own) if e.label == label]
                 others = study.method.explain(
-                    random, [own[i].document for i in places], label, seed=study.seed, progress=study.progress
+                    random,
+                    [own[i].document for i in places],
+                    label,
+                    seed=study.seed,
+                    progress=study.progress,
                 )
                 for i, other in zip(places, others, strict=True):
                     found[draw, i] = spearman(*(np.abs(x) for x in aligned([own[i], other])))
-        return [{"value": float(np.mean(column)), "largest": float(np.max(column))} for column in found.T]
+        return [
+            {"value": float(np.mean(column)), "largest": float(np.max(column))}
+            for column in found.T
+        ]
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,9 @@ class Edited(ClaimTest):
         source="kaushik2020",
     )
     cost: ClassVar[str] = "that of the explanation alone"
-    asks: ClassVar[str] = "pairs of documents that differ in a small edit (imdb_counterfactual has them)"
+    asks: ClassVar[str] = (
+        "pairs of documents that differ in a small edit (imdb_counterfactual has them)"
+    )
 
     def refusal(self, study: Study) -> str:
         if not any(partner is not None for partner in partners(study.documents)):
@@ -86,14 +95,18 @@ class Edited(ClaimTest):
 
     def measure(self, study: Study) -> list[Row]:
         rows = []
-        whole = Tokenizer(study.model.tokenizer.backend, 10**9)  # of the other text also what the model would not read
+        whole = Tokenizer(
+            study.model.tokenizer.backend, 10**9
+        )  # of the other text also what the model would not read
         for e, partner in zip(study.explain(), partners(study.documents), strict=True):
             gold = np.zeros(len(e.units), dtype=bool)
             if partner is not None:
                 gold = edited(e, [word.text for word in whole([partner])[0].words])
             n = max(3, round(len(gold) / 10))
             if not 0 < gold.sum() < len(gold) or n >= len(gold):
-                rows.append({"value": float("nan"), "hit": float("nan"), "edited": float(gold.mean())})
+                rows.append(
+                    {"value": float("nan"), "hit": float("nan"), "edited": float(gold.mean())}
+                )
                 continue
             hit = float(gold[np.argsort(-e.scores, kind="stable")[:n]].sum() / gold.sum())
             rows.append({"value": hit - n / len(gold), "hit": hit, "edited": float(gold.mean())})
@@ -115,7 +128,9 @@ def partners(documents: Sequence[Document]) -> list[Document | None]:
 
 def edited(explanation: Explanation, others: Sequence[str]) -> Bool[np.ndarray, "unit"]:
     """Which units are not among the words of the other text, when both are laid beside each other."""
-    places = sorted((u.segment, start, i) for i, u in enumerate(explanation.units) for start, _ in u.spans)
+    places = sorted(
+        (u.segment, start, i) for i, u in enumerate(explanation.units) for start, _ in u.spans
+    )
     own = [explanation.units[i].text.casefold() for _, _, i in places]
     kept = np.zeros(len(own), dtype=bool)
     matcher = SequenceMatcher(None, own, [w.casefold() for w in others], autojunk=False)

@@ -38,7 +38,9 @@ class Needed(ClaimTest):
         trains=True,
         labelled=True,
     )
-    cost: ClassVar[str] = "trains the model again for each seed, with its own attention and with uniform attention"
+    cost: ClassVar[str] = (
+        "trains the model again for each seed, with its own attention and with uniform attention"
+    )
 
     seeds: int = 3
 
@@ -48,7 +50,8 @@ class Needed(ClaimTest):
     def measure(self, study: Study) -> list[Row]:
         again, seeds = study.retraining, study.retraining.seeds(self.seeds)
         own, uniform = (
-            np.array([again.again(seed, flat)(study.documents).argmax(1) for seed in seeds]) for flat in (False, True)
+            np.array([again.again(seed, flat)(study.documents).argmax(1) for seed in seeds])
+            for flat in (False, True)
         )
         rows: list[Row] = []
         for i, gold in enumerate(study.gold):
@@ -123,10 +126,17 @@ class Informative(ClaimTest):
     def measure(self, study: Study) -> list[Row]:
         from heed.training import again as r
 
-        guides = {"guided": r.guide_by(study.model), "uniform": r.guide_uniform, "random": r.guide_random}
+        guides = {
+            "guided": r.guide_by(study.model),
+            "uniform": r.guide_uniform,
+            "random": r.guide_random,
+        }
         found = {
             name: np.array(
-                [study.retraining.guided(name, guide, s).predicted(study.documents) for s in range(self.seeds)]
+                [
+                    study.retraining.guided(name, guide, s).predicted(study.documents)
+                    for s in range(self.seeds)
+                ]
             )
             for name, guide in guides.items()
         }
@@ -136,8 +146,19 @@ class Informative(ClaimTest):
                 rows.append({"value": float("nan")})
                 continue
             right = {name: float((p[:, i] == gold).mean()) for name, p in found.items()}
-            row: Row = {"value": right["guided"] - right["uniform"], "gold": gold, "labels": len(study.model.labels)}
-            rows.append(row | {f"{name}_{s}": int(p[s, i]) for name, p in found.items() for s in range(self.seeds)})
+            row: Row = {
+                "value": right["guided"] - right["uniform"],
+                "gold": gold,
+                "labels": len(study.model.labels),
+            }
+            rows.append(
+                row
+                | {
+                    f"{name}_{s}": int(p[s, i])
+                    for name, p in found.items()
+                    for s in range(self.seeds)
+                }
+            )
         return rows
 
 
@@ -161,7 +182,9 @@ class ExclusiveModel(ClaimTest):
         needs=frozenset({ATTENTION, REPLACEABLE, DIFFERENTIABLE}),
         trains=True,
         gated=True,
-        combine=lambda rows: read_off(*_curve(rows)) / (float(rows["seeds"].mean()) or float("nan")),
+        combine=lambda rows: (
+            read_off(*_curve(rows)) / (float(rows["seeds"].mean()) or float("nan"))
+        ),
     )
     cost: ClassVar[str] = "trains the model again for each seed, and adversaries of six strengths"
 
@@ -174,9 +197,13 @@ class ExclusiveModel(ClaimTest):
     def measure(self, study: Study) -> list[Row]:
         own = attention_of(study.model, study.documents)
         base = study.model.probabilities(study.model(study.documents))
-        between = np.median(seed_distances(study.retraining, study.documents, own, self.seeds), axis=0)
+        between = np.median(
+            seed_distances(study.retraining, study.documents, own, self.seeds), axis=0
+        )
         if not between.any():
-            raise NotApplicable("Training again gives the very same attention: there is nothing to compare with.")
+            raise NotApplicable(
+                "Training again gives the very same attention: there is nothing to compare with."
+            )
         rows: list[Row] = [{"seeds": float(between[i])} for i in range(len(own))]
         reached = 0.0
         for k, strength in enumerate([*STRENGTHS, *STRONGER]):
@@ -195,7 +222,9 @@ class ExclusiveModel(ClaimTest):
         return rows
 
 
-def attention_of(model: Classifier, documents: Sequence[Document]) -> list[Float[np.ndarray, "word"]]:
+def attention_of(
+    model: Classifier, documents: Sequence[Document]
+) -> list[Float[np.ndarray, "word"]]:
     """The attention that is judged: of the classifying row, mean over heads, on words, as shares."""
     from heed.training.loop import outputs_of
 
@@ -208,7 +237,10 @@ def _shares(tokens: Tokens, attention: Float[np.ndarray, "key"]) -> Float[np.nda
 
 
 def seed_distances(
-    retraining: Retraining, documents: Sequence[Document], own: Sequence[Float[np.ndarray, "word"]], seeds: int
+    retraining: Retraining,
+    documents: Sequence[Document],
+    own: Sequence[Float[np.ndarray, "word"]],
+    seeds: int,
 ) -> Float[np.ndarray, "seed document"]:
     """JSD between a model's attention and that of models trained from other seeds."""
     found = []
@@ -218,7 +250,9 @@ def seed_distances(
     return np.array(found)
 
 
-def _curve(rows: Mapping[str, np.ndarray]) -> tuple[Float[np.ndarray, "point"], Float[np.ndarray, "point"]]:
+def _curve(
+    rows: Mapping[str, np.ndarray],
+) -> tuple[Float[np.ndarray, "point"], Float[np.ndarray, "point"]]:
     """Mean distances in prediction and in attention, from the model itself on to ever stronger adversaries."""
     count = sum(key.startswith("tvd_") for key in rows)
     moved = [0.0, *(float(rows[f"tvd_{k}"].mean()) for k in range(count))]

@@ -67,7 +67,9 @@ def load(
         raise UnknownName("data set", name, KNOWN)
     else:
         if split is not None or part is not None or fine or not strip:
-            raise InputError(f"Leave out split, part, fine and strip: they are for known data sets, not for '{path}'.")
+            raise InputError(
+                f"Leave out split, part, fine and strip: they are for known data sets, not for '{path}'."
+            )
         dataset = load_file(path, columns, labels)
     if classes is not None:
         dataset = of_classes(dataset, classes)
@@ -76,7 +78,9 @@ def load(
     if limit is not None:
         dataset = some(dataset, limit, seed)
     if not dataset.documents:
-        raise DataError(f"No document of {name} is left after the limits on classes, words and number.")
+        raise DataError(
+            f"No document of {name} is left after the limits on classes, words and number."
+        )
     return dataset
 
 

@@ -20,10 +20,16 @@ class _Variant(NamedTuple):
 
 
 def load_known(name: str, split: str | None, part: str | None, fine: bool, strip: bool) -> Dataset:
-    options = {"part": (part is not None, "ag_news"), "fine": (fine, "sst"), "strip": (not strip, "20news")}
+    options = {
+        "part": (part is not None, "ag_news"),
+        "fine": (fine, "sst"),
+        "strip": (not strip, "20news"),
+    }
     for option, (used, owner) in options.items():
         if used and name != owner:
-            raise InputError(f"The option '{option}' is for the data set '{owner}', not for '{name}'.")
+            raise InputError(
+                f"The option '{option}' is for the data set '{owner}', not for '{name}'."
+            )
     if part not in (None, "description"):
         raise InputError(f"The part must be 'description', got '{part}'.")
     known, split = KNOWN[name], split_of(name, split)
@@ -39,7 +45,9 @@ def load_known(name: str, split: str | None, part: str | None, fine: bool, strip
         chosen = _descriptions(rows)
     notes = [*known.notes, *notes, *([chosen.note] if chosen.note else [])]
     documents = tuple(document(row) for row in chosen.rows)
-    return Dataset(name, split, documents, chosen.labels or known.labels, source, known.licence, tuple(notes))
+    return Dataset(
+        name, split, documents, chosen.labels or known.labels, source, known.licence, tuple(notes)
+    )
 
 
 def _five_labels(rows: list[Row]) -> _Variant:
@@ -53,13 +61,17 @@ def _two_labels(rows: list[Row]) -> _Variant:
 
 def _descriptions(rows: list[Row]) -> _Variant:
     if not all("description" in row for row in rows):
-        raise DataError("This copy of ag_news has titles and descriptions in one: leave out part='description'.")
+        raise DataError(
+            "This copy of ag_news has titles and descriptions in one: leave out part='description'."
+        )
     return _Variant([{**row, "text": row["description"]} for row in rows])
 
 
 def _whole(rows: list[Row]) -> _Variant:
     if any(row.get("stripped") for row in rows):
-        raise DataError("This copy of 20news comes without headers, footers and quotes: leave out strip=False.")
+        raise DataError(
+            "This copy of 20news comes without headers, footers and quotes: leave out strip=False."
+        )
     return _Variant([row for row in rows if row["text"].strip()])
 
 
@@ -67,7 +79,9 @@ def _stripped(rows: list[Row]) -> _Variant:
     bare = [row if row.get("stripped") else {**row, "text": body(row["text"])} for row in rows]
     kept = [row for row in bare if row["text"].strip()]
     blank = len(rows) - len(kept)
-    return _Variant(kept, f"headers, footers and quotes removed; {blank:,} messages were blank then: dropped")
+    return _Variant(
+        kept, f"headers, footers and quotes removed; {blank:,} messages were blank then: dropped"
+    )
 
 
 _QUOTE_ANYWHERE = ("writes in", "writes:", "wrote:", "says:", "said:")
@@ -81,4 +95,8 @@ def body(message: str) -> str:
     # A signature is what follows the last line that is blank or made of hyphens.
     last = max((i for i, line in enumerate(lines) if not line.strip().strip("-")), default=0)
     lines = lines[:last] if last else rest.split("\n")
-    return "\n".join(x for x in lines if not x.startswith(_QUOTE_START) and not any(q in x for q in _QUOTE_ANYWHERE))
+    return "\n".join(
+        x
+        for x in lines
+        if not x.startswith(_QUOTE_START) and not any(q in x for q in _QUOTE_ANYWHERE)
+    )

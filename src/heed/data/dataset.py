@@ -45,7 +45,9 @@ class Dataset(Sequence[Document]):
 
     def __repr__(self) -> str:
         labels = ", ".join(self.labels) if len(self.labels) <= 5 else f"{len(self.labels)} labels"
-        return f"Dataset({self.name} {self.split}, {len(self):,} documents: {labels or 'no labels'})"
+        return (
+            f"Dataset({self.name} {self.split}, {len(self):,} documents: {labels or 'no labels'})"
+        )
 
     @property
     def texts(self) -> list[str] | list[tuple[str, str]]:
@@ -63,21 +65,32 @@ class Dataset(Sequence[Document]):
 
     def hold_out(self, fraction: float, seed: int = 0) -> tuple[Dataset, Dataset]:
         """The rest and a random part, both in their old order; documents that share an id stay together."""
-        held = set(draw(self.documents, round(fraction * len(self)), seed)) if 0 < fraction < 1 else set()
+        held = (
+            set(draw(self.documents, round(fraction * len(self)), seed))
+            if 0 < fraction < 1
+            else set()
+        )
         if not 0 < len(held) < len(self):
-            raise InputError(f"Cannot hold out {fraction} of {len(self)} documents; give a share between 0 and 1.")
+            raise InputError(
+                f"Cannot hold out {fraction} of {len(self)} documents; give a share between 0 and 1."
+            )
         rest = tuple(d for i, d in enumerate(self.documents) if i not in held)
         part = tuple(d for i, d in enumerate(self.documents) if i in held)
         note = f"held out: {fraction:g} of {self.split}, seed {seed}"
         return (
             replace(self, split=f"{self.split}:rest", documents=rest, notes=(*self.notes, note)),
-            replace(self, split=f"{self.split}:held-out", documents=part, notes=(*self.notes, note)),
+            replace(
+                self, split=f"{self.split}:held-out", documents=part, notes=(*self.notes, note)
+            ),
         )
 
 
 def some(dataset: Dataset, number: int, seed: int) -> Dataset:
     """At most so many documents, in random order."""
-    return replace(dataset, documents=tuple(dataset.documents[i] for i in draw(dataset.documents, number, seed)))
+    return replace(
+        dataset,
+        documents=tuple(dataset.documents[i] for i in draw(dataset.documents, number, seed)),
+    )
 
 
 def of_classes(dataset: Dataset, wanted: Sequence[str]) -> Dataset:
@@ -98,9 +111,13 @@ def of_classes(dataset: Dataset, wanted: Sequence[str]) -> Dataset:
 def of_lengths(dataset: Dataset, least: int, most: float) -> Dataset:
     """Only the documents with so many words; those that share an id stay or go together."""
     fits = [least <= sum(len(s.split()) for s in d.segments) <= most for d in dataset]
-    kept = sorted(i for group in _together(dataset.documents) if all(fits[i] for i in group) for i in group)
+    kept = sorted(
+        i for group in _together(dataset.documents) if all(fits[i] for i in group) for i in group
+    )
     note = f"{len(dataset) - len(kept):,} documents outside the length limits left out"
-    return replace(dataset, documents=tuple(dataset.documents[i] for i in kept), notes=(*dataset.notes, note))
+    return replace(
+        dataset, documents=tuple(dataset.documents[i] for i in kept), notes=(*dataset.notes, note)
+    )
 
 
 def draw(documents: Sequence[Document], size: int, seed: int) -> list[int]:

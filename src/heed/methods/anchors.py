@@ -69,11 +69,15 @@ class Anchors(Method):
     def __post_init__(self) -> None:
         check_removal(self.removal)
         check_repeats(self.repeats)
-        check_at_least(self, precision=0, delta=1e-9, beam=1, tolerance=0, batch=1, most=1, samples=2)
+        check_at_least(
+            self, precision=0, delta=1e-9, beam=1, tolerance=0, batch=1, most=1, samples=2
+        )
         check_samples(self, self.samples, 1_000_000)
         for name, high in (("precision", 1.0), ("delta", 0.5)):
             if getattr(self, name) > high:
-                raise InputError(f"The setting {name} of anchors must be at most {high:g}, got {getattr(self, name)}.")
+                raise InputError(
+                    f"The setting {name} of anchors must be at most {high:g}, got {getattr(self, name)}."
+                )
 
     def evaluations(self, units: int) -> int:
         return self.samples
@@ -101,7 +105,12 @@ class Anchors(Method):
         asked = {i: next(search) for i, search in enumerate(searches)}
         while asked:
             jobs = [side[i][0] for i in asked]
-            logits = model.score([j.tokens for j in jobs], list(asked.values()), [j.groups for j in jobs], self.removal)
+            logits = model.score(
+                [j.tokens for j in jobs],
+                list(asked.values()),
+                [j.groups for j in jobs],
+                self.removal,
+            )
             for i, rows in zip(list(asked), logits, strict=True):
                 try:
                     asked[i] = searches[i].send(side[i][1].held(rows))
@@ -117,7 +126,9 @@ class Anchors(Method):
         else:
             search = _Search(self, job.rng, d)
             chosen = yield from search.run()
-            rule = yield from self._checked(job.rng, d, sorted(chosen.rule), self.samples // 2 - search.left)
+            rule = yield from self._checked(
+                job.rng, d, sorted(chosen.rule), self.samples // 2 - search.left
+            )
         scores, errors = np.zeros(d), np.zeros(d)
         scores[list(rule.words)], errors[list(rule.words)] = rule.losses, rule.errors
         facts = {
@@ -127,7 +138,9 @@ class Anchors(Method):
             "coverage": 0.5 ** len(rule.words),
             "words": float(len(rule.words)),
         }
-        return Measured(scores, None, errors, rule.evaluations, facts, tuple(self._notes(job, event, rule)))
+        return Measured(
+            scores, None, errors, rule.evaluations, facts, tuple(self._notes(job, event, rule))
+        )
 
     def _best_of_all(self, d: int) -> Generator[Keep, Held, _Rule]:
         """The shortest rule that is precise enough, the most precise of its size; rule and text are bits of a number.
@@ -146,7 +159,9 @@ class Anchors(Method):
         # without a condition on the word its texts keep it in one half of the cases: p' = (p + p without it) / 2
         losses = np.array([2 * (precision[best] - precision[best - (1 << w)]) for w in words])
         p = float(precision[best])
-        return _Rule(words, p, p, p, np.maximum(losses, 0), np.zeros(len(words)), len(keep), exact=True)
+        return _Rule(
+            words, p, p, p, np.maximum(losses, 0), np.zeros(len(words)), len(keep), exact=True
+        )
 
     def _checked(
         self, rng: np.random.Generator, d: int, words: Sequence[int], before: int
@@ -165,13 +180,22 @@ class Anchors(Method):
         low, high = clopper_pearson(int(hits.sum()), n, self.delta)
         errors = change.std(1) / math.sqrt(few)
         losses = np.maximum(change.mean(1), 1 / n) if words else np.zeros(0)
-        return _Rule(tuple(words), float(hits.mean()), low, high, losses, errors, before + len(held))
+        return _Rule(
+            tuple(words), float(hits.mean()), low, high, losses, errors, before + len(held)
+        )
 
     def _notes(self, job: Job, event: _Event, rule: _Rule) -> Generator[str, None, None]:
         names = " and ".join(_name(job, w) for w in rule.words) or "no word is needed"
-        them = {0: "lose words", 1: "keep it and lose others"}.get(len(rule.words), "keep them and lose others")
-        share, low, high = (math.floor(1000 * p + 1e-9) / 10 for p in (rule.precision, rule.low, rule.high + 0.0009999))
-        sure = "exact" if rule.exact else f"{100 * (1 - self.delta):.4g} % interval: {low} to {high} %"
+        them = {0: "lose words", 1: "keep it and lose others"}.get(
+            len(rule.words), "keep them and lose others"
+        )
+        share, low, high = (
+            math.floor(1000 * p + 1e-9) / 10
+            for p in (rule.precision, rule.low, rule.high + 0.0009999)
+        )
+        sure = (
+            "exact" if rule.exact else f"{100 * (1 - self.delta):.4g} % interval: {low} to {high} %"
+        )
         yield f"Rule: {names} → {event.name} in {share} % of the texts that {them} at random ({sure})."
         asked = f"a precision of {100 * self.precision:.4g} %"
         if rule.high < self.precision:
@@ -278,7 +302,9 @@ class _Search:
                 if (yield from self._is_precise(candidate, len(rules))):
                     return candidate
             seen += beam
-            rules = list({frozenset(c.rule): c for b in reversed(beam) for c in b.extensions()}.values())
+            rules = list(
+                {frozenset(c.rule): c for b in reversed(beam) for c in b.extensions()}.values()
+            )
             if not rules or self.left < self.settings.batch:
                 break
         low, _ = self._bounds(seen, math.log(rivals / self.settings.delta))
@@ -300,7 +326,10 @@ class _Search:
                 break
             low, high = self._bounds(rules, exploration_rate(t, len(rules), self.settings.delta))
             weak, strong = inside[low[inside].argmin()], outside[high[outside].argmax()]
-            if high[strong] - low[weak] < self.settings.tolerance or self.left - 2 * self.settings.batch < last:
+            if (
+                high[strong] - low[weak] < self.settings.tolerance
+                or self.left - 2 * self.settings.batch < last
+            ):
                 break
             yield from self._sample([rules[weak], rules[strong]], self.settings.batch)
         return [rules[i] for i in inside]
@@ -354,7 +383,9 @@ def kl_bounds(
     return _least(p, n, level), 1 - _least(1 - p, n, level)
 
 
-def _least(p: Float[np.ndarray, "rule"], n: Int[np.ndarray, "rule"], level: float) -> Float[np.ndarray, "rule"]:
+def _least(
+    p: Float[np.ndarray, "rule"], n: Int[np.ndarray, "rule"], level: float
+) -> Float[np.ndarray, "rule"]:
     low, high = np.zeros(len(p)), p.copy()
     for _ in range(40):
         q = (low + high) / 2
@@ -363,7 +394,9 @@ def _least(p: Float[np.ndarray, "rule"], n: Int[np.ndarray, "rule"], level: floa
     return low
 
 
-def _entropy(p: Float[np.ndarray, "rule"], q: Float[np.ndarray, "rule"]) -> Float[np.ndarray, "rule"]:
+def _entropy(
+    p: Float[np.ndarray, "rule"], q: Float[np.ndarray, "rule"]
+) -> Float[np.ndarray, "rule"]:
     """p log(p/q), 0 where p is."""
     return p * np.log(np.maximum(p, 1e-300) / np.maximum(q, 1e-300))
 
@@ -390,4 +423,6 @@ def sums_over_supersets(values: Held) -> Float[np.ndarray, "subset"]:
 def _name(job: Job, word: int) -> str:
     unit = job.units[word]
     text = unit.text if len(unit.text) <= 30 else unit.text[:29] + "…"
-    return f"“{text}”" + (f" (text {unit.segment + 1})" if job.tokens.document.pair is not None else "")
+    return f"“{text}”" + (
+        f" (text {unit.segment + 1})" if job.tokens.document.pair is not None else ""
+    )

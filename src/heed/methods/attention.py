@@ -30,9 +30,13 @@ class LayerMethod(TokenMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.layers, str) or not re.fullmatch(r"last|all|-?\d+(\s*,\s*-?\d+)*", self.layers):
+        if not isinstance(self.layers, str) or not re.fullmatch(
+            r"last|all|-?\d+(\s*,\s*-?\d+)*", self.layers
+        ):
             wanted = "'last', 'all' or numbers such as '0,2,-1'"
-            raise InputError(f"The setting layers of {self.name} must be {wanted}, got {self.layers!r}.")
+            raise InputError(
+                f"The setting layers of {self.name} must be {wanted}, got {self.layers!r}."
+            )
 
     def wanted(self) -> list[int] | None:
         """The layers as they were asked for, -1 for the last; None for all."""
@@ -79,14 +83,19 @@ class Attention(LayerMethod):
 
     def read(self, trace: Trace, tokens: Sequence[Tokens]) -> list[Measured]:
         layers = [trace.classifying(i).astype(float) for i in self.chosen(len(trace.attention))]
-        return [self._measured([heads[place] for heads in layers], len(t)) for place, t in enumerate(tokens)]
+        return [
+            self._measured([heads[place] for heads in layers], len(t))
+            for place, t in enumerate(tokens)
+        ]
 
     def _measured(self, layers: list[Float[np.ndarray, "head key"]], tokens: int) -> Measured:
         padding = float(np.concatenate(layers)[:, tokens:].sum(1).mean())
         if padding == 0:
             return Measured(rows=self.reduce(layers)[:tokens])
         note = f"{padding:.0%} of the attention lies on padding, which this model does not mask."
-        return Measured(rows=self.reduce(layers), facts={"padding_attention": padding}, notes=(note,))
+        return Measured(
+            rows=self.reduce(layers), facts={"padding_attention": padding}, notes=(note,)
+        )
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,13 @@ class AttentionMean(Attention):
             return found
         shown = [signature(model, job.tokens, job.label, heads=False) for job in jobs]
         return [
-            replace(m, notes=(*m.notes, *(note for note in (s.final_layer_note(), s.like_unk_note()) if note)))
+            replace(
+                m,
+                notes=(
+                    *m.notes,
+                    *(note for note in (s.final_layer_note(), s.like_unk_note()) if note),
+                ),
+            )
             for m, s in zip(found, shown, strict=True)
         ]
 
@@ -163,14 +178,21 @@ class ValueNorm(LayerMethod):
     def read(self, trace: Trace, tokens: Sequence[Tokens]) -> list[Measured]:
         layers = [self._norms(trace, i) for i in self.chosen(len(trace.attention))]
         norms = np.mean(layers, 0)
-        return [Measured(rows=n if n[len(t) :].any() else n[: len(t)]) for n, t in zip(norms, tokens, strict=True)]
+        return [
+            Measured(rows=n if n[len(t) :].any() else n[: len(t)])
+            for n, t in zip(norms, tokens, strict=True)
+        ]
 
     def _norms(self, trace: Trace, layer: int) -> Float[np.ndarray, "batch key"]:
         """‖Σ_h a_h u_h‖² = Σ_hg a_h a_g u_h·u_g, which needs no vector for each pair of tokens."""
         import torch
 
         weights = trace.classifying_rows(layer).double()
-        u = torch.einsum("bhkd,hdo->bkho", trace.values[layer].double(), trace.projections[layer].double())
+        u = torch.einsum(
+            "bhkd,hdo->bkho", trace.values[layer].double(), trace.projections[layer].double()
+        )
         products = u @ u.transpose(2, 3)
-        squares = (torch.einsum("bhqk,bkhg->bgqk", weights, products) * weights).sum(1, keepdim=True)
+        squares = (torch.einsum("bhqk,bkhg->bgqk", weights, products) * weights).sum(
+            1, keepdim=True
+        )
         return trace.pooled(squares.clamp(min=0).sqrt()).squeeze(1).cpu().numpy()

@@ -33,7 +33,10 @@ class Comparison:
     def from_dict(cls, values: dict[str, Any]) -> Comparison:
         """The comparison that `to_dict` wrote."""
         matrix = [[np.nan if t is None else t for t in row] for row in values["agreement"]]
-        return cls(tuple(Explanation.from_dict(e) for e in values["explanations"]), np.array(matrix, dtype=float))
+        return cls(
+            tuple(Explanation.from_dict(e) for e in values["explanations"]),
+            np.array(matrix, dtype=float),
+        )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from heed.report import comparison

@@ -65,7 +65,9 @@ class Problem:
         """Rows with the heads on an axis of their own."""
         return rows.reshape(len(rows), len(self.heads), len(self.keys)).transpose(1, 0, 2)
 
-    def put(self, rows: Float[np.ndarray, "row weight"], into: Float[np.ndarray, "head query key"]) -> None:
+    def put(
+        self, rows: Float[np.ndarray, "row weight"], into: Float[np.ndarray, "head query key"]
+    ) -> None:
         """Write rows where they belong, with the masses that they had."""
         for place, head in enumerate(self.heads):
             shares = self.by_head(rows)[place] * self.masses[:, place : place + 1]
@@ -94,7 +96,9 @@ def problems(
     if head is not None and not 0 <= head < count:
         raise InputError(f"There is no head {head}: the layer has heads 0 to {count - 1}.")
     if not np.abs(weights[:, :, 0].sum(-1) - 1).max() < 1e-3:
-        raise NotApplicable("The rows of this attention do not sum to one (it has sinks), so none of it is efficient.")
+        raise NotApplicable(
+            "The rows of this attention do not sum to one (it has sinks), so none of it is efficient."
+        )
     multiplied = trace.values[layer] if slopes is None else slopes[:, :, 0]
     values, precision = _numbers(multiplied), _precision(multiplied)
     if level in ("projected", "layer"):
@@ -139,7 +143,9 @@ def _numbers(tensor: Tensor) -> np.ndarray:
     return tensor.detach().double().cpu().numpy()
 
 
-def _alike(seen: Bool[np.ndarray, "row key"]) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]]:
+def _alike(
+    seen: Bool[np.ndarray, "row key"],
+) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]]:
     """Keys, and the rows that look at just these: all rows, or, under a causal mask, each by itself."""
     patterns, which = np.unique(seen, axis=0, return_inverse=True)
     for i, pattern in enumerate(patterns):
@@ -159,9 +165,16 @@ def _problem(
 ) -> Problem:
     looked = np.stack([weights[h][same][:, keys] for h in stack], 1)
     masses = looked.sum(-1)
-    shares = np.divide(looked, masses[..., None], where=masses[..., None] > 0, out=np.full_like(looked, 1 / len(keys)))
+    shares = np.divide(
+        looked,
+        masses[..., None],
+        where=masses[..., None] > 0,
+        out=np.full_like(looked, 1 / len(keys)),
+    )
     T = np.concatenate([values[h][keys] for h in stack])
-    if len(stack) > 1 and len(masses) == 1:  # what is kept is the sum over heads, each with its mass
+    if (
+        len(stack) > 1 and len(masses) == 1
+    ):  # what is kept is the sum over heads, each with its mass
         T = T * np.repeat(masses[0], len(keys))[:, None]
     if len(stack) > 1:  # small is not rounding then: a head may have little mass
         precision = np.finfo(float).eps
@@ -199,9 +212,13 @@ def opened(
         )
     rows = attending.trace.classifying_rows(layer)
     if rows.shape[2] > 1 and level in ("layer", "prediction"):
-        raise NotApplicable(f"All rows of {model.name} classify, not one: choose the level 'head' or 'projected'.")
+        raise NotApplicable(
+            f"All rows of {model.name} classify, not one: choose the level 'head' or 'projected'."
+        )
     slopes = _slopes(attending, rows, model.exclusive) if level == "prediction" else None
-    return attending, problems(attending.trace, tokens, layer, level, head, words, tolerance, slopes=slopes)
+    return attending, problems(
+        attending.trace, tokens, layer, level, head, words, tolerance, slopes=slopes
+    )
 
 
 def _slopes(
@@ -299,7 +316,9 @@ class Determined(TokenMethod):
         if self.aggregate not in ("mean", "max"):
             raise UnknownName("way to combine heads", str(self.aggregate), ("mean", "max"))
         if self.head is not None and self.level in ("layer", "prediction"):
-            raise InputError(f"At the level {self.level!r} all heads are looked at together: leave out head.")
+            raise InputError(
+                f"At the level {self.level!r} all heads are looked at together: leave out head."
+            )
 
     def obstacle(self, model: Classifier, documents: Sequence[Any]) -> str:
         if self.level in ("projected", "layer") and PROJECTED not in model.offers:
@@ -327,15 +346,28 @@ class Determined(TokenMethod):
         found: list[Measured] = [Measured()] * len(jobs)
         for batch in model.batches([job.tokens for job in jobs]):
             tokens = [jobs[i].tokens for i in batch]
-            attending, parts = opened(model, tokens, self.level, self.layer, self.head, tolerance=self.tolerance)
+            attending, parts = opened(
+                model, tokens, self.level, self.layer, self.head, tolerance=self.tolerance
+            )
             raw = _numbers(attending.trace.classifying_rows(self.layer))
             solved = [{p: self.solve(p) for p in some} for some in parts]
-            new = swapped(attending, parts, {p: x.rows for some in solved for p, x in some.items()}, self.layer)
+            new = swapped(
+                attending,
+                parts,
+                {p: x.rows for some in solved for p, x in some.items()},
+                self.layer,
+            )
             moved, _ = movement(model, attending, new, raw)
-            below = self.layer % len(attending.trace.attention) != len(attending.trace.attention) - 1
-            passes = 3 + below + (self.level == "prediction")  # as it is, twice, and with other rows; and a gradient
+            below = (
+                self.layer % len(attending.trace.attention) != len(attending.trace.attention) - 1
+            )
+            passes = (
+                3 + below + (self.level == "prediction")
+            )  # as it is, twice, and with other rows; and a gradient
             for b, i in enumerate(batch):
-                found[i] = self._measured(jobs[i], solved[b], raw[b], new[b], moved[b], attending.linear, passes)
+                found[i] = self._measured(
+                    jobs[i], solved[b], raw[b], new[b], moved[b], attending.linear, passes
+                )
         return found
 
     def _measured(
@@ -352,7 +384,9 @@ class Determined(TokenMethod):
         if not parts:
             raise NotApplicable("No token of the text has any attention in this layer.")
         apart = [np.ravel(tvd(p.by_head(p.rows), p.by_head(x.rows))) for p, x in solved.items()]
-        negative = [p.by_head(np.maximum(-p.space.effective(p.rows), 0)).sum(-1).ravel() for p in parts]
+        negative = [
+            p.by_head(np.maximum(-p.space.effective(p.rows), 0)).sum(-1).ravel() for p in parts
+        ]
         facts = openness(parts) | {
             "tvd_from_attention": float(np.concatenate(apart).mean()),
             "effective_negative_mass": float(np.concatenate(negative).mean()),
@@ -372,10 +406,21 @@ class Determined(TokenMethod):
         if why := self.without_bounds(parts):
             notes += (why,)
         if intervals is not None and (left := int(np.isnan(intervals[:, 0]).sum())):
-            notes += (f"Intervals were looked for where weights are largest, and not for the other {left:,}.",)
-        return Measured(rows=shown, raw=before, intervals=intervals, forward_passes=passes, facts=facts, notes=notes)
+            notes += (
+                f"Intervals were looked for where weights are largest, and not for the other {left:,}.",
+            )
+        return Measured(
+            rows=shown,
+            raw=before,
+            intervals=intervals,
+            forward_passes=passes,
+            facts=facts,
+            notes=notes,
+        )
 
-    def _aggregated(self, rows: Float[np.ndarray, "head query key"], job: Job) -> Float[np.ndarray, "key"]:
+    def _aggregated(
+        self, rows: Float[np.ndarray, "head query key"], job: Job
+    ) -> Float[np.ndarray, "key"]:
         """One weight for each key; those of padding, where it is attended to, behind those of the tokens."""
         heads = rows if self.head is None else rows[self.head : self.head + 1]
         each = heads[:, : len(job.tokens)].mean(1) if rows.shape[1] > 1 else heads[:, 0]
@@ -391,9 +436,14 @@ def _trivial(parts: Sequence[Problem]) -> str:
     )
 
 
-def _of_prediction(intervals: Float[np.ndarray, "unit 2"] | None, moved: float, linear: bool) -> Iterator[str]:
+def _of_prediction(
+    intervals: Float[np.ndarray, "unit 2"] | None, moved: float, linear: bool
+) -> Iterator[str]:
     """What should be known of the level of the prediction."""
-    if intervals is not None and (width := float(np.nanmean(intervals[:, 1] - intervals[:, 0]))) > 0.1:
+    if (
+        intervals is not None
+        and (width := float(np.nanmean(intervals[:, 1] - intervals[:, 0]))) > 0.1
+    ):
         yield (
             "The prediction alone determines little of attention: the weight of a word can lie anywhere in an interval "
             f"of {width:.2f} on average."
@@ -415,7 +465,9 @@ class EfficientAttention(Determined):
     """
 
     name: ClassVar[str] = "efficient"
-    summary: ClassVar[str] = "the attention that its output determines, with an interval for each word"
+    summary: ClassVar[str] = (
+        "the attention that its output determines, with an interval for each word"
+    )
     paper: ClassVar[str] = "naim2024"
 
     variant: Variant = "norm"
@@ -435,7 +487,9 @@ class EfficientAttention(Determined):
         if not self.intervals or self.without_bounds(parts):
             return None
         heads = [h for p in parts for h in p.heads]
-        many = self.intervals if any(p.space.nullity for p in parts) else len(scores)  # else they cost nothing
+        many = (
+            self.intervals if any(p.space.nullity for p in parts) else len(scores)
+        )  # else they cost nothing
         chosen = np.sort(np.argsort(-scores, kind="stable")[:many])
         bounds = np.zeros((len(chosen), 2))
         for part in parts:
@@ -457,8 +511,14 @@ class EfficientAttention(Determined):
         single = all(len(p.rows) == 1 for p in parts) and len(set(heads)) == len(heads)
         if not self.intervals or (single and self.aggregate == "mean" and self.merge == "sum"):
             return ""
-        of = "several rows that classify" if not single else "largest weights (aggregate or merge is max)"
-        return f"There are no intervals of {of}: only means over heads and sums over tokens have them."
+        of = (
+            "several rows that classify"
+            if not single
+            else "largest weights (aggregate or merge is max)"
+        )
+        return (
+            f"There are no intervals of {of}: only means over heads and sums over tokens have them."
+        )
 
 
 @dataclass(frozen=True)
@@ -477,4 +537,6 @@ class EffectiveAttention(Determined):
         if not len(below):
             return ()
         many = f"{len(below)} of {len(scores)} weights are negative, by {-below.sum():.2g} together"
-        return (f"{many} (marked with a minus where it is shown, or grey): effective attention is no attention.",)
+        return (
+            f"{many} (marked with a minus where it is shown, or grey): effective attention is no attention.",
+        )

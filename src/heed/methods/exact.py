@@ -41,7 +41,9 @@ class ClosedForm(Method):
         if self.output not in ("logit", "log-odds"):
             raise UnknownName("output in closed form", str(self.output), ("logit", "log-odds"))
         if self.removal not in ("replace", "hide"):
-            raise UnknownName("way to remove words in closed form", str(self.removal), ("replace", "hide"))
+            raise UnknownName(
+                "way to remove words in closed form", str(self.removal), ("replace", "hide")
+            )
         check_repeats(self.repeats)
 
     def together(self) -> bool:
@@ -114,7 +116,9 @@ class ShapleyExact(ClosedForm):
         change = f.whole() - f.empty()
         scores = exact(f).shapley if f.units > 1 else np.array([change])
         gap = float(scores.sum() - change)
-        assert abs(gap) <= 1e-9 * max(1.0, float(np.abs(scores).sum())), f"Shapley values off by {gap}"
+        assert abs(gap) <= 1e-9 * max(1.0, float(np.abs(scores).sum())), (
+            f"Shapley values off by {gap}"
+        )
         return Measured(scores, facts={"change": change, "completeness_gap": gap})
 
 
@@ -145,7 +149,9 @@ class LimeTheorem(ClosedForm):
         plain = lime_theorem(f, 1.0)
         scores = self.constant * plain
         if f.units < 2:
-            return Measured(scores, notes=("The theorem says nothing of a single word: occlusion says more.",))
+            return Measured(
+                scores, notes=("The theorem says nothing of a single word: occlusion says more.",)
+            )
         truth = exact(f, self.bandwidth).lime.coefficients
         if not plain.any() or not truth.any():
             return Measured(scores)

@@ -82,14 +82,24 @@ class Explanation:
         own = {f.name: getattr(self, f.name) for f in fields(self)}
         return own | {
             "document": document,
-            "units": [{"text": u.text, "spans": [list(s) for s in u.spans], "segment": u.segment} for u in self.units],
+            "units": [
+                {"text": u.text, "spans": [list(s) for s in u.spans], "segment": u.segment}
+                for u in self.units
+            ],
             "scores": self.scores.tolist(),
             "specials": [{"text": s.text, "score": s.score} for s in self.specials],
-            **{name: None if (x := getattr(self, name)) is None else x.tolist() for name in ("standard_errors", "raw")},
+            **{
+                name: None if (x := getattr(self, name)) is None else x.tolist()
+                for name in ("standard_errors", "raw")
+            },
             "intervals": None
             if self.intervals is None
-            else [None if math.isnan(low) else [low, high] for low, high in self.intervals.tolist()],
-            "settings": {k: str(v) if v in (math.inf, -math.inf) else v for k, v in self.settings.items()},
+            else [
+                None if math.isnan(low) else [low, high] for low, high in self.intervals.tolist()
+            ],
+            "settings": {
+                k: str(v) if v in (math.inf, -math.inf) else v for k, v in self.settings.items()
+            },
             "notes": list(self.notes),
         }
 
@@ -102,7 +112,8 @@ class Explanation:
             read = {
                 "document": Document(**document),
                 "units": tuple(
-                    Unit(u["text"], tuple((a, b) for a, b in u["spans"]), u["segment"]) for u in values["units"]
+                    Unit(u["text"], tuple((a, b) for a, b in u["spans"]), u["segment"])
+                    for u in values["units"]
                 ),
                 "scores": np.array(values["scores"], dtype=float),
                 "specials": tuple(Special(**s) for s in values["specials"]),
@@ -112,8 +123,13 @@ class Explanation:
                 },
                 "intervals": None
                 if (x := values.get("intervals")) is None
-                else np.array([(np.nan, np.nan) if pair is None else pair for pair in x], dtype=float).reshape(-1, 2),
-                "settings": {k: float(v) if v in ("inf", "-inf") else v for k, v in values["settings"].items()},
+                else np.array(
+                    [(np.nan, np.nan) if pair is None else pair for pair in x], dtype=float
+                ).reshape(-1, 2),
+                "settings": {
+                    k: float(v) if v in ("inf", "-inf") else v
+                    for k, v in values["settings"].items()
+                },
                 "probabilities": {str(k): float(v) for k, v in values["probabilities"].items()},
                 "notes": tuple(str(note) for note in values["notes"]),
             }
@@ -127,7 +143,9 @@ class Explanation:
                 raise ValueError("scores must be finite numbers")
             return found
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"This is not an explanation that heed wrote ({type(error).__name__}: {error}).") from None
+            raise InputError(
+                f"This is not an explanation that heed wrote ({type(error).__name__}: {error})."
+            ) from None
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)

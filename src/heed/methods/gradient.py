@@ -13,7 +13,16 @@ from jaxtyping import Float
 from heed.errors import UnknownName
 from heed.methods.method import Job, Measured, TokenMethod, check_at_least, check_head, check_output
 from heed.methods.signatures import signature
-from heed.models.classifier import CLOSED, GRADIENT, REPLACEABLE, Classifier, Gradient, Output, output_of, select_output
+from heed.models.classifier import (
+    CLOSED,
+    GRADIENT,
+    REPLACEABLE,
+    Classifier,
+    Gradient,
+    Output,
+    output_of,
+    select_output,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -109,7 +118,10 @@ class GradientInput(GradientMethod):
         if CLOSED not in model.offers or self.head is not None:
             return found
         notes = [signature(model, job.tokens, job.label).heads_note() for job in jobs]
-        return [replace(m, notes=(*m.notes, note)) if note else m for m, note in zip(found, notes, strict=True)]
+        return [
+            replace(m, notes=(*m.notes, note)) if note else m
+            for m, note in zip(found, notes, strict=True)
+        ]
 
     def reduce(self, found: Gradient) -> Float[np.ndarray, "row"]:
         return (found.gradient * found.embeddings).sum(1)
@@ -168,7 +180,9 @@ class IntegratedGradients(TokenMethod):
         summed = "The scores" if self.merge == "sum" else "The scores of the tokens"
         note = f"{summed} sum to the change of the output, {change:+.4g}, up to {abs(gap):.1g}."
         rows = rows[: len(job.tokens)]  # padding is the same at both ends and scores 0
-        return Measured(rows=rows, forward_passes=self.steps + 2, facts={"completeness_gap": gap}, notes=(note,))
+        return Measured(
+            rows=rows, forward_passes=self.steps + 2, facts={"completeness_gap": gap}, notes=(note,)
+        )
 
     def _gradient(
         self, model: Classifier, job: Job, points: Float[Tensor, "step token dim"]

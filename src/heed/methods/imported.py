@@ -62,18 +62,30 @@ class Imported(Method):
         from heed.methods import METHODS
 
         if not self.name.strip() or self.name in METHODS:
-            raise InputError(f"Explanations that are imported along need a name of their own, got '{self.name}'.")
+            raise InputError(
+                f"Explanations that are imported along need a name of their own, got '{self.name}'."
+            )
         kept: dict[Key, list[Record]] = {}
         for record in records:
             others = kept.setdefault(_key(record.document), [])
             if any(other.label == record.label for other in others):
-                raise InputError(f"{self.name} explains the text that begins with “{_start(record.document)}” twice.")
+                raise InputError(
+                    f"{self.name} explains the text that begins with “{_start(record.document)}” twice."
+                )
             others.append(record)
         if not kept:
             raise InputError(f"{self.name} holds no explanation.")
-        text = json.dumps([[r.document.segments, r.pieces, r.scores, r.label] for some in kept.values() for r in some])
+        text = json.dumps(
+            [
+                [r.document.segments, r.pieces, r.scores, r.label]
+                for some in kept.values()
+                for r in some
+            ]
+        )
         object.__setattr__(self, "_kept", kept)
-        object.__setattr__(self, "digest", hashlib.sha256(text.encode("utf8", "replace")).hexdigest()[:16])
+        object.__setattr__(
+            self, "digest", hashlib.sha256(text.encode("utf8", "replace")).hexdigest()[:16]
+        )
 
     @property
     def documents(self) -> list[Document]:
@@ -96,10 +108,14 @@ class Imported(Method):
         return found
 
     def together(self) -> bool:
-        return any(len(spans) > 1 for some in self._records().values() for r in some for spans in r.pieces)
+        return any(
+            len(spans) > 1 for some in self._records().values() for r in some for spans in r.pieces
+        )
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
-        return [self._measured(job, self._record(model, job.tokens.document, job.label)) for job in jobs]
+        return [
+            self._measured(job, self._record(model, job.tokens.document, job.label)) for job in jobs
+        ]
 
     def _records(self) -> dict[Key, list[Record]]:
         return self._kept  # type: ignore[attr-defined]
@@ -108,10 +124,14 @@ class Imported(Method):
         """The explanation of a label of a text."""
         some = self._records().get(_key(document), [])
         if not some:
-            raise InputError(f"{self.name} has no explanation of the text that begins with “{_start(document)}”.")
+            raise InputError(
+                f"{self.name} has no explanation of the text that begins with “{_start(document)}”."
+            )
         for record in some:
             if record.revision not in (None, model.revision):
-                raise InputError(f"{self.name} explains another model ({record.revision}, and not {model.revision}).")
+                raise InputError(
+                    f"{self.name} explains another model ({record.revision}, and not {model.revision})."
+                )
             if record.label is None or _index(model, record.label) == label:
                 return record
         raise InputError(
@@ -121,15 +141,23 @@ class Imported(Method):
 
     def _measured(self, job: Job, record: Record) -> Measured:
         segments = job.tokens.document.segments
-        shift = [_blank(text) - _blank(own) for text, own in zip(segments, record.document.segments, strict=True)]
+        shift = [
+            _blank(text) - _blank(own)
+            for text, own in zip(segments, record.document.segments, strict=True)
+        ]
         owners = [np.full(len(text), -1) for text in segments]
         for i, unit in enumerate(job.units):
             for a, b in unit.spans:
                 owners[unit.segment][a:b] = i
         scores, missed = np.zeros(len(job.units)), 0.0
         for spans, score in zip(record.pieces, record.scores, strict=True):
-            moved = [(s.segment, max(0, s.start + shift[s.segment]), s.end + shift[s.segment]) for s in spans]
-            owner = np.concatenate([owners[s][a:b] for s, a, b in moved] or [np.zeros(0, dtype=int)])
+            moved = [
+                (s.segment, max(0, s.start + shift[s.segment]), s.end + shift[s.segment])
+                for s in spans
+            ]
+            owner = np.concatenate(
+                [owners[s][a:b] for s, a, b in moved] or [np.zeros(0, dtype=int)]
+            )
             shares = np.bincount(owner[owner >= 0], minlength=len(job.units))
             if shares.any():
                 scores += score * shares / shares.sum()
@@ -138,7 +166,10 @@ class Imported(Method):
         share = missed / (sum(map(abs, record.scores)) or 1.0)
         note = f"{share:.0%} of what {self.name} gives lies on pieces that are no words of the model, and is left out."
         return Measured(
-            scores, forward_passes=0, facts={"left_out": share} if share else {}, notes=(note,) if share else ()
+            scores,
+            forward_passes=0,
+            facts={"left_out": share} if share else {},
+            notes=(note,) if share else (),
         )
 
     # Where they come from
@@ -161,7 +192,9 @@ class Imported(Method):
         signed   whether a score says for or against; by default, whether any is negative
         """
         if not len(texts) == len(scores) == (len(texts) if pieces is None else len(pieces)):
-            raise InputError(f"{name}: there are {len(texts)} texts, and not as many rows of scores and pieces.")
+            raise InputError(
+                f"{name}: there are {len(texts)} texts, and not as many rows of scores and pieces."
+            )
         records = [
             _record(name, Document.of(text), row, None if pieces is None else pieces[i], label)
             for i, (text, row) in enumerate(zip(texts, scores, strict=True))
@@ -175,11 +208,15 @@ class Imported(Method):
         for values, pieces in zip(explanation.values, explanation.data, strict=True):
             scores = np.asarray(values, dtype=float)
             if scores.ndim != 2:
-                raise InputError(f"{name}: shap's values must be tokens × labels, got {scores.shape}.")
+                raise InputError(
+                    f"{name}: shap's values must be tokens × labels, got {scores.shape}."
+                )
             ends = list(accumulate(len(str(p)) for p in pieces))
             spans = [(end - len(str(p)), end) for p, end in zip(pieces, ends, strict=True)]
             document = Document("".join(map(str, pieces)))
-            records += [_record(name, document, scores[:, k], spans, k) for k in range(scores.shape[1])]
+            records += [
+                _record(name, document, scores[:, k], spans, k) for k in range(scores.shape[1])
+            ]
         return cls._of(name, records, True)
 
     @classmethod
@@ -191,13 +228,19 @@ class Imported(Method):
         records = []
         for e in explanations:
             string, proba = e.domain_mapper.indexed_string, np.asarray(e.predict_proba, dtype=float)
-            found = {int(label): [(i, float(w)) for i, w in weights] for label, weights in e.local_exp.items()}
+            found = {
+                int(label): [(i, float(w)) for i, w in weights]
+                for label, weights in e.local_exp.items()
+            }
             if len(found) == 1 and len(proba) == 2 and np.isclose(proba.sum(), 1):
                 ((label, weights),) = found.items()
                 found[1 - label] = [(i, -w) for i, w in weights]
             for label, weights in found.items():
                 pieces = tuple(
-                    tuple(Span(int(at), int(at) + len(string.word(i))) for at in string.string_position(i))
+                    tuple(
+                        Span(int(at), int(at) + len(string.word(i)))
+                        for at in string.string_position(i)
+                    )
                     for i, _ in weights
                 )
                 scores = tuple(w for _, w in weights)
@@ -246,21 +289,32 @@ def save_explanations(explanations: Sequence[Explanation], path: Path | str) -> 
     """
     path = Path(path)
     if path.suffix not in (".json", ".jsonl", ".parquet"):
-        raise OutputError(f"Explanations are written as .json, .jsonl or .parquet, got '{path.name}'.")
+        raise OutputError(
+            f"Explanations are written as .json, .jsonl or .parquet, got '{path.name}'."
+        )
     try:
         if path.suffix == ".parquet":
             import pyarrow as pa
             import pyarrow.parquet as pq
 
             rows = [
-                {"text": e.document.text, "method": e.method, "label": e.label, "words": [u.text for u in e.units]}
+                {
+                    "text": e.document.text,
+                    "method": e.method,
+                    "label": e.label,
+                    "words": [u.text for u in e.units],
+                }
                 | {"scores": e.scores.tolist(), "explanation": e.to_json()}
                 for e in explanations
             ]
             pq.write_table(pa.Table.from_pylist(rows), path, compression="zstd")
         else:
             lines = [e.to_json() for e in explanations]
-            text = "[\n" + ",\n".join(lines) + "\n]\n" if path.suffix == ".json" else "\n".join([*lines, ""])
+            text = (
+                "[\n" + ",\n".join(lines) + "\n]\n"
+                if path.suffix == ".json"
+                else "\n".join([*lines, ""])
+            )
             path.write_text(text, encoding="utf8")
     except OSError as error:
         raise OutputError(f"{path} cannot be written ({error.strerror}).") from None
@@ -278,7 +332,11 @@ def load_explanations(path: Path | str) -> list[Explanation]:
 
 
 def _whole(row: dict[str, Any]) -> Explanation:
-    return Explanation.from_json(row["explanation"]) if "explanation" in row else Explanation.from_dict(row)
+    return (
+        Explanation.from_json(row["explanation"])
+        if "explanation" in row
+        else Explanation.from_dict(row)
+    )
 
 
 def _from_row(name: str, row: dict[str, Any]) -> tuple[str, Record, bool | None]:
@@ -289,7 +347,11 @@ def _from_row(name: str, row: dict[str, Any]) -> tuple[str, Record, bool | None]
         for spans in pieces:
             for span in spans:
                 _check(e.document, span)
-        return e.method, Record(e.document, pieces, tuple(e.scores.tolist()), e.label, e.revision), e.signed
+        return (
+            e.method,
+            Record(e.document, pieces, tuple(e.scores.tolist()), e.label, e.revision),
+            e.signed,
+        )
     gold, own = row.get("gold"), row.get("id")
     label = gold if isinstance(gold, int) and not isinstance(gold, bool) else None
     document = Document(row["text"], row.get("pair"), "" if own is None else str(own), label)
@@ -329,11 +391,17 @@ def _index(model: Classifier, label: str | int) -> int:
 
 
 def _record(
-    name: str, document: Document, scores: Any, pieces: Sequence[Any] | None, label: str | int | None
+    name: str,
+    document: Document,
+    scores: Any,
+    pieces: Sequence[Any] | None,
+    label: str | int | None,
 ) -> Record:
     numbers: Float[np.ndarray, "piece"] = np.asarray(scores, dtype=float)
     if numbers.ndim != 1 or not np.isfinite(numbers).all():
-        raise InputError(f"{name}: each piece of a text needs one finite number, got an array of {numbers.shape}.")
+        raise InputError(
+            f"{name}: each piece of a text needs one finite number, got an array of {numbers.shape}."
+        )
     try:
         found = list(_located(document, pieces))
     except InputError as error:
@@ -343,7 +411,9 @@ def _record(
     return Record(document, tuple(found), tuple(numbers.tolist()), label)
 
 
-_MARKS = re.compile(r"^(##|Ġ|▁|Ċ)+|</w>$")  # how tokenizers spell where a word begins, goes on or ends
+_MARKS = re.compile(
+    r"^(##|Ġ|▁|Ċ)+|</w>$"
+)  # how tokenizers spell where a word begins, goes on or ends
 _SPECIAL = re.compile(r"\[\w+\]|<[^<>]*>|")  # tokens that stand for no characters, or for any
 
 
@@ -365,7 +435,9 @@ def _located(document: Document, pieces: Sequence[Any] | None) -> Iterator[tuple
         wanted = _folded(_MARKS.sub("", piece.strip()))
         found = _next(folded, segment, at, wanted, loose) if wanted else None
         if found is None and not _SPECIAL.fullmatch(piece.strip()) and wanted:
-            raise InputError(f"the piece {piece!r} does not follow where it should in the text; give (start, end)")
+            raise InputError(
+                f"the piece {piece!r} does not follow where it should in the text; give (start, end)"
+            )
         loose = found is None
         if found is not None:
             segment, at = found.segment, found.end
@@ -400,7 +472,9 @@ def _given(document: Document, piece: Sequence[Any]) -> tuple[Span, ...]:
 
 def _check(document: Document, span: Span) -> None:
     texts = document.segments
-    if not 0 <= span.segment < len(texts) or not 0 <= span.start <= span.end <= len(texts[span.segment]):
+    if not 0 <= span.segment < len(texts) or not 0 <= span.start <= span.end <= len(
+        texts[span.segment]
+    ):
         raise InputError(f"there are no characters {tuple(span)} in the text")
 
 

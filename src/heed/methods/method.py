@@ -106,7 +106,11 @@ class Method(ABC):
         missing = self.needs - model.offers
         if missing:
             return f"{self.name} needs {' and '.join(sorted(missing))}, which {model.name} does not offer."
-        longest = 0 if self.longest == math.inf else max((len(t) for t in model.tokens(documents)), default=0)
+        longest = (
+            0
+            if self.longest == math.inf
+            else max((len(t) for t in model.tokens(documents)), default=0)
+        )
         if longest > self.longest:
             return f"{self.name} takes texts of at most {self.longest} tokens, got {longest:,}: give it a shorter one."
         return ""
@@ -130,7 +134,14 @@ class Method(ABC):
         chosen, seed = None if label is None else model.label(label), int(seed)
         settings = {f.name: getattr(self, f.name) for f in fields(self)}
         found: list[Explanation] = []
-        bar = tqdm(total=len(documents), desc=self.name, unit="doc", disable=not progress, leave=False, delay=1)
+        bar = tqdm(
+            total=len(documents),
+            desc=self.name,
+            unit="doc",
+            disable=not progress,
+            leave=False,
+            delay=1,
+        )
         for start in range(0, len(documents), _CHUNK):
             began = time.perf_counter()
             tokens = model.tokens(documents[start : start + _CHUNK])
@@ -139,7 +150,9 @@ class Method(ABC):
             jobs = []
             for t, row in zip(tokens, known, strict=True):
                 wanted = chosen if chosen is not None else -1 if row is None else int(row.argmax())
-                jobs.append(Job(t, wanted, *units_of(t, unit, self.together()), self._rng(t, seed), row))
+                jobs.append(
+                    Job(t, wanted, *units_of(t, unit, self.together()), self._rng(t, seed), row)
+                )
             measured = self.measure(model, jobs)
             seconds = (time.perf_counter() - began) / len(jobs)
             for job, m in zip(jobs, measured, strict=True):
@@ -180,7 +193,10 @@ class Method(ABC):
             specials=specials,
             standard_errors=measured.standard_errors,
             signed=self.signed,
-            probabilities={name: float(p) for name, p in zip(model.labels, model.probabilities(logits), strict=True)},
+            probabilities={
+                name: float(p)
+                for name, p in zip(model.labels, model.probabilities(logits), strict=True)
+            },
             settings=settings,
             seed=seed,
             model=model.name,
@@ -190,7 +206,9 @@ class Method(ABC):
             seconds=seconds,
             facts=measured.facts,
             notes=(*model.notes, *_reading_notes(job.tokens, model.pairs), *measured.notes),
-            raw=None if measured.raw is None else split_rows(job, measured.raw, settings["merge"])[0],
+            raw=None
+            if measured.raw is None
+            else split_rows(job, measured.raw, settings["merge"])[0],
             intervals=measured.intervals,
         )
 
@@ -243,7 +261,9 @@ def units_of(
             first.append((text, segment))
         spans[j].append((start, end))
         group[i] = j
-    units = tuple(Unit(text, tuple(s), segment) for (text, segment), s in zip(first, spans, strict=True))
+    units = tuple(
+        Unit(text, tuple(s), segment) for (text, segment), s in zip(first, spans, strict=True)
+    )
     return units, np.where(piece_of < 0, -1, group[piece_of])
 
 
@@ -281,11 +301,21 @@ def _reading_notes(tokens: Tokens, pairs: bool) -> tuple[str, ...]:
         notes.append("The model was not trained on pairs: what it makes of two texts means little.")
     read = len(tokens.words)
     if tokens.dropped:
-        torn = "" if not tokens.torn else " (one of them in part)" if tokens.torn == 1 else " (two of them in part)"
+        torn = (
+            ""
+            if not tokens.torn
+            else " (one of them in part)"
+            if tokens.torn == 1
+            else " (two of them in part)"
+        )
         total = read + tokens.dropped
-        notes.append(f"Only the first {read:,}{torn} of {total:,} words were read; {tokens.dropped:,} were cut off.")
+        notes.append(
+            f"Only the first {read:,}{torn} of {total:,} words were read; {tokens.dropped:,} were cut off."
+        )
     elif tokens.torn:
-        notes.append("The text is longer than the model reads: of its last word only the beginning was read.")
+        notes.append(
+            "The text is longer than the model reads: of its last word only the beginning was read."
+        )
     unknown = list(dict.fromkeys(tokens.text(int(i)) for i in np.flatnonzero(tokens.unknown)))
     if unknown:
         shown = ", ".join(repr(w[:30]) for w in unknown[:5]) + (" …" if len(unknown) > 5 else "")
@@ -302,13 +332,19 @@ def check_output(output: Output) -> None:
 def check_head(method: Method, head: int | None, output: Output) -> None:
     """Heads add up to the logit, and to nothing else."""
     if head is not None and output != "logit":
-        raise InputError(f"{method.name} explains one head by its part of the logit: leave output at 'logit'.")
+        raise InputError(
+            f"{method.name} explains one head by its part of the logit: leave output at 'logit'."
+        )
 
 
 def check_at_least(method: Method, **least: float) -> None:
     """Refuse numbers that are too small to mean anything, and broken ones where the setting is a whole number."""
     for name, low in least.items():
         value, whole = getattr(method, name), isinstance(getattr(type(method), name), int)
-        if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not value >= low:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int if whole else int | float)
+            or not value >= low
+        ):
             wanted = f"at least {low:g}" + (" and whole" if whole else "")
             raise InputError(f"The setting {name} of {method.name} must be {wanted}, got {value}.")

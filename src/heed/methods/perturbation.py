@@ -42,7 +42,9 @@ class Perturbation(Method):
         """The choices of words to evaluate; the whole document first saves an evaluation."""
 
     @abstractmethod
-    def fit(self, job: Job, keep: Bool[np.ndarray, "sample unit"], outputs: Float[np.ndarray, "sample"]) -> Measured:
+    def fit(
+        self, job: Job, keep: Bool[np.ndarray, "sample unit"], outputs: Float[np.ndarray, "sample"]
+    ) -> Measured:
         """Scores from the outputs of these choices."""
 
     def evaluates_whole(self) -> bool:
@@ -68,7 +70,9 @@ class Perturbation(Method):
             return []
         jobs = [job for job, _ in planned]
         asked = [k if k[0].all() else np.vstack([np.ones_like(k[:1]), k]) for _, k in planned]
-        logits = model.score([job.tokens for job in jobs], asked, [job.groups for job in jobs], self.removal)
+        logits = model.score(
+            [job.tokens for job in jobs], asked, [job.groups for job in jobs], self.removal
+        )
         found = []
         for (job, keep), rows in zip(planned, logits, strict=True):
             label = int(rows[0].argmax()) if job.label < 0 else job.label
@@ -92,7 +96,9 @@ class Occlusion(Perturbation):
         d = len(job.units)
         return np.vstack([np.ones((1, d), dtype=bool), ~np.eye(d, dtype=bool)])
 
-    def fit(self, job: Job, keep: Bool[np.ndarray, "sample unit"], outputs: Float[np.ndarray, "sample"]) -> Measured:
+    def fit(
+        self, job: Job, keep: Bool[np.ndarray, "sample unit"], outputs: Float[np.ndarray, "sample"]
+    ) -> Measured:
         return Measured(outputs[0] - outputs[1:], forward_passes=len(keep))
 
 
@@ -138,8 +144,12 @@ class Lime(Repeating):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, samples=2, bandwidth=0.01, ridge=0)
-        if self.words is not None and (isinstance(self.words, bool) or int(self.words) != self.words or self.words < 1):
-            raise InputError(f"The setting words of lime must be at least 1 and whole, got {self.words}.")
+        if self.words is not None and (
+            isinstance(self.words, bool) or int(self.words) != self.words or self.words < 1
+        ):
+            raise InputError(
+                f"The setting words of lime must be at least 1 and whole, got {self.words}."
+            )
         check_samples(self, self.samples)
         check_head(self, self.head, self.output)
         if math.isinf(self.ridge):
@@ -180,7 +190,9 @@ class Lime(Repeating):
     def _auto(self, d: int) -> bool:
         return self.sampling == "auto" and self.samples >= 5 * d
 
-    def fit(self, job: Job, keep: Bool[np.ndarray, "sample unit"], outputs: Float[np.ndarray, "sample"]) -> Measured:
+    def fit(
+        self, job: Job, keep: Bool[np.ndarray, "sample unit"], outputs: Float[np.ndarray, "sample"]
+    ) -> Measured:
         every = np.arange(keep.shape[1])
         fitted = self._fit(keep, outputs, every)
         scores, errors = fitted.coefficients, fitted.standard_errors
@@ -193,14 +205,22 @@ class Lime(Repeating):
         return Measured(scores, None, errors, len(keep), facts, self._notes(len(job.units)))
 
     def _fit(
-        self, keep: Bool[np.ndarray, "sample unit"], y: Float[np.ndarray, "sample"], chosen: Int[np.ndarray, "word"]
+        self,
+        keep: Bool[np.ndarray, "sample unit"],
+        y: Float[np.ndarray, "sample"],
+        chosen: Int[np.ndarray, "word"],
     ) -> Ridge:
         """The regression on some of the words."""
         d = keep.shape[1]
         pi, removed = kernel(d, self.bandwidth), d - keep.sum(1)
         if self._every(d):
             subsets = np.array([math.comb(d, s) for s in range(d + 1)])
-            found = ridge(Words(keep[1:, chosen]), y[1:], (self.samples / d * pi / subsets)[removed[1:]], self.ridge)
+            found = ridge(
+                Words(keep[1:, chosen]),
+                y[1:],
+                (self.samples / d * pi / subsets)[removed[1:]],
+                self.ridge,
+            )
             return replace(found, standard_errors=np.zeros(len(chosen)))
         if not self._paired(d):
             return ridge(Words(keep[:, chosen]), y, pi[removed], self.ridge)
@@ -211,16 +231,24 @@ class Lime(Repeating):
         weights[0] = self.samples * pi[d] / d
         phi, psi = controls(d, self.bandwidth)
         share = 1 - np.arange(1, d + 1) / d
-        square = float(pi[1:] / d @ (psi[1:] ** 2 * share * (1 - share)))  # that of a psi column, per sample
-        penalty = np.concatenate([np.full(len(chosen), self.ridge), np.zeros(phi.shape[1]), np.full(d - 1, d * square)])
+        square = float(
+            pi[1:] / d @ (psi[1:] ** 2 * share * (1 - share))
+        )  # that of a psi column, per sample
+        penalty = np.concatenate(
+            [np.full(len(chosen), self.ridge), np.zeros(phi.shape[1]), np.full(d - 1, d * square)]
+        )
         design = Controlled(keep, chosen, removed, phi, psi)
         return ridge(design, y, weights, penalty, shown=len(chosen), first=1, together=2)
 
     def _notes(self, d: int) -> tuple[str, ...]:
         if d == 1 and self.ridge > 0:
-            return ("With a single word the ridge pulls LIME's score towards 0: occlusion says more.",)
+            return (
+                "With a single word the ridge pulls LIME's score towards 0: occlusion says more.",
+            )
         if self.samples < 2 * d:
-            return (f"{self.samples:,} samples are few for {d:,} words: the standard errors are too small.",)
+            return (
+                f"{self.samples:,} samples are few for {d:,} words: the standard errors are too small.",
+            )
         return ()
 
 
@@ -257,10 +285,16 @@ class Shapley(Repeating):
         ends = np.array([[True] * d, [False] * d])
         if d == 1:
             return ends
-        rows = self._orders(job.rng, d) if self.estimator == "permutation" else self._subsets(job.rng, d)
+        rows = (
+            self._orders(job.rng, d)
+            if self.estimator == "permutation"
+            else self._subsets(job.rng, d)
+        )
         return np.vstack([ends, rows])
 
-    def fit(self, job: Job, keep: Bool[np.ndarray, "sample unit"], outputs: Float[np.ndarray, "sample"]) -> Measured:
+    def fit(
+        self, job: Job, keep: Bool[np.ndarray, "sample unit"], outputs: Float[np.ndarray, "sample"]
+    ) -> Measured:
         d, change = len(job.units), outputs[0] - outputs[1]
         if d == 1:
             return Measured(np.array([change]), None, np.zeros(1), 2)
@@ -280,20 +314,28 @@ class Shapley(Repeating):
             return (np.arange(1, 2**d - 1)[:, None] >> np.arange(d) & 1).astype(bool)
         sizes = np.arange(1, d)
         kernel = 1 / (sizes * (d - sizes))
-        pairs = max(self.samples // 2, 2 * d)  # with fewer the regression fits its own noise, and hides it
+        pairs = max(
+            self.samples // 2, 2 * d
+        )  # with fewer the regression fits its own noise, and hides it
         drawn = rng.choice(sizes, pairs, p=kernel / kernel.sum())
         half = random_subsets(rng, drawn, d)
         return np.stack([half, ~half], 1).reshape(-1, d)
 
     def _fit_subsets(
-        self, keep: Bool[np.ndarray, "sample unit"], y: Float[np.ndarray, "sample"], full: float, empty: float
+        self,
+        keep: Bool[np.ndarray, "sample unit"],
+        y: Float[np.ndarray, "sample"],
+        full: float,
+        empty: float,
     ) -> tuple[Float[np.ndarray, "unit"], Float[np.ndarray, "unit"]]:
         """Least squares of y - f(empty) on keep under Σφ = f(full) - f(empty), by a Lagrange multiplier."""
         d = keep.shape[1]
         exact, y = self._exact(d), y - empty
         size = keep.sum(1)
         weights = (
-            np.array([1 / (math.comb(d, s) * s * (d - s)) for s in range(1, d)])[size - 1] if exact else np.ones(len(y))
+            np.array([1 / (math.comb(d, s) * s * (d - s)) for s in range(1, d)])[size - 1]
+            if exact
+            else np.ones(len(y))
         )
         gram, moment = np.zeros((d, d)), np.zeros(d)
         for rows in slices(keep.shape):
@@ -316,7 +358,9 @@ class Shapley(Repeating):
             influence = z @ project
             own = np.clip(np.einsum("ij,ij->i", influence, z), 0, 0.99).reshape(-1, 2)
             cross = np.einsum("ij,ij->i", influence[::2], z[1::2])
-            rest = pushed((y[rows] - z @ scores).reshape(-1, 2), 1 - own, -cross)  # a pair is one draw
+            rest = pushed(
+                (y[rows] - z @ scores).reshape(-1, 2), 1 - own, -cross
+            )  # a pair is one draw
             variance += np.square((influence * rest.reshape(-1, 1)).reshape(-1, 2, d).sum(1)).sum(0)
         return scores, np.sqrt(variance)
 
@@ -329,14 +373,20 @@ class Shapley(Repeating):
         pairs, depths = max(10, self.samples // (2 * (d - 1))), _depths(d)
         squares = np.tile(np.arange(d) * depths // d, (-(-pairs // depths), 1))
         drawn = rng.permuted(squares, axis=1).repeat(depths, 0)[:pairs] + np.arange(pairs)[:, None]
-        inwards = (drawn % depths + rng.random((pairs, d))).argsort(1).argsort(1)  # 0, 1: the ends; 2, 3: next to them
+        inwards = (
+            (drawn % depths + rng.random((pairs, d))).argsort(1).argsort(1)
+        )  # 0, 1: the ends; 2, 3: next to them
         swap = np.take_along_axis(rng.integers(0, 2, (pairs, d // 2 + 1)), inwards // 2, 1)
         rank = np.where((inwards + swap) % 2, d - 1 - inwards // 2, inwards // 2)
         both = np.stack([rank, d - 1 - rank], 1)  # [pair, direction, unit]
         return (both[:, :, None, :] < np.arange(1, d)[:, None]).reshape(-1, d)
 
     def _fit_orders(
-        self, keep: Bool[np.ndarray, "sample unit"], y: Float[np.ndarray, "sample"], full: float, empty: float
+        self,
+        keep: Bool[np.ndarray, "sample unit"],
+        y: Float[np.ndarray, "sample"],
+        full: float,
+        empty: float,
     ) -> tuple[Float[np.ndarray, "unit"], Float[np.ndarray, "unit"]]:
         """The mean gain of each word, and how far other orders would have moved it.
 
@@ -346,7 +396,9 @@ class Shapley(Repeating):
         d = keep.shape[1]
         steps = y.reshape(-1, d - 1)
         steps = np.hstack([np.full((len(steps), 1), empty), steps, np.full((len(steps), 1), full)])
-        place = d - 1 - keep.reshape(-1, d - 1, d).sum(1)  # a word in k of the d-1 prefixes came in at place d-1-k
+        place = (
+            d - 1 - keep.reshape(-1, d - 1, d).sum(1)
+        )  # a word in k of the d-1 prefixes came in at place d-1-k
         gains = np.take_along_axis(np.diff(steps, axis=1), place, 1)
         by_pair, depth = gains.reshape(-1, 2, d).mean(1), np.minimum(place, d - 1 - place)[::2]
         depths, variance = _depths(d), gains.var(0, ddof=1) / len(gains)
@@ -374,10 +426,14 @@ def check_repeats(repeats: str) -> None:
 
 def check_samples(method: Method, samples: int, most: int = 10_000_000) -> None:
     if samples > most:
-        raise InputError(f"The setting samples of {method.name} must be at most {most:,}, got {samples:,}.")
+        raise InputError(
+            f"The setting samples of {method.name} must be at most {most:,}, got {samples:,}."
+        )
 
 
-def controls(d: int, bandwidth: float) -> tuple[Float[np.ndarray, "size function"], Float[np.ndarray, "size"]]:
+def controls(
+    d: int, bandwidth: float
+) -> tuple[Float[np.ndarray, "size function"], Float[np.ndarray, "size"]]:
     """Functions φ and ψ of the number s = 0 … d of removed words that make controls for LIME's regression.
 
     Over all subsets, by their weights W(s) = π(s)/d, s ≥ 1, the columns φ(s) and ψ(s)(z_j - m_s), m_s = 1 - s/d, are
@@ -389,13 +445,17 @@ def controls(d: int, bandwidth: float) -> tuple[Float[np.ndarray, "size function
     root = np.sqrt(W)
     powers = np.vander(2 * share - 1, min(6, d), increasing=True)
     triangle = np.linalg.qr(root[:, None] * powers).R
-    count = max(2, int((np.abs(np.diag(triangle)) > 1e-7 * abs(triangle[0, 0])).sum()))  # a narrow kernel bends nothing
+    count = max(
+        2, int((np.abs(np.diag(triangle)) > 1e-7 * abs(triangle[0, 0])).sum())
+    )  # a narrow kernel bends nothing
     phi = np.linalg.solve(triangle[:count, :count].T, powers[:, :count].T).T[:, 2:]
     spread = W * share * (1 - share)
     return phi / np.abs(phi).max(0, initial=1e-300), share - (spread @ share) / spread.sum()
 
 
-def uniform_subsets(rng: np.random.Generator, n: int, d: int, proper: bool = False) -> Bool[np.ndarray, "sample unit"]:
+def uniform_subsets(
+    rng: np.random.Generator, n: int, d: int, proper: bool = False
+) -> Bool[np.ndarray, "sample unit"]:
     """Random subsets of d things: the size uniform on 1 … d (`proper`: 1 … d - 1), the subset uniform given its size.
 
     Taking each thing with the same probability p, p uniform on [0, 1], makes the size uniform on 0 … d; others

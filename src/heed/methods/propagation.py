@@ -12,7 +12,14 @@ from jaxtyping import Float
 
 from heed.errors import InputError, UnknownName
 from heed.methods.method import Job, Measured, TokenMethod, check_at_least, check_output
-from heed.models.classifier import ATTENTION, BETWEEN, DIFFERENTIABLE, Classifier, Output, select_output
+from heed.models.classifier import (
+    ATTENTION,
+    BETWEEN,
+    DIFFERENTIABLE,
+    Classifier,
+    Output,
+    select_output,
+)
 
 _ONE = 2**30  # capacities are whole numbers of this part of 1; scipy wants them in 32 bits
 
@@ -35,7 +42,9 @@ class AttentionGraph(TokenMethod):
         super().__post_init__()
         check_at_least(self, residual=0)
         if not self.residual < 1:
-            raise InputError(f"The setting residual of {self.name} must be below 1, got {self.residual}.")
+            raise InputError(
+                f"The setting residual of {self.name} must be below 1, got {self.residual}."
+            )
         if self.heads not in ("mean", "max"):
             raise UnknownName("way to combine heads", str(self.heads), ("mean", "max"))
 
@@ -54,11 +63,16 @@ class AttentionGraph(TokenMethod):
                 trace = model.trace([jobs[i].tokens for i in batch])
             for place, (i, start) in enumerate(zip(batch, trace.pooling(), strict=True)):
                 real = slice(len(jobs[i].tokens))
-                layers = [self._edges(w[place, :, real, real].double().cpu().numpy()) for w in trace.attention]
+                layers = [
+                    self._edges(w[place, :, real, real].double().cpu().numpy())
+                    for w in trace.attention
+                ]
                 found[i] = Measured(rows=self.follow(start[real], layers))
         return found
 
-    def _edges(self, weights: Float[np.ndarray, "head query key"]) -> Float[np.ndarray, "query key"]:
+    def _edges(
+        self, weights: Float[np.ndarray, "head query key"]
+    ) -> Float[np.ndarray, "query key"]:
         together = weights.mean(0) if self.heads == "mean" else weights.max(0)
         mixed = (1 - self.residual) * together + self.residual * np.eye(len(together))
         return mixed / mixed.sum(1, keepdims=True)
@@ -96,15 +110,24 @@ class Flow(AttentionGraph):
 
         n = len(start)
         tokens = np.arange(n)
-        top = np.where(start[:, None] > 0, layers[-1], 0)  # rows in which nothing starts would be dead ends
-        width = np.concatenate([start, top.ravel(), *(edges.ravel() for edges in reversed(layers[:-1]))])
+        top = np.where(
+            start[:, None] > 0, layers[-1], 0
+        )  # rows in which nothing starts would be dead ends
+        width = np.concatenate(
+            [start, top.ravel(), *(edges.ravel() for edges in reversed(layers[:-1]))]
+        )
         width = np.floor(width * _ONE).astype(np.int32)
-        above, below = [np.zeros(n, dtype=int)], [1 + tokens]  # node 0 is where all starts; then level by level
+        above, below = (
+            [np.zeros(n, dtype=int)],
+            [1 + tokens],
+        )  # node 0 is where all starts; then level by level
         for level in range(len(layers)):
             above.append(np.repeat(1 + level * n + tokens, n))
             below.append(np.tile(1 + (level + 1) * n + tokens, n))
         size = 1 + (len(layers) + 1) * n
-        graph = csr_array((width, (np.concatenate(below), np.concatenate(above))), shape=(size, size))
+        graph = csr_array(
+            (width, (np.concatenate(below), np.concatenate(above))), shape=(size, size)
+        )
         graph.eliminate_zeros()
         # as much flows from a token up to the start as the other way round, and that is found faster
         return np.array([maximum_flow(graph, size - n + j, 0).flow_value / _ONE for j in tokens])

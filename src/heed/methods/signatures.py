@@ -81,16 +81,26 @@ def signature(model: Classifier, tokens: Tokens, label: int, heads: bool = True)
         float(attention[w < 0].sum() / attention.sum()),
         spread,
         _like_unk(f, attention, adds),
-        _between_heads(model, tokens, label, groups, len(units), len(f.c)) if heads else float("nan"),
+        _between_heads(model, tokens, label, groups, len(units), len(f.c))
+        if heads
+        else float("nan"),
     )
 
 
-def _like_unk(f: Ratios, attention: Float[np.ndarray, "unit"], adds: Float[np.ndarray, "unit"]) -> tuple[int, ...]:
+def _like_unk(
+    f: Ratios, attention: Float[np.ndarray, "unit"], adds: Float[np.ndarray, "unit"]
+) -> tuple[int, ...]:
     """Top words for which what <unk> adds in their place is nearly the same, and which LIME itself leaves at 0."""
     top = np.argsort(-attention, kind="stable")[: max(3, round(len(attention) / 10))]
     D, N = f.c + f.a.sum(1), f.n_c + f.n.sum(1)
-    differs = np.abs(((N / D)[:, None] - (N[:, None] - f.n + f.m) / (D[:, None] - f.a + f.b)).sum(0))
-    alike = [int(i) for i in top if differs[i] <= 0.1 * differs.max() and differs[i] <= 0.25 * abs(adds[i])]
+    differs = np.abs(
+        ((N / D)[:, None] - (N[:, None] - f.n + f.m) / (D[:, None] - f.a + f.b)).sum(0)
+    )
+    alike = [
+        int(i)
+        for i in top
+        if differs[i] <= 0.1 * differs.max() and differs[i] <= 0.25 * abs(adds[i])
+    ]
     if not alike or f.units < 2:
         return ()
     lime = np.abs(exact(f).lime.coefficients)
@@ -108,11 +118,18 @@ def _gradient_input(
 
 
 def _between_heads(
-    model: Classifier, tokens: Tokens, label: int, groups: Int[np.ndarray, "token"], units: int, heads: int
+    model: Classifier,
+    tokens: Tokens,
+    label: int,
+    groups: Int[np.ndarray, "token"],
+    units: int,
+    heads: int,
 ) -> float:
     if heads < 2 or units < 2:
         return float("nan")
-    scores = np.array([_gradient_input(model.head(h), tokens, label, groups, units) for h in range(heads)])
+    scores = np.array(
+        [_gradient_input(model.head(h), tokens, label, groups, units) for h in range(heads)]
+    )
     order = np.sign(np.round(scores[:, :, None] - scores[:, None], 12)).reshape(heads, -1)
     size = np.sqrt(np.square(order).sum(1))
     if not size.all():

@@ -22,7 +22,11 @@ def of(model: Model) -> Classifier:
     """
     if isinstance(model, Classifier):
         return model
-    both = model if isinstance(model, tuple) else (getattr(model, "model", None), getattr(model, "tokenizer", None))
+    both = (
+        model
+        if isinstance(model, tuple)
+        else (getattr(model, "model", None), getattr(model, "tokenizer", None))
+    )
     if len(both) == 2 and hasattr(both[0], "config") and hasattr(both[1], "model_max_length"):
         from heed.models import transformer
 

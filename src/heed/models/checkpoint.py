@@ -28,7 +28,9 @@ def load(model: str | Path | None = None) -> Classifier:
     config = read_config(folder)
     kind = config.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise CheckpointError(f"{folder / 'model.json'} names the kind '{kind}', and heed knows {', '.join(_KINDS)}.")
+        raise CheckpointError(
+            f"{folder / 'model.json'} names the kind '{kind}', and heed knows {', '.join(_KINDS)}."
+        )
     try:
         state = safetensors.torch.load_file(folder / "model.safetensors")
     except (safetensors.SafetensorError, OSError) as error:
@@ -42,7 +44,9 @@ def round_to_half(model: Trained) -> None:
         parameter.data = parameter.data.half().float()
 
 
-def save(model: Trained, folder: Path, facts: Mapping[str, Any], half: bool = False, card: str = "") -> None:
+def save(
+    model: Trained, folder: Path, facts: Mapping[str, Any], half: bool = False, card: str = ""
+) -> None:
     """Write a checkpoint; `facts` (data, recipe …) join its json, `card` is its README."""
     with writing(folder) as scratch:
         state = {key: value.contiguous() for key, value in model.network.state_dict().items()}
@@ -50,7 +54,9 @@ def save(model: Trained, folder: Path, facts: Mapping[str, Any], half: bool = Fa
             state = {key: value.to(torch.float16) for key, value in state.items()}
         safetensors.torch.save_file(state, scratch / "model.safetensors")
         config = dict(facts) | model.describe() | {"name": folder.name}
-        (scratch / "model.json").write_text(json.dumps(config, indent=1, ensure_ascii=False) + "\n", encoding="utf8")
+        (scratch / "model.json").write_text(
+            json.dumps(config, indent=1, ensure_ascii=False) + "\n", encoding="utf8"
+        )
         if card:
             (scratch / "README.md").write_text(card, encoding="utf8")
         model.tokenizer.save(scratch / "tokenizer.json")

@@ -58,7 +58,9 @@ class Attending(NamedTuple):
     """
 
     trace: Trace
-    logits: Callable[[Float[Tensor, "*variant batch head query key"]], Float[Tensor, "*variant batch label"]]
+    logits: Callable[
+        [Float[Tensor, "*variant batch head query key"]], Float[Tensor, "*variant batch label"]
+    ]
     cheap: bool = True
     linear: bool = False
 
@@ -135,7 +137,11 @@ class Classifier(ABC):
         with torch.no_grad():
             trace = self.trace(tokens, layers=[-1])
         last = len(trace.attention) - 1
-        return Attending(trace, lambda rows: self.trace(tokens, attention={last: rows}, layers=()).logits, cheap=False)
+        return Attending(
+            trace,
+            lambda rows: self.trace(tokens, attention={last: rows}, layers=()).logits,
+            cheap=False,
+        )
 
     def embeddings(self, tokens: Sequence[Tokens]) -> Float[Tensor, "batch token dim"]:
         """What the tokens look up."""
@@ -145,7 +151,11 @@ class Classifier(ABC):
             return self.trace(tokens, layers=()).embeddings
 
     def gradient(
-        self, tokens: Sequence[Tokens], labels: Sequence[int], output: Output = "logit", held: bool = False
+        self,
+        tokens: Sequence[Tokens],
+        labels: Sequence[int],
+        output: Output = "logit",
+        held: bool = False,
     ) -> list[Gradient]:
         """The gradient of each document's output for its label: one backward pass per batch, not per document.
 
@@ -168,7 +178,8 @@ class Classifier(ABC):
             for position, i in enumerate(batch):
                 take = slice(self.width(tokens[i]))
                 found[i] = Gradient(
-                    trace.embeddings[position].detach().cpu().numpy()[take], gradient[position].cpu().numpy()[take]
+                    trace.embeddings[position].detach().cpu().numpy()[take],
+                    gradient[position].cpu().numpy()[take],
                 )
         return found
 
@@ -181,11 +192,15 @@ class Classifier(ABC):
         removal: Literal["replace", "hide"] = "replace",
     ) -> Ratios:
         """The output for a label in closed form, as a function of the units that are kept."""
-        raise NotApplicable(f"The output of {self.name} has no closed form: it is not the single-layer classifier.")
+        raise NotApplicable(
+            f"The output of {self.name} has no closed form: it is not the single-layer classifier."
+        )
 
     def head(self, index: int) -> Classifier:
         """The part of the output that one attention head contributes, as a classifier of its own."""
-        raise NotApplicable(f"The heads of {self.name} do not add up to its output, so none can be explained alone.")
+        raise NotApplicable(
+            f"The heads of {self.name} do not add up to its output, so none can be explained alone."
+        )
 
     def randomised(self, seed: int) -> Classifier:
         """The same model with weights that have learnt nothing."""
@@ -215,7 +230,9 @@ class Classifier(ABC):
         """Probabilities for a list of strings, pairs or documents."""
         return self.probabilities(self(texts))
 
-    def probabilities(self, logits: Float[np.ndarray, "*batch label"]) -> Float[np.ndarray, "*batch label"]:
+    def probabilities(
+        self, logits: Float[np.ndarray, "*batch label"]
+    ) -> Float[np.ndarray, "*batch label"]:
         return softmax(logits) if self.exclusive else 1 / (1 + np.exp(-logits))
 
     def label(self, label: int | str) -> int:
@@ -231,7 +248,9 @@ class Classifier(ABC):
             raise InputError(f"A label is a name or an index, got {label!r}.")
         index = int(label)
         if not 0 <= index < len(self.labels):
-            raise InputError(f"There is no label {label}: the model has {len(self.labels)}, {', '.join(self.labels)}.")
+            raise InputError(
+                f"There is no label {label}: the model has {len(self.labels)}, {', '.join(self.labels)}."
+            )
         return index
 
     def blank(self, tokens: Tokens) -> Tokens:
@@ -252,9 +271,15 @@ def linear_attending(trace: Trace) -> Attending:
     import torch
 
     (values,), (projection,) = trace.values, trace.projections
-    worth = torch.einsum("bkto,koc->bktc", values, projection).detach()  # of each key, if it had all the attention
-    constant = trace.logits.detach() - torch.einsum("bkqt,bktc->bc", trace.attention[0].detach(), worth)
-    return Attending(trace, lambda rows: torch.einsum("...bkqt,bktc->...bc", rows, worth) + constant, linear=True)
+    worth = torch.einsum(
+        "bkto,koc->bktc", values, projection
+    ).detach()  # of each key, if it had all the attention
+    constant = trace.logits.detach() - torch.einsum(
+        "bkqt,bktc->bc", trace.attention[0].detach(), worth
+    )
+    return Attending(
+        trace, lambda rows: torch.einsum("...bkqt,bktc->...bc", rows, worth) + constant, linear=True
+    )
 
 
 def softmax(logits: Float[np.ndarray, "*batch label"]) -> Float[np.ndarray, "*batch label"]:
@@ -295,7 +320,10 @@ def output_slope(
 
 
 def select_output(
-    logits: Float[Tensor, "*batch label"], labels: Int[Tensor, "batch"], output: Output, exclusive: bool = True
+    logits: Float[Tensor, "*batch label"],
+    labels: Int[Tensor, "batch"],
+    output: Output,
+    exclusive: bool = True,
 ) -> Float[Tensor, "*batch"]:
     """`output_of` for one label per document, differentiable."""
     index = labels.expand(logits.shape[:-1]).unsqueeze(-1)

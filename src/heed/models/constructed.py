@@ -36,7 +36,9 @@ _GATED = ("agrees-gradient", "agrees-removal", "agrees-lime", "tracks", "signed"
 # What an audit must find; what is not named here is not determined.
 TRUTH: Mapping[str, Mapping[str, str]] = {
     "honest": {"exclusive": REFUTED}
-    | dict.fromkeys(("used", *_GATED, "removes", "competitive", "sensitive", "plausible"), SUPPORTED),
+    | dict.fromkeys(
+        ("used", *_GATED, "removes", "competitive", "sensitive", "plausible"), SUPPORTED
+    ),
     "flat": {"used": REFUTED, "plausible": REFUTED} | dict.fromkeys(_GATED, NOT_APPLICABLE),
     "distracted": {"used": SUPPORTED}
     | dict.fromkeys(("agrees-removal", "agrees-lime", "tracks", "removes", "plausible"), REFUTED),
@@ -92,11 +94,15 @@ class Minds:
         return self._kept[seed]
 
 
-def build(words: Mapping[str, Word], scale: float, unknown: Word | None = None, query: float = 1.0) -> SingleLayer:
+def build(
+    words: Mapping[str, Word], scale: float, unknown: Word | None = None, query: float = 1.0
+) -> SingleLayer:
     """The classifier in which words have these scores and values, and others none; scores are multiplied by `query`."""
     tokenizer = Tokenizer.words(WORDS, 257)
     width = max(len(word.value) for word in words.values())
-    shape = Shape(len(tokenizer), len(LABELS), d_e=width + 2, heads=1, d_att=1, d_out=width, max_words=256)
+    shape = Shape(
+        len(tokenizer), len(LABELS), d_e=width + 2, heads=1, d_att=1, d_out=width, max_words=256
+    )
     network = Network(shape)
     network.W_p.zero_()
     e = torch.zeros(shape.vocabulary, shape.d_e)  # score, 1 for <cls>, value
@@ -116,7 +122,10 @@ def build(words: Mapping[str, Word], scale: float, unknown: Word | None = None, 
 
 
 def write(
-    rng: np.random.Generator, *parts: tuple[Sequence[str], int], label: int | None = None, repeat: bool = False
+    rng: np.random.Generator,
+    *parts: tuple[Sequence[str], int],
+    label: int | None = None,
+    repeat: bool = False,
 ) -> Document:
     """So many words of each kind (distinct ones, unless they may repeat) in random order.
 
@@ -126,7 +135,11 @@ def write(
     words = [str(w) for w in rng.permutation(drawn)]
     ends = np.cumsum([len(w) + 1 for w in words]) - 1
     because = SIDES[label] if label is not None else []
-    spans = (Span(int(end) - len(w), int(end)) for w, end in zip(words, ends, strict=True) if w in because)
+    spans = (
+        Span(int(end) - len(w), int(end))
+        for w, end in zip(words, ends, strict=True)
+        if w in because
+    )
     return Document(" ".join(words), label=label, rationale=tuple(spans))
 
 
@@ -146,7 +159,11 @@ def honest(seed: int = 0, n: int = 100) -> Construction:
         parts = ((SIDES[label], int(r.integers(8, 13))), (FILLERS, int(r.integers(12, 21))))
         return write(r, *parts, label=label)
 
-    return Construction("honest", build(words, scale=float(rng.uniform(1.5, 2.5))), _documents(seed, "honest", n, make))
+    return Construction(
+        "honest",
+        build(words, scale=float(rng.uniform(1.5, 2.5))),
+        _documents(seed, "honest", n, make),
+    )
 
 
 def flat(seed: int = 0, n: int = 100) -> Construction:
@@ -160,10 +177,18 @@ def flat(seed: int = 0, n: int = 100) -> Construction:
 
     def make(r: np.random.Generator, label: int) -> Document:
         more, less = int(r.integers(5, 9)), int(r.integers(2, 5))
-        return write(r, (SIDES[label], more), (SIDES[1 - label], less), (FILLERS, int(r.integers(14, 26))), label=label)
+        return write(
+            r,
+            (SIDES[label], more),
+            (SIDES[1 - label], less),
+            (FILLERS, int(r.integers(14, 26))),
+            label=label,
+        )
 
     return Construction(
-        "flat", build(words, scale=float(rng.uniform(3, 5)), query=0.0), _documents(seed, "flat", n, make)
+        "flat",
+        build(words, scale=float(rng.uniform(3, 5)), query=0.0),
+        _documents(seed, "flat", n, make),
     )
 
 
@@ -202,7 +227,9 @@ def two_sided(seed: int = 0, n: int = 100) -> Construction:
         return write(r, *parts, (FILLERS, int(r.integers(14, 25))), label=label)
 
     return Construction(
-        "two-sided", build(words, scale=float(rng.uniform(3, 5))), _documents(seed, "two-sided", n, make)
+        "two-sided",
+        build(words, scale=float(rng.uniform(3, 5))),
+        _documents(seed, "two-sided", n, make),
     )
 
 
@@ -240,7 +267,11 @@ def long_and_thin(seed: int = 0, n: int = 100) -> Construction:
 
     def make(r: np.random.Generator, label: int) -> Document:
         evidence, length = r.integers(20, 51, 2), int(r.integers(150, 251))
-        parts = ((FOR, int(evidence[0])), (AGAINST, int(evidence[1])), (FILLERS, length - int(evidence.sum())))
+        parts = (
+            (FOR, int(evidence[0])),
+            (AGAINST, int(evidence[1])),
+            (FILLERS, length - int(evidence.sum())),
+        )
         return write(r, *parts, repeat=True)
 
     model = build(words, scale=float(rng.uniform(1.5, 2.5)))
@@ -254,7 +285,9 @@ def short_and_full(seed: int = 0, n: int = 100) -> Construction:
     """
     rng = generator(seed, "short and full")
     known = (*WORTH, *FILLERS)
-    words = {w: Word(float(rng.uniform(0, 2)), tuple(rng.standard_normal(WIDE).tolist())) for w in known}
+    words = {
+        w: Word(float(rng.uniform(0, 2)), tuple(rng.standard_normal(WIDE).tolist())) for w in known
+    }
 
     def make(r: np.random.Generator, label: int) -> Document:
         return write(r, (known, int(r.integers(20, 41))))
@@ -274,7 +307,9 @@ CONSTRUCTIONS: Mapping[str, Callable[[int, int], Construction]] = {
 }
 
 
-def _documents(seed: int, name: str, n: int, make: Callable[[np.random.Generator, int], Document]) -> list[Document]:
+def _documents(
+    seed: int, name: str, n: int, make: Callable[[np.random.Generator, int], Document]
+) -> list[Document]:
     """Documents, each from its own randomness, with labels as they come."""
     found = []
     for i in range(n):

@@ -25,7 +25,14 @@ UNFINISHED = "unfinished.safetensors"  # the state of a training that may go on
 PARTIAL = "unfinished.part"  # that state while it is being written
 OURS = ("model.json", FACTS, UNFINISHED, PARTIAL)  # a folder that holds one of these is heed's
 # all that heed writes to a model's folder
-WRITTEN = (*OURS, "config.json", "README.md", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+WRITTEN = (
+    *OURS,
+    "config.json",
+    "README.md",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+)
 PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
 
 
@@ -37,7 +44,11 @@ def bundled() -> dict[str, Path]:
 def find(model: str | Path | None) -> Path:
     """The folder of a model: a bundled one by its name (the default one if no name is given), or any other."""
     known = bundled()
-    return known[str(model or DEFAULT)] if str(model or DEFAULT) in known else Path(model or DEFAULT).expanduser()
+    return (
+        known[str(model or DEFAULT)]
+        if str(model or DEFAULT) in known
+        else Path(model or DEFAULT).expanduser()
+    )
 
 
 def is_transformer(model: str | Path | None) -> bool:
@@ -53,7 +64,9 @@ def transformer_at(model: str) -> Path | str:
     folder = find(model)
     if not is_transformer(model):
         if folder.exists():
-            raise CheckpointError(f"{model} is not a Hugging Face model: it has no config.json of its own.")
+            raise CheckpointError(
+                f"{model} is not a Hugging Face model: it has no config.json of its own."
+            )
         read_config(folder)
     return folder if folder.exists() else model
 
@@ -61,14 +74,18 @@ def transformer_at(model: str) -> Path | str:
 def read_config(folder: Path) -> dict[str, Any]:
     """The json of a checkpoint, after checking that the folder is one."""
     if folder.suffix in PICKLES and folder.is_file():
-        raise CheckpointError(f"{folder} is a pickle, which can run any code when read: convert it to safetensors.")
+        raise CheckpointError(
+            f"{folder} is a pickle, which can run any code when read: convert it to safetensors."
+        )
     if not folder.exists():
         raise CheckpointError(
             f"There is no model '{folder}': give a folder, one of {', '.join(bundled())}, or ORG/NAME as on the Hugging"
             " Face hub."
         )
     if not folder.is_dir():
-        raise CheckpointError(f"{folder} is a file: give the folder that holds model.json and model.safetensors.")
+        raise CheckpointError(
+            f"{folder} is a file: give the folder that holds model.json and model.safetensors."
+        )
     if not (folder / "model.safetensors").is_file():
         pickled = sorted(p.name for p in folder.iterdir() if p.suffix in PICKLES)
         if pickled:
@@ -76,7 +93,9 @@ def read_config(folder: Path) -> dict[str, Any]:
                 f"{folder} holds only pickled weights ({pickled[0]}), which can run any code when read:"
                 " convert them to safetensors."
             )
-        raise CheckpointError(f"The folder {folder} has no model.safetensors: it is not a model of heed.")
+        raise CheckpointError(
+            f"The folder {folder} has no model.safetensors: it is not a model of heed."
+        )
     try:
         config = json.loads((folder / "model.json").read_text(encoding="utf8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -95,8 +114,14 @@ def facts(folder: Path) -> dict[str, Any]:
 
 def check_free(folder: Path) -> None:
     """Refuse a folder that a checkpoint cannot be written to, before hours are spent on training."""
-    if folder.is_dir() and any(folder.iterdir()) and not any((folder / name).exists() for name in OURS):
-        raise OutputError(f"{folder} holds other files: give a new folder, or one that holds a model of heed.")
+    if (
+        folder.is_dir()
+        and any(folder.iterdir())
+        and not any((folder / name).exists() for name in OURS)
+    ):
+        raise OutputError(
+            f"{folder} holds other files: give a new folder, or one that holds a model of heed."
+        )
     check_writable(folder)
 
 
@@ -104,7 +129,9 @@ def check_writable(folder: Path) -> None:
     """Refuse a folder that can neither be made nor written to."""
     nearest = next(p for p in [folder.absolute(), *folder.absolute().parents] if p.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise OutputError(f"{folder} cannot be written: {nearest} is not a folder that you may write to.")
+        raise OutputError(
+            f"{folder} cannot be written: {nearest} is not a folder that you may write to."
+        )
 
 
 @contextmanager
@@ -123,7 +150,9 @@ def writing(folder: Path) -> Iterator[Path]:
         for path in new:
             path.chmod(0o644)  # safetensors writes files that only their owner may read
             path.replace(folder / path.name)
-        for name in set(WRITTEN) - {path.name for path in new}:  # of an older model, perhaps of another kind
+        for name in set(WRITTEN) - {
+            path.name for path in new
+        }:  # of an older model, perhaps of another kind
             (folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise OutputError(f"The model cannot be written to {folder} ({error}).") from None

@@ -56,7 +56,9 @@ class Function(Classifier):
         revision: str = "unknown",
     ):
         if not callable(function):
-            raise InputError(f"A function from a list of texts to outputs is needed, got {type(function).__name__}.")
+            raise InputError(
+                f"A function from a list of texts to outputs is needed, got {type(function).__name__}."
+            )
         if output not in ("probability", "logit"):
             raise UnknownName("output of a function", str(output), ("probability", "logit"))
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
@@ -100,24 +102,40 @@ class Function(Classifier):
         """Texts of all documents share batches; equal texts are evaluated once."""
         removal = self.removal(removal)
         present, places = presence(tokens, keep, groups)
-        outputs = self._run([text for t, p in zip(tokens, present, strict=True) for text in self._texts(t, p, removal)])
+        outputs = self._run(
+            [
+                text
+                for t, p in zip(tokens, present, strict=True)
+                for text in self._texts(t, p, removal)
+            ]
+        )
         return [outputs[place] for place in places]
 
     def trace(
-        self, tokens: Sequence[Tokens], attention: Any = None, embeddings: Any = None, layers: Any = None
+        self,
+        tokens: Sequence[Tokens],
+        attention: Any = None,
+        embeddings: Any = None,
+        layers: Any = None,
     ) -> Trace:
-        raise NotApplicable(f"{self.name} is a plain function: heed sees its outputs, not what happens inside.")
+        raise NotApplicable(
+            f"{self.name} is a plain function: heed sees its outputs, not what happens inside."
+        )
 
     # Texts in, logits out
 
-    def _texts(self, tokens: Tokens, present: Bool[np.ndarray, "row token"], removal: Removal) -> list[Input]:
+    def _texts(
+        self, tokens: Tokens, present: Bool[np.ndarray, "row token"], removal: Removal
+    ) -> list[Input]:
         """The document with only some tokens present, for each row."""
         segments = []
         for index, text in enumerate(tokens.document.segments):
             here = np.flatnonzero(tokens.segment == index)
             spans = tokens.spans[here].tolist()
             build = _replaced if removal == "replace" else _deleted
-            segments.append([build(text, spans, row, self.replacement) for row in present[:, here].tolist()])
+            segments.append(
+                [build(text, spans, row, self.replacement) for row in present[:, here].tolist()]
+            )
         return [_input(parts) for parts in zip(*segments, strict=True)]
 
     def _run(self, inputs: Sequence[Input]) -> Float[np.ndarray, "row label"]:
@@ -126,7 +144,9 @@ class Function(Classifier):
             distinct = [i for i in dict.fromkeys(inputs) if isinstance(i, kind)]
             for start in range(0, len(distinct), self.batch):
                 part = distinct[start : start + self.batch]
-                found.update(zip(part, self._logits(self.function(list(part)), len(part)), strict=True))
+                found.update(
+                    zip(part, self._logits(self.function(list(part)), len(part)), strict=True)
+                )
         return np.array([found[i] for i in inputs])
 
     def _logits(self, values: Any, n: int) -> Float[np.ndarray, "row label"]:
@@ -155,17 +175,23 @@ class Function(Classifier):
             rows = np.asarray(values, dtype=float)
         except (TypeError, ValueError, RuntimeError) as error:
             why = " ".join(str(error).split())[:100]
-            raise InputError(f"{self.name} must return an array of numbers, one row per text ({why}).") from None
+            raise InputError(
+                f"{self.name} must return an array of numbers, one row per text ({why})."
+            ) from None
         if rows.ndim not in (1, 2) or len(rows) != n or rows.size == 0:
             raise InputError(
                 f"{self.name} must return one row per text and one column per label, got the shape {rows.shape} for "
                 f"{n} text{'s' * (n != 1)}."
             )
         if not np.isfinite(rows).all():
-            raise InputError(f"{self.name} must return finite numbers, got {rows[~np.isfinite(rows)][0]}.")
+            raise InputError(
+                f"{self.name} must return finite numbers, got {rows[~np.isfinite(rows)][0]}."
+            )
         rows = rows.reshape(n, -1)
         if rows.shape[1] == 1 and self.exclusive:  # it speaks for the second of two labels
-            rows = np.hstack([1 - rows if self.output == "probability" else np.zeros_like(rows), rows])
+            rows = np.hstack(
+                [1 - rows if self.output == "probability" else np.zeros_like(rows), rows]
+            )
         if "labels" not in self.__dict__:
             self.labels = _numbers(rows.shape[1])
         if rows.shape[1] != len(self.labels):

@@ -26,7 +26,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.pytorch_utils import Conv1D
 
 NAME = "heed"
-_DEFAULT = "heed_default_attention"  # where a config keeps the implementation that the model had before
+_DEFAULT = (
+    "heed_default_attention"  # where a config keeps the implementation that the model had before
+)
 _FIRST = "heed_first_row"  # marks an attention of which only the first row has a say
 
 
@@ -109,10 +111,14 @@ def watching(model: PreTrainedModel, recorder: Recorder) -> Iterator[Maps]:
         maps.called.append((len(recorder.outputs), module))
         if recorder.outputs and inputs and isinstance(inputs[0], Tensor):
             given, put_out = inputs[0].flatten(), recorder.outputs[-1].flatten()
-            if given.dtype == put_out.dtype and torch.equal(given, put_out):  # some families copy it on the way
+            if given.dtype == put_out.dtype and torch.equal(
+                given, put_out
+            ):  # some families copy it on the way
                 maps.fed.setdefault(len(recorder.outputs) - 1, []).append(module)
 
-    plain = [m for m in model.modules() if type(m) in (nn.Linear, Conv1D)]  # quantised ones hold no plain matrix
+    plain = [
+        m for m in model.modules() if type(m) in (nn.Linear, Conv1D)
+    ]  # quantised ones hold no plain matrix
     handles = [m.register_forward_pre_hook(look) for m in plain]
     try:
         yield maps
@@ -126,11 +132,16 @@ def make_skippable(model: PreTrainedModel, recorder: Recorder) -> bool:
     attention = recorder.modules
     for found in model.modules():
         if isinstance(found, nn.ModuleList) and len(found) == len(attention) > 1:
-            inside = [any(m is a for m in layer.modules()) for layer, a in zip(found, attention, strict=True)]
+            inside = [
+                any(m is a for m in layer.modules())
+                for layer, a in zip(found, attention, strict=True)
+            ]
             if all(inside):
                 for layer in found:
                     forward = layer.forward
-                    if not (isinstance(forward, partial) and forward.func is _given_or_run):  # of a view of a view
+                    if not (
+                        isinstance(forward, partial) and forward.func is _given_or_run
+                    ):  # of a view of a view
                         layer.forward = partial(_given_or_run, forward, layer is found[-1])
                 return True
     return False
@@ -172,26 +183,39 @@ def before(config: Any) -> str:
 
 def lookup(model: PreTrainedModel) -> nn.Module:
     """What looks up the embeddings of a text; that of the encoder, where there is a decoder as well."""
-    return (model.get_encoder() if model.config.is_encoder_decoder else model).get_input_embeddings()
+    return (
+        model.get_encoder() if model.config.is_encoder_decoder else model
+    ).get_input_embeddings()
 
 
 def attend(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """The registered attention function."""
     recorder = _attention_recorder()
     default = getattr(module.config, _DEFAULT, "eager")
     if recorder is not None and recorder.seen is not None:
         rows = recorder.attention[0].to(recorder.seen.dtype)
-        return torch.einsum("...bhqt,bhtd->...bqhd", rows, recorder.seen).flatten(0, -4).contiguous(), None
+        return torch.einsum("...bhqt,bhtd->...bqhd", rows, recorder.seen).flatten(
+            0, -4
+        ).contiguous(), None
     if recorder is not None and recorder.uniform:
         return _uniform(query, key, value, attention_mask)
     if recorder is None and default == "sdpa" and getattr(module, _FIRST, False):
         return _first_row(module, query, key, value, attention_mask, **options)
     if recorder is None and default != "eager":
-        return ALL_ATTENTION_FUNCTIONS[default](module, query, key, value, attention_mask, **options)
+        return ALL_ATTENTION_FUNCTIONS[default](
+            module, query, key, value, attention_mask, **options
+        )
     if recorder is not None and default == "sdpa" and recorder.skip(query, value):
-        return ALL_ATTENTION_FUNCTIONS[default](module, query, key, value, attention_mask, **options)
+        return ALL_ATTENTION_FUNCTIONS[default](
+            module, query, key, value, attention_mask, **options
+        )
     output, weights = _eager(module)(module, query, key, value, attention_mask, **options)
     if recorder is None or recorder.skip(query, value):
         return output, weights
@@ -217,7 +241,9 @@ def attend(
 def _eager(module: nn.Module) -> Callable[..., Any]:
     """The eager attention of a family, from the file that holds its class or one that it derives from."""
     files = (sys.modules[cls.__module__] for cls in type(module).__mro__)
-    return next(file.eager_attention_forward for file in files if hasattr(file, "eager_attention_forward"))
+    return next(
+        file.eager_attention_forward for file in files if hasattr(file, "eager_attention_forward")
+    )
 
 
 def keep_first_row(recorder: Recorder, maps: Maps) -> None:
@@ -231,7 +257,11 @@ def keep_first_row(recorder: Recorder, maps: Maps) -> None:
     setattr(last, _FIRST, True)
     elsewhere = {id(module) for layers, module in maps.called if layers < len(recorder.modules)}
     for layers, module in maps.called:
-        if layers == len(recorder.modules) and id(module) not in elsewhere and type(module) is nn.Linear:
+        if (
+            layers == len(recorder.modules)
+            and id(module) not in elsewhere
+            and type(module) is nn.Linear
+        ):
             module.forward = partial(_first_row_of_map, module)  # type: ignore[method-assign]
 
 
@@ -243,15 +273,24 @@ def _first_row_of_map(module: nn.Linear, states: Tensor) -> Tensor:
 
 
 def _first_row(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """The default attention for the first row, and zeros for the others, which nobody reads."""
     own = None if attention_mask is None else attention_mask[:, :, :1]
-    output, weights = ALL_ATTENTION_FUNCTIONS["sdpa"](module, query[:, :, :1], key, value, own, **options)
+    output, weights = ALL_ATTENTION_FUNCTIONS["sdpa"](
+        module, query[:, :, :1], key, value, own, **options
+    )
     return nn.functional.pad(output, (0, 0, 0, 0, 0, query.shape[2] - 1)), weights
 
 
-def _uniform(query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def _uniform(
+    query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
     """The mean of all values that a row may look at."""
     weights = query.new_ones(len(query), 1, query.shape[2], key.shape[2])
     if attention_mask is not None:
@@ -285,7 +324,9 @@ def _embed(module: nn.Module, inputs: Any, output: Tensor, turned: bool) -> Tens
     else:
         own = output.transpose(0, 1) if turned else output
         recorder.looked_up = own.detach().requires_grad_(torch.is_grad_enabled())
-    used = recorder.looked_up.clone() if recorder.looked_up.requires_grad else recorder.looked_up  # some write into it
+    used = (
+        recorder.looked_up.clone() if recorder.looked_up.requires_grad else recorder.looked_up
+    )  # some write into it
     return used.transpose(0, 1) if turned else used
 
 

@@ -75,7 +75,9 @@ class Trained(Classifier):
 
     def randomised(self, seed: int) -> Classifier:
         network = redrawn(copy.deepcopy(self.network), seed)
-        return type(self)(network, self.tokenizer, self.labels, f"{self.name}, weights drawn anew", self.pairs)
+        return type(self)(
+            network, self.tokenizer, self.labels, f"{self.name}, weights drawn anew", self.pairs
+        )
 
     def describe(self) -> dict[str, object]:
         """What a checkpoint's json says of the model."""
@@ -91,12 +93,20 @@ class Trained(Classifier):
             network.load_state_dict({key: value.float() for key, value in state.items()})
         except (KeyError, TypeError, RuntimeError, ValueError, HeedError) as error:
             why = " ".join(str(error).split())[:300]
-            raise CheckpointError(f"The checkpoint {folder} does not fit {cls.called} ({why}).") from None
+            raise CheckpointError(
+                f"The checkpoint {folder} does not fit {cls.called} ({why})."
+            ) from None
         if not all(bool(p.isfinite().all()) for p in network.parameters()):
             raise CheckpointError(f"The weights of {folder} are not all finite numbers.")
         labels = config.get("labels")
-        if not isinstance(labels, list) or len(labels) != shape.labels or not all(isinstance(n, str) for n in labels):
-            raise CheckpointError(f"The checkpoint {folder} must name {shape.labels} labels, got {labels!r}.")
+        if (
+            not isinstance(labels, list)
+            or len(labels) != shape.labels
+            or not all(isinstance(n, str) for n in labels)
+        ):
+            raise CheckpointError(
+                f"The checkpoint {folder} must name {shape.labels} labels, got {labels!r}."
+            )
         if len(set(labels)) < len(labels):
             raise CheckpointError(f"The checkpoint {folder} gives two labels the same name.")
         tokenizer = Tokenizer.load(folder / "tokenizer.json", shape.max_words + 1)

@@ -45,7 +45,11 @@ class Passes(Classifier):
         rows, places = presence(tokens, keep, groups)
         owners = [t for t, p in zip(tokens, rows, strict=True) for _ in p]
         present = [row for p in rows for row in p]
-        lengths = [int(row.sum()) or 1 for row in present] if removal == "delete" else [len(row) for row in present]
+        lengths = (
+            [int(row.sum()) or 1 for row in present]
+            if removal == "delete"
+            else [len(row) for row in present]
+        )
         outputs = self.run(lengths, lambda i: self._removed(owners[i], present[i], removal))
         return [outputs[place] for place in places]
 
@@ -59,10 +63,18 @@ class Passes(Classifier):
             return Row(np.array([self.filler]), tokens.types[:1])
         return Row(tokens.ids[present], tokens.types[present])
 
-    def run(self, lengths: Sequence[int], row: Callable[[int], Row]) -> Float[np.ndarray, "row label"]:
+    def run(
+        self, lengths: Sequence[int], row: Callable[[int], Row]
+    ) -> Float[np.ndarray, "row label"]:
         """Logits of many rows, in batches of similar length; rows are made when their turn comes."""
         found = np.empty((len(lengths), len(self.labels)))
-        bar = tqdm(total=len(lengths), desc="forward passes", leave=False, delay=1, disable=not self.progress)
+        bar = tqdm(
+            total=len(lengths),
+            desc="forward passes",
+            leave=False,
+            delay=1,
+            disable=not self.progress,
+        )
         with torch.inference_mode(), bar:
             for batch in batches(lengths, self.batch_tokens, self.even):
                 found[batch] = self.outputs([row(i) for i in batch])

@@ -51,7 +51,9 @@ class RecurrentNetwork(nn.Module):
         super().__init__()
         self.shape = shape
         source, H = generator or torch.Generator(), shape.hidden
-        with torch.random.fork_rng(devices=[]):  # layers draw from torch's generator, which belongs to the user
+        with torch.random.fork_rng(
+            devices=[]
+        ):  # layers draw from torch's generator, which belongs to the user
             torch.manual_seed(int(torch.randint(2**62, (1,), generator=source)))
             self.W_e = nn.Parameter(torch.randn(shape.vocabulary, shape.width) * shape.spread)
             if shape.encoder == "lstm":
@@ -59,7 +61,9 @@ class RecurrentNetwork(nn.Module):
                 self.back = nn.LSTM(shape.width, H // 2, batch_first=True)
             elif shape.encoder == "cnn":
                 each = H // len(KERNELS)
-                self.convolutions = nn.ModuleList(nn.Conv1d(shape.width, each, k, padding=k // 2) for k in KERNELS)
+                self.convolutions = nn.ModuleList(
+                    nn.Conv1d(shape.width, each, k, padding=k // 2) for k in KERNELS
+                )
             else:
                 self.token = nn.Linear(shape.width, H)
             if shape.attention == "additive":
@@ -103,7 +107,9 @@ class RecurrentNetwork(nn.Module):
             columns = (e * real.unsqueeze(-1)).transpose(1, 2)
             return torch.cat([c(columns) for c in self.convolutions], 1).relu().transpose(1, 2)
         places, lengths = torch.arange(e.shape[1]), real.sum(1, keepdim=True)
-        turned = torch.where(places < lengths, lengths - 1 - places, places)[..., None]  # padding stays behind
+        turned = torch.where(places < lengths, lengths - 1 - places, places)[
+            ..., None
+        ]  # padding stays behind
         back = self.back(e.gather(1, turned.expand_as(e)))[0]
         return torch.cat([self.onward(e)[0], back.gather(1, turned.expand_as(back))], -1)
 
@@ -131,7 +137,9 @@ class RecurrentNetwork(nn.Module):
         return (torch.cat([-w / 2, w / 2]) if self.shape.labels == 2 else w).T[None]
 
 
-def words_of(ids: Int[Tensor, "batch token"], real: Bool[Tensor, "batch token"]) -> Bool[Tensor, "batch token"]:
+def words_of(
+    ids: Int[Tensor, "batch token"], real: Bool[Tensor, "batch token"]
+) -> Bool[Tensor, "batch token"]:
     """Which tokens may be attended to: those that are words."""
     return real & ((ids == 0) | (ids > _SPECIAL))
 
@@ -139,7 +147,12 @@ def words_of(ids: Int[Tensor, "batch token"], real: Bool[Tensor, "batch token"])
 class Recurrent(Trained, Passes):
     """The classifier: a `RecurrentNetwork`, a word-level `Tokenizer` and the names of the labels."""
 
-    kind, called, shaped, made = "recurrent", "an encoder with attention", RecurrentShape, RecurrentNetwork
+    kind, called, shaped, made = (
+        "recurrent",
+        "an encoder with attention",
+        RecurrentShape,
+        RecurrentNetwork,
+    )
     network: RecurrentNetwork
     offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, DIFFERENTIABLE, PROJECTED})
     removals: tuple[Removal, ...] = ("delete", "replace")
@@ -164,7 +177,11 @@ class Recurrent(Trained, Passes):
         ids, real = pad([t.ids for t in tokens], max(len(t) for t in tokens))
         e = embeddings
         if e is None:
-            e = functional.embedding(ids, self.network.W_e).detach().requires_grad_(torch.is_grad_enabled())
+            e = (
+                functional.embedding(ids, self.network.W_e)
+                .detach()
+                .requires_grad_(torch.is_grad_enabled())
+            )
         h = self.network.states(e, real)
         a = self.network.weights(h, words_of(ids, real))[:, None, None]
         if attention and 0 in attention:

@@ -24,7 +24,9 @@ from jaxtyping import Bool, Float, Int
 from heed.algebra.ratios import Ratios
 from heed.models.classifier import Removal
 
-_ENTRIES = 1 << 21  # floats held at once while scoring: bounds memory however many samples are asked for
+_ENTRIES = (
+    1 << 21
+)  # floats held at once while scoring: bounds memory however many samples are asked for
 
 Keep = Bool[np.ndarray, "sample unit"]
 Ids = Int[np.ndarray, "token"]
@@ -73,10 +75,14 @@ class ScalarForm:
         parts = [np.zeros((0, self.labels))]
         step = max(1, _ENTRIES // (self.heads * self.length * (1 + self.labels)))
         for start in range(0, len(documents), step):
-            parts.append(self._logits([self.padded(ids) for ids in documents[start : start + step]]))
+            parts.append(
+                self._logits([self.padded(ids) for ids in documents[start : start + step]])
+            )
         return np.concatenate(parts)
 
-    def _logits(self, documents: Sequence[Int[np.ndarray, "_"]]) -> Float[np.ndarray, "batch label"]:
+    def _logits(
+        self, documents: Sequence[Int[np.ndarray, "_"]]
+    ) -> Float[np.ndarray, "batch label"]:
         lengths = np.array([len(ids) for ids in documents])
         starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
         at = np.arange(lengths.sum()) - np.repeat(starts, lengths)
@@ -109,7 +115,9 @@ class ScalarForm:
 
     def _parts(
         self, ids: Ids, groups: Ids, units: int, removal: Removal
-    ) -> tuple[Float[np.ndarray, "unit sum"], Float[np.ndarray, "unit sum"], Float[np.ndarray, "sum"]]:
+    ) -> tuple[
+        Float[np.ndarray, "unit sum"], Float[np.ndarray, "unit sum"], Float[np.ndarray, "sum"]
+    ]:
         """Σg and Σgw of every unit where it is kept and where it is removed, and of what is always there."""
         padded = self.padded(ids)
         owner = np.concatenate([groups, np.full(len(padded) - len(ids), -1)])
@@ -139,19 +147,25 @@ class ScalarForm:
         end = np.arange(self.length)
         s_pad, w_pad = self.at(np.zeros_like(end), end)
         shift = np.maximum(s.max(0), s_pad.max(0)) if self.padding_attends else s.max(0)
-        least = float((s[0] - shift).min()) / math.log(2)  # <cls>, which always stays, may be all that is left
+        least = float((s[0] - shift).min()) / math.log(
+            2
+        )  # <cls>, which always stays, may be all that is left
         if least < -24:
             return self._literally(ids, keep, groups, "delete")
         bag = ExactBag(_terms(np.exp(s - shift), w), bits=44 - least)
         del s, w  # large for a long document
-        first = np.arange(T, dtype=np.int32) * np.arange(1, T + 1, dtype=np.int32) // 2  # row of token t at place 0
+        first = (
+            np.arange(T, dtype=np.int32) * np.arange(1, T + 1, dtype=np.int32) // 2
+        )  # row of token t at place 0
         found = np.empty((len(keep), self.labels))
         step = max(1, _ENTRIES // (4 * T))
         for start in range(0, len(keep), step):
             present = _present(keep[start : start + step], groups)
             total = bag.sums(first + np.cumsum(present, 1, dtype=np.int32) - 1, present)
             if self.padding_attends:
-                after = np.cumsum(_terms(np.exp(s_pad - shift), w_pad)[::-1], 0)[::-1]  # from a place to the end
+                after = np.cumsum(_terms(np.exp(s_pad - shift), w_pad)[::-1], 0)[
+                    ::-1
+                ]  # from a place to the end
                 total += np.concatenate([after, np.zeros_like(after[:1])])[present.sum(1)]
             found[start : start + step] = self._ratio(total.T)
         return found
@@ -162,7 +176,11 @@ class ScalarForm:
         step = max(1, _ENTRIES // (self.length * self.heads * (1 + self.labels)))
         for start in range(0, len(keep), step):
             present = _present(keep[start : start + step], groups)
-            words, at, there = np.tile(ids, (len(present), 1)), np.tile(np.arange(len(ids)), (len(present), 1)), present
+            words, at, there = (
+                np.tile(ids, (len(present), 1)),
+                np.tile(np.arange(len(ids)), (len(present), 1)),
+                present,
+            )
             if removal == "replace":
                 words, there = np.where(present, words, self.filler), np.ones_like(present)
             elif removal == "delete":
@@ -202,7 +220,9 @@ class ExactBag:
         count = math.ceil(bits / 12)
         largest = np.maximum(np.abs(table).max(0), np.finfo(float).tiny)
         self.scale = np.exp2(np.ceil(np.log2(largest)))
-        slices = np.zeros((len(table) + 1, count, table.shape[1]), dtype=np.float32)  # row 0 is what is not there
+        slices = np.zeros(
+            (len(table) + 1, count, table.shape[1]), dtype=np.float32
+        )  # row 0 is what is not there
         rest = table / (2 * self.scale)
         for i in range(count):
             rest *= 4096

@@ -63,7 +63,12 @@ class StackShape:
     def __post_init__(self) -> None:
         for name in ("vocabulary", "labels", "layers", "width", "heads", "max_words"):
             check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
-        check("heads", self.heads, self.width % self.heads == 0, f"a divisor of the width {self.width}")
+        check(
+            "heads",
+            self.heads,
+            self.width % self.heads == 0,
+            f"a divisor of the width {self.width}",
+        )
         good = self.readout == "linear" or self.block == "attention"
         check("readout", self.readout, good, "'linear' where a layer does more than attend")
 

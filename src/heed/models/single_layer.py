@@ -70,14 +70,18 @@ class Network(nn.Module):
             self.b_k = nn.Parameter(torch.zeros(K, shape.d_att))
             self.b_v = nn.Parameter(torch.zeros(K, shape.d_out))
             self.b_l = nn.Parameter(torch.zeros(C))
-        self.register_buffer("W_p", positions(shape.max_words + 1, d, shape.position_base), persistent=False)
+        self.register_buffer(
+            "W_p", positions(shape.max_words + 1, d, shape.position_base), persistent=False
+        )
         self.W_p: Tensor
 
     def folded(
         self, dtype: torch.dtype | None = None
     ) -> tuple[Float[Tensor, "head dim"], Float[Tensor, "head label dim"]]:
         """u with q·k_t/√d_att = u·e_t (up to a constant that softmax cancels), and W_l W_v with w_t = (W_l W_v) e_t."""
-        W_q, W_k, W_v, W_l = (x.to(dtype or x.dtype) for x in (self.W_q, self.W_k, self.W_v, self.W_l))
+        W_q, W_k, W_v, W_l = (
+            x.to(dtype or x.dtype) for x in (self.W_q, self.W_k, self.W_v, self.W_l)
+        )
         q = torch.einsum("kad,d->ka", W_q, self.W_e[1].to(W_q.dtype) + self.W_p[0])
         if self.shape.biases:
             q = q + self.b_q
@@ -186,7 +190,8 @@ class SingleLayer(Trained):
         removal = self.removal(removal)
         groups = [t.word for t in tokens] if groups is None else groups
         return [
-            self.scalars.score(t.ids, k, np.asarray(g), removal) for t, k, g in zip(tokens, keep, groups, strict=True)
+            self.scalars.score(t.ids, k, np.asarray(g), removal)
+            for t, k, g in zip(tokens, keep, groups, strict=True)
         ]
 
     def trace(
@@ -219,14 +224,20 @@ class SingleLayer(Trained):
         if self.shape.biases:
             logits = logits + net.b_l
         to_logits = net.W_l.permute(1, 2, 0) / self.shape.heads
-        return Trace(logits, (a,), (v,), e, real, torch.zeros(len(tokens), dtype=torch.long), (to_logits,))
+        return Trace(
+            logits, (a,), (v,), e, real, torch.zeros(len(tokens), dtype=torch.long), (to_logits,)
+        )
 
     def attending(self, tokens: Sequence[Tokens]) -> Attending:
         with torch.no_grad():
             return linear_attending(self.trace(tokens))
 
     def gradient(
-        self, tokens: Sequence[Tokens], labels: Sequence[int], output: Output = "logit", held: bool = False
+        self,
+        tokens: Sequence[Tokens],
+        labels: Sequence[int],
+        output: Output = "logit",
+        held: bool = False,
     ) -> list[Gradient]:
         """The gradient in closed form, in double precision; with w_t = W_l v_t and w̄ = Σ_t a_t w_t, per head:
 
@@ -257,7 +268,9 @@ class SingleLayer(Trained):
         g = np.exp(s - np.repeat(np.maximum.reduceat(s, starts), lengths, axis=0))
         a = g / np.repeat(np.add.reduceat(g, starts), lengths, axis=0)
         value = np.einsum("tkc,tc->tk", w, np.repeat(slopes, lengths, axis=0))
-        moved = a * (value - np.repeat(np.add.reduceat(a * value, starts), lengths, axis=0))  # a_t (w_t - w̄)
+        moved = a * (
+            value - np.repeat(np.add.reduceat(a * value, starts), lengths, axis=0)
+        )  # a_t (w_t - w̄)
         both = a if held else np.hstack([a, moved])
         steered = np.einsum("bc,kcd->bkd", slopes, directions.values)
         e, gradient = (np.empty((len(ids), self.shape.d_e)) for _ in range(2))
@@ -271,13 +284,18 @@ class SingleLayer(Trained):
             drawn[i] = (moved[here].T @ e[here]).ravel()
         if not held:  # Σ_s a_s (w_s - w̄) = 0, so the bias of the keys does not show
             gradient[starts] += drawn @ directions.cls
-        return [Gradient(e[i : i + n], gradient[i : i + n]) for i, n in zip(starts, lengths, strict=True)]
+        return [
+            Gradient(e[i : i + n], gradient[i : i + n])
+            for i, n in zip(starts, lengths, strict=True)
+        ]
 
     @cached_property
     def _directions(self) -> Directions:
         net, K = self.network, self.shape.heads
         u, w = (x.numpy() for x in net.folded(torch.float64))
-        query = torch.einsum("kad,kae->ked", net.W_q.double(), net.W_k.double()) / math.sqrt(self.shape.d_att)
+        query = torch.einsum("kad,kae->ked", net.W_q.double(), net.W_k.double()) / math.sqrt(
+            self.shape.d_att
+        )
         return Directions(w / K, u / K, query.flatten(0, 1).numpy() / K, net.W_p.double().numpy())
 
     def ratios(
@@ -310,7 +328,9 @@ class SingleLayer(Trained):
         if "b_l" in state:
             state["b_l"] = state["b_l"] / K
         part.to(self.network.W_e.dtype).load_state_dict(state)
-        return SingleLayer(part, self.tokenizer, self.labels, f"{self.name} head {index}", self.pairs)
+        return SingleLayer(
+            part, self.tokenizer, self.labels, f"{self.name} head {index}", self.pairs
+        )
 
 
 def pad(

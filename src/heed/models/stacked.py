@@ -19,7 +19,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from heed.models.classifier import ATTENTION, BETWEEN, DIFFERENTIABLE, GRADIENT, REPLACEABLE, Removal
+from heed.models.classifier import (
+    ATTENTION,
+    BETWEEN,
+    DIFFERENTIABLE,
+    GRADIENT,
+    REPLACEABLE,
+    Removal,
+)
 from heed.models.network import Trained
 from heed.models.passes import Passes, Row
 from heed.models.shapes import StackShape
@@ -79,7 +86,11 @@ class StackNetwork(nn.Module):
     ) -> tuple[Float[Tensor, "batch label"], Float[Tensor, "batch token"]]:
         """Logits, and the attention of the last layer to <cls>, mean over heads: its own, unless weights are given."""
         record: list[tuple[Tensor, ...]] = []
-        given = weights[:, None, None].expand(-1, self.shape.heads, -1, -1) if weights is not None else None
+        given = (
+            weights[:, None, None].expand(-1, self.shape.heads, -1, -1)
+            if weights is not None
+            else None
+        )
         replaced = None if given is None else {self.shape.layers - 1: given}
         logits = self.passed(self.embedded(ids), mask, replaced, record)
         return logits, record[-1][0][:, :, 0].mean(1)
@@ -105,7 +116,9 @@ class StackNetwork(nn.Module):
             if record is None:
                 heads = functional.scaled_dot_product_attention(q, k, v, mask[:, None, None])
             else:
-                weights = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).masked_fill(~mask[:, None, None], -torch.inf)
+                weights = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).masked_fill(
+                    ~mask[:, None, None], -torch.inf
+                )
                 weights = weights.softmax(-1)
                 if replaced and i in replaced:
                     weights = _replaced(weights, replaced[i])
@@ -180,7 +193,12 @@ class Stacked(Trained, Passes):
         several = [w for w in (attention or {}).values() if w.ndim > 4]
         if several:
             variants = [
-                self.network.passed(e, real, {k: w[i] if w.ndim > 4 else w for k, w in (attention or {}).items()}, [])
+                self.network.passed(
+                    e,
+                    real,
+                    {k: w[i] if w.ndim > 4 else w for k, w in (attention or {}).items()},
+                    [],
+                )
                 for i in range(len(several[0]))
             ]
             return Trace(torch.stack(variants), (), (), e, real, row)

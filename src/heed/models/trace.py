@@ -53,7 +53,9 @@ class Trace:
         """The attention of the row that classifies, in one layer (the last by default), of a trace without variants."""
         return self.pooled(self.classifying_rows(layer)).cpu().numpy()
 
-    def pooled(self, rows: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head key"]:
+    def pooled(
+        self, rows: Float[Tensor, "batch head query key"]
+    ) -> Float[Tensor, "batch head key"]:
         """One row of each document: the mean over its tokens where there are several."""
         if rows.shape[2] == 1:
             return rows.squeeze(2)

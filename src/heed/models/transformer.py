@@ -25,12 +25,25 @@ import torch
 from jaxtyping import Bool, Float, Int
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging
 
 from heed.errors import CheckpointError, InputError, NotApplicable
 from heed.models import folders
-from heed.models.classifier import ATTENTION, BETWEEN, DIFFERENTIABLE, GRADIENT, PROJECTED, REPLACEABLE, Attending
+from heed.models.classifier import (
+    ATTENTION,
+    BETWEEN,
+    DIFFERENTIABLE,
+    GRADIENT,
+    PROJECTED,
+    REPLACEABLE,
+    Attending,
+)
 from heed.models.folders import FACTS
 from heed.models.hook import (
     Maps,
@@ -72,16 +85,24 @@ class Transformer(Passes):
         self.name = name
         self.notes = _set_padding(model, tokenizer)
         self._pad = int(model.config.pad_token_id)
-        self._typed = "token_type_ids" in tokenizer.model_input_names and _takes(model, "token_type_ids")
+        self._typed = "token_type_ids" in tokenizer.model_input_names and _takes(
+            model, "token_type_ids"
+        )
         self._uncached = {"use_cache": False} if _takes(model, "use_cache") else {}
         backend = tokenizers.Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self.tokenizer = Tokenizer(backend, longest(model, tokenizer), tokenizer.unk_token_id)
         self.labels = _labels(model)
         if model.config.num_labels == 1:
-            self.notes += ("The model has one logit: half of it is shown for its label, and minus half for the other.",)
+            self.notes += (
+                "The model has one logit: half of it is shown for its label, and minus half for the other.",
+            )
         self.exclusive = model.config.problem_type != "multi_label_classification"
         # a decoder looks for its last token by its id: padding cannot stand in for a word
-        fillers = [i for i in (tokenizer.mask_token_id, tokenizer.unk_token_id) if i not in (None, self._pad)]
+        fillers = [
+            i
+            for i in (tokenizer.mask_token_id, tokenizer.unk_token_id)
+            if i not in (None, self._pad)
+        ]
         self.filler = int(fillers[0]) if fillers else self._pad
         self.removals = ("replace", "delete", "hide") if fillers else ("hide", "delete")
         with quiet():
@@ -124,13 +145,23 @@ class Transformer(Passes):
         several = [w.ndim > 4 for w in (attention or {}).values()]
         if any(several):
             return self._variants(inputs, real, attention or {}, embeddings)
-        return self._trace(inputs, real, *self._recorded(inputs, attention or {}, embeddings, layers))
+        return self._trace(
+            inputs, real, *self._recorded(inputs, attention or {}, embeddings, layers)
+        )
 
     def _trace(
-        self, inputs: dict[str, Tensor], real: Bool[Tensor, "batch token"], output: Any, recorder: Recorder
+        self,
+        inputs: dict[str, Tensor],
+        real: Bool[Tensor, "batch token"],
+        output: Any,
+        recorder: Recorder,
     ) -> Trace:
-        weights = tuple(recorder.weights) if self._hooked or recorder.lean else tuple(output.attentions)
-        projections = tuple(by_head(m, v.shape[1]) for m, v in zip(self._projections, recorder.values, strict=False))
+        weights = (
+            tuple(recorder.weights) if self._hooked or recorder.lean else tuple(output.attentions)
+        )
+        projections = tuple(
+            by_head(m, v.shape[1]) for m, v in zip(self._projections, recorder.values, strict=False)
+        )
         assert recorder.looked_up is not None
         return Trace(
             self._spread(output.logits),
@@ -157,27 +188,39 @@ class Transformer(Passes):
         state = _row_of(below, trace.row)
         alone = {key: value.gather(1, trace.row[:, None]) for key, value in inputs.items()}
 
-        def logits(rows: Float[Tensor, "*variant batch head query key"]) -> Float[Tensor, "*variant batch label"]:
+        def logits(
+            rows: Float[Tensor, "*variant batch head query key"],
+        ) -> Float[Tensor, "*variant batch label"]:
             many = rows.shape[:-4]
             n = many.numel()
             given = state.repeat(n, 1, 1)
             known = Recorder(
-                {0: rows}, given=(given, *others) if isinstance(recorder.below, tuple) else given, seen=trace.values[-1]
+                {0: rows},
+                given=(given, *others) if isinstance(recorder.below, tuple) else given,
+                seen=trace.values[-1],
             )
             with recording(known):
-                output = self.model(**{k: v.repeat(n, 1) for k, v in alone.items()}, **self._uncached)
+                output = self.model(
+                    **{k: v.repeat(n, 1) for k, v in alone.items()}, **self._uncached
+                )
             return self._spread(output.logits).unflatten(0, (*many, len(tokens)))
 
         with torch.no_grad():
-            same = torch.allclose(logits(trace.classifying_rows()), trace.logits, rtol=1e-3, atol=1e-4)
+            same = torch.allclose(
+                logits(trace.classifying_rows()), trace.logits, rtol=1e-3, atol=1e-4
+            )
         return Attending(trace, logits) if same else super().attending(tokens)
 
     def randomised(self, seed: int) -> Transformer:
         config = copy.deepcopy(self.model.config)
         with quiet(), torch.random.fork_rng(devices=[]):
-            network = AutoModelForSequenceClassification.from_config(config, attn_implementation=before(config))
+            network = AutoModelForSequenceClassification.from_config(
+                config, attn_implementation=before(config)
+            )
         network.load_state_dict(self.model.state_dict())
-        return Transformer(redrawn(network, seed), self.pretrained_tokenizer, f"{self.name}, weights drawn anew")
+        return Transformer(
+            redrawn(network, seed), self.pretrained_tokenizer, f"{self.name}, weights drawn anew"
+        )
 
     def embeddings(self, tokens: Sequence[Tokens]) -> Float[Tensor, "batch token dim"]:
         inputs, _ = self.inputs([Row(t.ids, t.types) for t in tokens])
@@ -237,7 +280,10 @@ class Transformer(Passes):
         for i, row in enumerate(rows):
             if row.seen is not None:
                 attends[i, : len(row.seen)] = row.seen
-        inputs = {"input_ids": torch.from_numpy(padded), "attention_mask": torch.from_numpy(attends)}
+        inputs = {
+            "input_ids": torch.from_numpy(padded),
+            "attention_mask": torch.from_numpy(attends),
+        }
         if self._typed:
             kinds = np.zeros(real.shape, dtype=np.int64)
             kinds[real] = np.concatenate([row.types for row in rows])
@@ -269,20 +315,33 @@ class Transformer(Passes):
         inputs, _ = self.inputs(rows[:1])
         shown = {} if self._hooked else {"output_attentions": ATTENTION in self.offers}
         shown["output_hidden_states"] = True
-        with torch.enable_grad(), recording(Recorder()) as recorder, watching(self.model, recorder) as maps:
+        with (
+            torch.enable_grad(),
+            recording(Recorder()) as recorder,
+            watching(self.model, recorder) as maps,
+        ):
             output = self.model(**inputs, **self._uncached, **shown)
         self._skippable = self._hooked and make_skippable(self.model, recorder)
         last = recorder.outputs[-1] if recorder.outputs else output.hidden_states[-1]
         # any combination of logits, but not their sum: heads may be trained to opposite weights
         total = (output.logits * torch.linspace(1, 2, output.logits.shape[-1])).sum()
         if ATTENTION in self.offers:
-            self._look(total, recorder.weights if self._hooked else output.attentions, maps, len(rows[0].ids))
+            self._look(
+                total,
+                recorder.weights if self._hooked else output.attentions,
+                maps,
+                len(rows[0].ids),
+            )
         (gradient,) = torch.autograd.grad(total, last, allow_unused=True)
         if gradient is None:  # what the family shows of its states is a copy (XLNet)
-            return ("last" if getattr(self.model.config, "summary_type", "") == "last" else "first"), even
+            return (
+                "last" if getattr(self.model.config, "summary_type", "") == "last" else "first"
+            ), even
         moved = gradient.abs().flatten(2).sum(2)[0] > 0
         if not moved.any():
-            self.notes += ("Which row of attention classifies could not be found out: all are averaged.",)
+            self.notes += (
+                "Which row of attention classifies could not be found out: all are averaged.",
+            )
         if int(moved.sum()) != 1:
             return "mean", even
         if not moved[0]:
@@ -291,7 +350,9 @@ class Transformer(Passes):
             keep_first_row(recorder, maps)
         return "first", even
 
-    def _look(self, total: Float[Tensor, ""], weights: Sequence[Tensor], maps: Maps, length: int) -> None:
+    def _look(
+        self, total: Float[Tensor, ""], weights: Sequence[Tensor], maps: Maps, length: int
+    ) -> None:
         """What one pass shows of attention: between all tokens, in the graph, and with a known map behind it."""
         if not weights or any(w is None for w in weights):
             self.offers -= {ATTENTION, REPLACEABLE}
@@ -314,7 +375,9 @@ def load(model: str | Path) -> Transformer:
     """A sequence classifier by its folder or its id on the Hugging Face hub; safetensors only, no remote code."""
     network, tokenizer, missing = read(model)
     if missing:
-        raise CheckpointError(f"The model {model} is not a trained classifier: it lacks {', '.join(missing[:3])}.")
+        raise CheckpointError(
+            f"The model {model} is not a trained classifier: it lacks {', '.join(missing[:3])}."
+        )
     found = Transformer(network, tokenizer, _name(model))
     if (Path(model) / FACTS).is_file():
         found.facts = folders.facts(Path(model))
@@ -325,23 +388,36 @@ def wrap(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Transfor
     """A model and its tokenizer as a user holds them."""
     if not any(cls.__name__.endswith("ForSequenceClassification") for cls in type(model).__mro__):
         raise InputError(f"heed explains sequence classifiers, got {type(model).__name__}.")
-    return Transformer(model, tokenizer, _name(model.config.name_or_path or model.config.model_type))
+    return Transformer(
+        model, tokenizer, _name(model.config.name_or_path or model.config.model_type)
+    )
 
 
-def read(model: str | Path, **options: Any) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list[str]]:
+def read(
+    model: str | Path, **options: Any
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list[str]]:
     """A network in single precision, its tokenizer, and the names of weights that are not in the files."""
     safe = {"trust_remote_code": False}
     try:
         with quiet():
             tokenizer = AutoTokenizer.from_pretrained(model, **safe)
             network, info = AutoModelForSequenceClassification.from_pretrained(
-                model, use_safetensors=True, output_loading_info=True, dtype=torch.float32, **safe, **options
+                model,
+                use_safetensors=True,
+                output_loading_info=True,
+                dtype=torch.float32,
+                **safe,
+                **options,
             )
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         why = " ".join(str(error).split())[:300]
         raise CheckpointError(f"The model {model} cannot be loaded ({why}).") from None
-    if 10 * len(tokenizer) < getattr(network.config, "vocab_size", 0):  # the library makes one up where files lack
-        raise CheckpointError(f"The model {model} comes without its tokenizer: put its files beside the weights.")
+    if 10 * len(tokenizer) < getattr(
+        network.config, "vocab_size", 0
+    ):  # the library makes one up where files lack
+        raise CheckpointError(
+            f"The model {model} comes without its tokenizer: put its files beside the weights."
+        )
     return network, tokenizer, sorted(info["missing_keys"])
 
 
@@ -369,12 +445,16 @@ def _view(model: PreTrainedModel) -> PreTrainedModel:
     kinds = {(p.device.type, p.dtype) for p in model.parameters()}
     if not kinds <= {("cpu", torch.float32), ("cpu", torch.float64)}:
         raise InputError("heed computes on the CPU in single precision: pass model.float().cpu().")
-    shared: dict[int, Any] = {id(p): nn.Parameter(p.data, requires_grad=False) for p in model.parameters()}
+    shared: dict[int, Any] = {
+        id(p): nn.Parameter(p.data, requires_grad=False) for p in model.parameters()
+    }
     shared |= {id(b): b for b in model.buffers()}
     return copy.deepcopy(model, shared).eval()
 
 
-def _row_of(states: Float[Tensor, "batch token dim"], row: Int[Tensor, "batch"]) -> Float[Tensor, "batch 1 dim"]:
+def _row_of(
+    states: Float[Tensor, "batch token dim"], row: Int[Tensor, "batch"]
+) -> Float[Tensor, "batch 1 dim"]:
     return states.gather(1, row.view(-1, 1, 1).expand(-1, 1, states.shape[2]))
 
 
@@ -386,7 +466,9 @@ def _set_padding(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> 
     """Every batch needs a padding id; decoders often come without one."""
     if (-1 if model.config.pad_token_id is None else model.config.pad_token_id) >= 0:
         return ()
-    fallback = next((i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id) if i is not None), 0)
+    fallback = next(
+        (i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id) if i is not None), 0
+    )
     model.config.pad_token_id = fallback
     return (f"The model names no padding token: token {fallback} is used for it.",)
 
@@ -397,8 +479,14 @@ def longest(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
     if positions < 1:  # no limit
         positions = _LONGEST
     for name, module in model.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
-            positions = min(positions, module.num_embeddings - module.padding_idx - 1)  # counted from behind padding
+        if (
+            name.endswith("position_embeddings")
+            and isinstance(module, nn.Embedding)
+            and module.padding_idx is not None
+        ):
+            positions = min(
+                positions, module.num_embeddings - module.padding_idx - 1
+            )  # counted from behind padding
     return int(min(tokenizer.model_max_length, positions, _LONGEST))
 
 

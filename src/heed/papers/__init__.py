@@ -21,7 +21,9 @@ PAPERS: dict[str, Paper] = {
 }
 
 
-def run(paper: str, lab: Lab, experiments: Sequence[str] = (), again: bool = False) -> list[Section]:
+def run(
+    paper: str, lab: Lab, experiments: Sequence[str] = (), again: bool = False
+) -> list[Section]:
     """Run experiments (all, by default) that the lab's folder does not have yet; all that it has then."""
     if paper not in PAPERS:
         raise UnknownName("paper", paper, PAPERS)

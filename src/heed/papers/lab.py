@@ -30,7 +30,13 @@ if TYPE_CHECKING:  # which load torch
     from heed.training.own import Training
 
 Scale = Literal["smoke", "full"]
-_QUICK = {"epochs": 8, "batch": 32, "learning_rate": 5e-3, "average": 0.0, "word_dropout": 0.0}  # for few documents
+_QUICK = {
+    "epochs": 8,
+    "batch": 32,
+    "learning_rate": 5e-3,
+    "average": 0.0,
+    "word_dropout": 0.0,
+}  # for few documents
 
 
 @dataclass(eq=False)
@@ -69,7 +75,13 @@ class Lab:
         found = self._reviews(split)
         chosen = [d for d in found if longest is None or len(d.text.split()) <= longest]
         return Dataset(
-            found.name, found.split, tuple(chosen[:n]), found.labels, found.source, found.licence, found.notes
+            found.name,
+            found.split,
+            tuple(chosen[:n]),
+            found.labels,
+            found.source,
+            found.licence,
+            found.notes,
         )
 
     def _reviews(self, split: str) -> Dataset:
@@ -81,7 +93,9 @@ class Lab:
         if data.sources("imdb", split) is not None:
             return data.load("imdb", split, limit=25_000, seed=self.seed)
         if self.scale == "full":
-            raise DataError("The full reproduction needs IMDB: set HEED_DATA, or run it with --scale smoke.")
+            raise DataError(
+                "The full reproduction needs IMDB: set HEED_DATA, or run it with --scale smoke."
+            )
         if data.sources("rotten_tomatoes", split) is not None:
             return data.load("rotten_tomatoes", split, limit=2000, seed=self.seed)
         return tasks.generate("reviews", 2000, self.seed + (split == "train"))
@@ -108,7 +122,9 @@ class Lab:
         if name not in self._models:
             self._models[name] = load(name)
         if CLOSED not in self._models[name].offers:
-            raise InputError(f"This reproduction examines single-layer classifiers, and {name} is not one.")
+            raise InputError(
+                f"This reproduction examines single-layer classifiers, and {name} is not one."
+            )
         return cast("SingleLayer", self._models[name])
 
     def paper(self, seed: int) -> SingleLayer:
@@ -150,7 +166,9 @@ class Lab:
 
         return self.stored(name, data, asked, make)
 
-    def stored(self, name: str, data: Dataset, asked: Mapping[str, Any], make: Callable[[], Training]) -> Any:
+    def stored(
+        self, name: str, data: Dataset, asked: Mapping[str, Any], make: Callable[[], Training]
+    ) -> Any:
         """A model of this name that was trained as asked, from the folder or made now."""
         from heed.models import checkpoint
 
@@ -160,7 +178,9 @@ class Lab:
             if not (folder / "model.json").exists() or not _same(read_config(folder), asked):
                 self.say(f"training {name} on {len(data):,} documents")
                 done = make()
-                checkpoint.save(done.model, folder, asked | {"history": done.history, "best_epoch": done.best})
+                checkpoint.save(
+                    done.model, folder, asked | {"history": done.history, "best_epoch": done.best}
+                )
             self._models[str(folder)] = checkpoint.load(folder)
         return self._models[str(folder)]
 
@@ -170,7 +190,11 @@ class Lab:
         about = json.dumps(known | dict(settings), sort_keys=True)
         path = self.folder / "pieces" / f"{hashlib.sha256(about.encode()).hexdigest()[:20]}.parquet"
         if self.again or not path.exists():
-            shown = [str(settings[key]) for key in ("what", "data", "encoder", "attention") if key in settings]
+            shown = [
+                str(settings[key])
+                for key in ("what", "data", "encoder", "attention")
+                if key in settings
+            ]
             self.say(f"  {', '.join(shown)}")
             table = pa.Table.from_pylist(measure()).replace_schema_metadata({"heed": about})
             try:
@@ -182,7 +206,9 @@ class Lab:
         try:
             return pq.read_table(path).to_pylist()
         except (OSError, pa.ArrowInvalid) as error:
-            raise DataError(f"{path} cannot be read ({error}): delete it, and it is measured again.") from None
+            raise DataError(
+                f"{path} cannot be read ({error}): delete it, and it is measured again."
+            ) from None
 
     @property
     def bars(self) -> bool:

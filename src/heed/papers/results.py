@@ -128,7 +128,9 @@ class Store:
     def has(self, name: str, facts: Mapping[str, Any]) -> bool:
         """Whether an experiment was run like this already."""
         path = self._path(name)
-        return path.exists() and all(self._read(path)["facts"].get(key) == value for key, value in facts.items())
+        return path.exists() and all(
+            self._read(path)["facts"].get(key) == value for key, value in facts.items()
+        )
 
     def write(self, section: Section) -> None:
         """Keep an experiment, and the results of all that are there."""
@@ -138,7 +140,8 @@ class Store:
                 (self.folder / part).mkdir(parents=True, exist_ok=True)
             for table, rows in outcome.rows.items():
                 pq.write_table(
-                    pa.Table.from_pylist(list(rows)), self.folder / "rows" / f"{section.name}-{table}.parquet"
+                    pa.Table.from_pylist(list(rows)),
+                    self.folder / "rows" / f"{section.name}-{table}.parquet",
                 )
             body = {
                 "name": section.name,
@@ -157,7 +160,9 @@ class Store:
 
     def sections(self, order: Sequence[str] = ()) -> list[Section]:
         """All experiments that are there, in this order."""
-        found = [self._section(path) for path in sorted((self.folder / "experiments").glob("*.json"))]
+        found = [
+            self._section(path) for path in sorted((self.folder / "experiments").glob("*.json"))
+        ]
         place = {name: i for i, name in enumerate(order)}
         return sorted(found, key=lambda s: (place.get(s.name, len(place)), s.name))
 

@@ -34,7 +34,8 @@ def authors(source: str) -> str:
     """Who wrote the papers with these keys, and when, as one cites them in a sentence; other keys as they are."""
     papers = _papers()
     return "; ".join(
-        f"{_names(papers[key])} {_field(papers[key], 'year')}" if key in papers else key for key in source.split()
+        f"{_names(papers[key])} {_field(papers[key], 'year')}" if key in papers else key
+        for key in source.split()
     )
 
 
@@ -64,4 +65,6 @@ def cited(audit: Audit) -> list[str]:
     shown = [e.method for example in audit.examples[:1] for e in example.explanations]
     claims = [e.claim.id for e in audit.evidence]
     named = [*claims, str(audit.facts["data"]).split(" ")[0], *audit.facts["methods"], *shown]
-    return [name for name in dict.fromkeys(named) if name in METHODS or name in CLAIMS or name in KNOWN]
+    return [
+        name for name in dict.fromkeys(named) if name in METHODS or name in CLAIMS or name in KNOWN
+    ]

@@ -31,10 +31,14 @@ def content(audit: Audit, room: int) -> dict[str, Any]:
     """
     if not audit.examples:
         return {"methods": [], "labels": [], "documents": [], "claims": []}
-    methods = list(dict.fromkeys(e.method for example in audit.examples for e in example.explanations))
+    methods = list(
+        dict.fromkeys(e.method for example in audit.examples for e in example.explanations)
+    )
     first = {e.method: e for example in reversed(audit.examples) for e in example.explanations}
     for kind in (np.int16, np.int8):
-        documents = [_document(i, example, methods, kind) for i, example in enumerate(audit.examples)]
+        documents = [
+            _document(i, example, methods, kind) for i, example in enumerate(audit.examples)
+        ]
         if sum(map(_size, documents)) <= room:
             break
     return {
@@ -58,17 +62,26 @@ def content(audit: Audit, room: int) -> dict[str, Any]:
 
 
 def _fitting(documents: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:
-    sizes, heads = (np.array([_size(part) for part in parts]) for parts in (documents, [d["heads"] for d in documents]))
+    sizes, heads = (
+        np.array([_size(part) for part in parts])
+        for parts in (documents, [d["heads"] for d in documents])
+    )
     heads -= _size(None)  # which stands in their place
     if sizes.sum() > room:
         with_heads = np.cumsum(sizes) + (sizes - heads).sum() - np.cumsum(sizes - heads) <= room
-        documents = [d if kept else d | {"heads": None} for d, kept in zip(documents, with_heads, strict=True)]
+        documents = [
+            d if kept else d | {"heads": None}
+            for d, kept in zip(documents, with_heads, strict=True)
+        ]
         sizes = np.where(with_heads, sizes, sizes - heads)
     return [d for d, end in zip(documents, np.cumsum(sizes), strict=True) if end <= room]
 
 
 def _size(value: Any) -> int:
-    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf8", "replace")) + 1
+    return (
+        len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf8", "replace"))
+        + 1
+    )
 
 
 def _values(rows: list[dict[str, Any]], count: int) -> list[float | None]:
@@ -92,10 +105,16 @@ def _document(index: int, example: Example, methods: list[str], kind: Kind) -> d
         "probabilities": [float(f"{p:.4g}") for p in finest.probabilities.values()],
         "label": list(finest.probabilities).index(finest.label),
         "gold": example.gold,
-        "scores": {methods.index(e.method): _packed(_on(e, places), kind) for e in example.explanations},
-        "heads": None if example.heads is None else {"count": len(example.heads)} | _packed(example.heads, kind),
+        "scores": {
+            methods.index(e.method): _packed(_on(e, places), kind) for e in example.explanations
+        },
+        "heads": None
+        if example.heads is None
+        else {"count": len(example.heads)} | _packed(example.heads, kind),
         "bands": next((_bands(e) for e in example.explanations if e.raw is not None), None),
-        "notes": list(dict.fromkeys(printable(note) for e in example.explanations for note in e.notes)),
+        "notes": list(
+            dict.fromkeys(printable(note) for e in example.explanations for note in e.notes)
+        ),
     }
 
 
@@ -117,7 +136,9 @@ def _on(explanation: Explanation, places: list[Place]) -> Float[np.ndarray, "wor
 
 def _packed(numbers: Float[np.ndarray, "*any"], kind: Kind) -> dict[str, Any]:
     largest = float(np.abs(numbers).max(initial=0.0))
-    shares = np.round(np.iinfo(kind).max * numbers / (largest or 1.0)).astype(np.dtype(kind).newbyteorder("<"))
+    shares = np.round(np.iinfo(kind).max * numbers / (largest or 1.0)).astype(
+        np.dtype(kind).newbyteorder("<")
+    )
     packed = base64.b64encode(shares.tobytes()).decode()
     return {"largest": float(f"{largest:.5g}"), "bytes": shares.itemsize, "shares": packed}
 
@@ -126,11 +147,17 @@ def _bands(explanation: Explanation) -> dict[str, Any]:
     """Attention, what was made of it, and between what it may lie, where that is known: of the largest dozen."""
     raw, scores = explanation.raw, explanation.scores
     assert raw is not None
-    intervals = np.full((len(raw), 2), np.nan) if explanation.intervals is None else explanation.intervals
+    intervals = (
+        np.full((len(raw), 2), np.nan) if explanation.intervals is None else explanation.intervals
+    )
     ends = np.nanmax(np.column_stack([raw, scores, intervals]), axis=1, initial=0.0)
-    ends[np.isnan(intervals[:, 0])] -= 2 * (~np.isnan(intervals)).any()  # those that were looked at come first
+    ends[np.isnan(intervals[:, 0])] -= (
+        2 * (~np.isnan(intervals)).any()
+    )  # those that were looked at come first
     rows = []
     for i in np.argsort(-ends, kind="stable")[:12]:
         numbers = [float(f"{x:.4g}") for x in (raw[i], scores[i])]
-        rows.append([int(i), *numbers, *(None if np.isnan(x) else float(f"{x:.4g}") for x in intervals[i])])
+        rows.append(
+            [int(i), *numbers, *(None if np.isnan(x) else float(f"{x:.4g}") for x in intervals[i])]
+        )
     return {"name": printable(explanation.method), "rows": rows}

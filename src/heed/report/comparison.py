@@ -39,12 +39,16 @@ def table(comparison: Comparison, width: int = 80) -> Group:
             table.add_column(letter, justify="right")
         for i in range(start + bool(start), len(names)):
             taus = comparison.agreement[i, start : min(i, start + beside)]
-            table.add_row(names[i], *(f"{t:.2f}".replace("0.", ".").replace("nan", "–") for t in taus))
+            table.add_row(
+                names[i], *(f"{t:.2f}".replace("0.", ".").replace("nan", "–") for t in taus)
+            )
         parts.append(table)
     return Group(*parts)
 
 
-def side_by_side(explanations: Sequence[Explanation], console: Console, options: ConsoleOptions) -> RenderResult:
+def side_by_side(
+    explanations: Sequence[Explanation], console: Console, options: ConsoleOptions
+) -> RenderResult:
     """One line per explanation: the method's name and the shaded document."""
     width = max(len(e.method) for e in explanations) + 2
     for e in explanations:
@@ -57,7 +61,9 @@ def html(comparison: Comparison) -> str:
     rows = "".join(drawing.html(e) for e in comparison.explanations)
     head = "".join(f"<th>{escape(m)}</th>" for m in comparison.methods)
     body = "".join(
-        f"<tr><th>{escape(m)}</th>" + "".join(f"<td>{'–' if np.isnan(t) else f'{t:.2f}'}</td>" for t in row) + "</tr>"
+        f"<tr><th>{escape(m)}</th>"
+        + "".join(f"<td>{'–' if np.isnan(t) else f'{t:.2f}'}</td>" for t in row)
+        + "</tr>"
         for m, row in zip(comparison.methods, comparison.agreement, strict=True)
     )
     return f"{rows}<table><caption>Kendall's τ</caption><tr><th></th>{head}</tr>{body}</table>"

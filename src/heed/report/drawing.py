@@ -55,7 +55,10 @@ def shares(explanation: Explanation) -> list[float]:
 def pieces(explanation: Explanation) -> list[list[tuple[str, float | None]]]:
     """Per segment, the text cut at the units: (characters, score relative to the largest), None between units."""
     share = shares(explanation)
-    return [[(text, None if i is None else share[i]) for text, i in segment] for segment in cut(explanation)]
+    return [
+        [(text, None if i is None else share[i]) for text, i in segment]
+        for segment in cut(explanation)
+    ]
 
 
 def _colour(share: float, signed: bool) -> tuple[int, int, int]:
@@ -64,10 +67,14 @@ def _colour(share: float, signed: bool) -> tuple[int, int, int]:
 
 def shade(share: float, signed: bool) -> tuple[str, str]:
     """Background and ink of a word: the colour mixed with white by its share, and the ink that stands out on it."""
-    mixed = [round(255 - (255 - c) * min(1.0, 0.12 + 0.88 * abs(share))) for c in _colour(share, signed)]
+    mixed = [
+        round(255 - (255 - c) * min(1.0, 0.12 + 0.88 * abs(share))) for c in _colour(share, signed)
+    ]
     linear = [c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in mixed]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    ink = "#000000" if (luminance + 0.05) ** 2 > 0.0525 else "#ffffff"  # the one of larger contrast (WCAG)
+    ink = (
+        "#000000" if (luminance + 0.05) ** 2 > 0.0525 else "#ffffff"
+    )  # the one of larger contrast (WCAG)
     return "#{:02x}{:02x}{:02x}".format(*mixed), ink
 
 
@@ -104,7 +111,9 @@ def shaded(explanation: Explanation, colour: bool) -> Text:
             text.append(" ‖ ", style="dim")
         for piece, share in segment:
             text.append_text(
-                Text(printable(piece)) if share is None else word(piece, share, explanation.signed, colour)
+                Text(printable(piece))
+                if share is None
+                else word(piece, share, explanation.signed, colour)
             )
     return text
 
@@ -114,7 +123,12 @@ def line(explanation: Explanation, width: int, colour: bool) -> Text:
     whole = shaded(explanation, colour)
     if whole.cell_len <= width:
         return whole
-    words = [(piece, share) for segment in pieces(explanation) for piece, share in segment if share is not None]
+    words = [
+        (piece, share)
+        for segment in pieces(explanation)
+        for piece, share in segment
+        if share is not None
+    ]
     chosen: set[int] = set()
     best = Text("…")
     for i in sorted(range(len(words)), key=lambda i: -abs(words[i][1])):
@@ -130,7 +144,11 @@ def line(explanation: Explanation, width: int, colour: bool) -> Text:
 def _excerpt(words: list[tuple[str, float]], chosen: set[int], signed: bool, colour: bool) -> Text:
     text, previous = Text(), -1
     for i in sorted(chosen):
-        text.append(" " if i == previous + 1 and previous >= 0 else (" … " if previous >= 0 else "… " if i else ""))
+        text.append(
+            " "
+            if i == previous + 1 and previous >= 0
+            else (" … " if previous >= 0 else "… " if i else "")
+        )
         text.append_text(word(*words[i], signed, colour))
         previous = i
     if previous < len(words) - 1:
@@ -148,12 +166,18 @@ def banded(explanation: Explanation, width: int, colour: bool) -> Iterator[Text]
     line_, chunk = (Text(), Text()), (Text(), Text())
     for number, segment in enumerate(cut(explanation)):
         last = number == len(explanation.document.segments) - 1
-        for text, i in [*([(" ‖ ", None)] if number else []), *_split(segment), *([(" ", None)] if last else [])]:
+        for text, i in [
+            *([(" ‖ ", None)] if number else []),
+            *_split(segment),
+            *([(" ", None)] if last else []),
+        ]:
             if i is not None:
                 drawn = word(text, share[i], explanation.signed, colour)
                 low, high = explanation.intervals[i] / top
                 looked = not np.isnan(low)
-                band = _band(low, high, explanation.scores[i] / top, drawn.cell_len) if looked else ""
+                band = (
+                    _band(low, high, explanation.scores[i] / top, drawn.cell_len) if looked else ""
+                )
                 under = Text(band.ljust(drawn.cell_len), style="dim")
             else:
                 drawn = Text(printable(text))
@@ -166,14 +190,21 @@ def banded(explanation: Explanation, width: int, colour: bool) -> Iterator[Text]
                 chunk = (Text(), Text())
             chunk = (chunk[0].append_text(drawn), chunk[1].append_text(under))
             if i is None and text.isspace():
-                line_, chunk = (line_[0].append_text(chunk[0]), line_[1].append_text(chunk[1])), (Text(), Text())
+                line_, chunk = (
+                    (line_[0].append_text(chunk[0]), line_[1].append_text(chunk[1])),
+                    (Text(), Text()),
+                )
     yield from _trimmed(line_)
 
 
 def _split(parts: list[tuple[str, int | None]]) -> Iterator[tuple[str, int | None]]:
     """The same with what lies between units, which may be all that was not read, split at blanks."""
     for text, i in parts:
-        yield from [(text, i)] if i is not None else [(piece, None) for piece in re.split(r"(\s+)", text) if piece]
+        yield from (
+            [(text, i)]
+            if i is not None
+            else [(piece, None) for piece in re.split(r"(\s+)", text) if piece]
+        )
 
 
 def _trimmed(lines: tuple[Text, Text]) -> Iterator[Text]:
@@ -202,7 +233,11 @@ def _shared(explanation: Explanation) -> str:
     """What all attention within the intervals has in common."""
     if explanation.settings.get("level") != "prediction":
         return "the same output"
-    return "the same prediction, to first order," if explanation.facts.get("first_order") else "the same prediction"
+    return (
+        "the same prediction, to first order,"
+        if explanation.facts.get("first_order")
+        else "the same prediction"
+    )
 
 
 def band_legend(explanation: Explanation) -> str:
@@ -211,7 +246,11 @@ def band_legend(explanation: Explanation) -> str:
     return (
         f"Under each word, from 0 on its left to {top:.2g} on its right: • its weight, and between which weights "
         f"all attention with {_shared(explanation)} lies."
-        + (" Where there is nothing, nobody looked." if np.isnan(explanation.intervals).any() else "")
+        + (
+            " Where there is nothing, nobody looked."
+            if np.isnan(explanation.intervals).any()
+            else ""
+        )
     )
 
 
@@ -223,7 +262,9 @@ def terminal(explanation: Explanation, console: Console, options: ConsoleOptions
         f" (p = {explanation.probabilities[explanation.label]:.3f}) · {provenance(explanation)}",
     )  # fmt: skip
     if explanation.intervals is None:
-        yield line(explanation, 12 * options.max_width, colour)  # of a very long text the strongest words
+        yield line(
+            explanation, 12 * options.max_width, colour
+        )  # of a very long text the strongest words
     else:
         yield from banded(explanation, options.max_width, colour)
         yield Text(band_legend(explanation), style="dim")
@@ -232,7 +273,9 @@ def terminal(explanation: Explanation, console: Console, options: ConsoleOptions
         apart = "  ".join(f"{printable(s.text)} {s.score:+.3g}" for s in explanation.specials)
         yield Text.assemble(("apart      ", "dim"), apart)
     if explanation.facts:
-        known = " · ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in explanation.facts.items())
+        known = " · ".join(
+            f"{name.replace('_', ' ')} {value:.3g}" for name, value in explanation.facts.items()
+        )
         yield Text.assemble(("measured   ", "dim"), printable(known))
     for note in explanation.notes:
         yield Text(f"note: {printable(note)}", style="dim")
@@ -268,7 +311,9 @@ def provenance(explanation: Explanation) -> str:
 
 def html(explanation: Explanation) -> str:
     """One explanation as a piece of a page, with its styles inline; everything shown is escaped."""
-    facts = escape(f" (p = {explanation.probabilities[explanation.label]:.3f}) · {provenance(explanation)}")
+    facts = escape(
+        f" (p = {explanation.probabilities[explanation.label]:.3f}) · {provenance(explanation)}"
+    )
     notes = "".join(f"<li>{escape(printable(note))}</li>" for note in explanation.notes)
     apart = ", ".join(f"{s.text} {s.score:+.3g}" for s in explanation.specials)
     return (
@@ -300,7 +345,9 @@ def html_text(explanation: Explanation) -> str:
                 title += f" (between {low:.3g} and {high:.3g})"
                 style += f";padding-bottom:5px;{_stripe(low / top, high / top)}"
             drawn.append(f'<span title="{title}" style="{style}">{escape(text)}</span>')
-        rows.append(f'<div dir="auto" style="white-space:pre-wrap;overflow-wrap:anywhere">{"".join(drawn)}</div>')
+        rows.append(
+            f'<div dir="auto" style="white-space:pre-wrap;overflow-wrap:anywhere">{"".join(drawn)}</div>'
+        )
     return "".join(rows)
 
 
@@ -308,8 +355,9 @@ def _stripe(low: float, high: float) -> str:
     """A faint stripe under a word, from one share of its width to another."""
     a, b = 100 * min(low, 0.97), 100 * max(high, low + 0.03)
     stops = f"transparent {a:.1f}%,#888 {a:.1f}%,#888 {b:.1f}%,transparent {b:.1f}%"
-    return f"background-image:linear-gradient(90deg,{stops});background-size:100% 3px;background-position:0 100%;" + (
-        "background-repeat:no-repeat"
+    return (
+        f"background-image:linear-gradient(90deg,{stops});background-size:100% 3px;background-position:0 100%;"
+        + ("background-repeat:no-repeat")
     )
 
 

@@ -28,12 +28,36 @@ if TYPE_CHECKING:
     from heed.papers.results import Figure
 
 _CELLS = 150  # of a heat map that carry their number
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6b7280")  # Okabe and Ito
-_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+_COLOURS = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#e69f00",
+    "#6b7280",
+)  # Okabe and Ito
+_SHAPES = (
+    "circle",
+    "square",
+    "triangle-up",
+    "diamond",
+    "cross",
+    "triangle-down",
+    "triangle-right",
+    "triangle-left",
+)
 _DASHES = ([1, 0], [6, 3], [2, 2], [9, 3, 2, 3], [4, 2], [12, 4], [3, 5, 1, 5], [1, 3])
-_SALTIRE = "M-.7,-1L0,-.3L.7,-1L1,-.7L.3,0L1,.7L.7,1L0,.3L-.7,1L-1,.7L-.3,0L-1,-.7Z"  # a cross on its side
+_SALTIRE = (
+    "M-.7,-1L0,-.3L.7,-1L1,-.7L.3,0L1,.7L.7,1L0,.3L-.7,1L-1,.7L-.3,0L-1,-.7Z"  # a cross on its side
+)
 _PALE = "#f3f5f7"
-_PADDING = {"left": 4, "top": 4, "right": 36, "bottom": 4}  # letters may be wider where the figure is shown
+_PADDING = {
+    "left": 4,
+    "top": 4,
+    "right": 36,
+    "bottom": 4,
+}  # letters may be wider where the figure is shown
 _LEGEND = {
     "labelColor": INK, "titleColor": INK, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal",
     "titlePadding": 10, "columnPadding": 26, "symbolOpacity": 1,
@@ -53,17 +77,29 @@ def figure(f: Figure) -> alt.LayerChart | alt.ConcatChart:
     config = {"aria": False, "legend": _LEGEND}  # the page says in words what a figure shows
     if len(drawn) == 1:
         return styled(drawn[0], **config).properties(padding=_PADDING)
-    named = [c.properties(title=alt.Title(_lines(p.title, p.width))) for c, p in zip(drawn, found, strict=True)]
-    return styled(alt.concat(*named, columns=columns(found), spacing=24), **config).properties(padding=_PADDING)
+    named = [
+        c.properties(title=alt.Title(_lines(p.title, p.width)))
+        for c, p in zip(drawn, found, strict=True)
+    ]
+    return styled(alt.concat(*named, columns=columns(found), spacing=24), **config).properties(
+        padding=_PADDING
+    )
 
 
 def titled(f: Figure) -> alt.LayerChart | alt.ConcatChart:
     """The chart of a figure with its title and caption, as it is saved for use elsewhere."""
     import altair as alt
 
-    about: dict[str, Any] = {"fontSize": 14, "subtitleFontSize": 12, "subtitleColor": INK, "offset": 14}
+    about: dict[str, Any] = {
+        "fontSize": 14,
+        "subtitleFontSize": 12,
+        "subtitleColor": INK,
+        "offset": 14,
+    }
     below = _lines(caption(f), TOTAL) if caption(f) else []
-    return figure(f).properties(title=alt.Title(_lines(f.title, 0.85 * TOTAL), subtitle=below, **about))
+    return figure(f).properties(
+        title=alt.Title(_lines(f.title, 0.85 * TOTAL), subtitle=below, **about)
+    )
 
 
 def caption(f: Figure) -> str:
@@ -102,11 +138,17 @@ def _scale(panel: Panel, key: str, column: str) -> dict[str, Any]:
         form = {"format": "~e"}
     return {
         "scale": alt.Scale(domain=[low, high], nice=True, zero=False),
-        "axis": alt.Axis(title=_title(column), tickCount=8 if key == "across" and panel.width > 400 else 4, **form),
+        "axis": alt.Axis(
+            title=_title(column),
+            tickCount=8 if key == "across" and panel.width > 400 else 4,
+            **form,
+        ),
     }
 
 
-def _down(panel: Panel, title: str | None = None, grid: bool = True, padding: float = 0.24) -> alt.Y:
+def _down(
+    panel: Panel, title: str | None = None, grid: bool = True, padding: float = 0.24
+) -> alt.Y:
     """The axis of categories, from top to bottom."""
     import altair as alt
 
@@ -131,7 +173,9 @@ def _apart(panel: Panel, *channels: str) -> dict[str, Any]:
         "shape": (alt.Shape, _SHAPES),
         "strokeDash": (alt.StrokeDash, _DASHES),
     }
-    outline = 0 if panel.figure.kind == "lines" else 1.5  # that of a shape would be dashed as its line is
+    outline = (
+        0 if panel.figure.kind == "lines" else 1.5
+    )  # that of a shape would be dashed as its line is
     legend = _legend(panel.series, printable(panel.figure.colour), symbolStrokeWidth=outline)
     found: dict[str, Any] = {}
     for channel in channels:
@@ -154,7 +198,12 @@ def _legend(names: Sequence[str], title: str | None, **more: Any) -> alt.Legend:
 
     columns = int(TOTAL / (LETTER * max(map(len, names)) + 50))
     return alt.Legend(
-        title=title, titleOrient="left", orient="top", columns=min(max(1, columns), len(names)), labelLimit=0, **more
+        title=title,
+        titleOrient="left",
+        orient="top",
+        columns=min(max(1, columns), len(names)),
+        labelLimit=0,
+        **more,
     )
 
 
@@ -208,7 +257,10 @@ def _dots(panel: Panel) -> alt.LayerChart:
 def _points(panel: Panel) -> alt.LayerChart:
     import altair as alt
 
-    across, number = _scale(panel, "across", panel.figure.x), _scale(panel, "number", panel.figure.y)
+    across, number = (
+        _scale(panel, "across", panel.figure.x),
+        _scale(panel, "number", panel.figure.y),
+    )
     size, opacity = (50, 0.75) if len(panel.rows) < 200 else (22, 0.5)
     points = alt.Chart(_data(panel.rows)).mark_point(filled=True, size=size, opacity=opacity)
     layers = [
@@ -244,7 +296,8 @@ def _bars(panel: Panel) -> alt.LayerChart:
 
     scale = _scale(panel, "number", panel.figure.y)
     rows = [
-        r | {"end": max(r["number"], 0.0), "text": f"{shown(r['number'])} {r['series']}".strip()} for r in panel.rows
+        r | {"end": max(r["number"], 0.0), "text": f"{shown(r['number'])} {r['series']}".strip()}
+        for r in panel.rows
     ]
     base = alt.Chart(_data(rows)).encode(y=_down(panel, grid=False), **_beside(panel))
     texts = base.mark_text(align="left", dx=5, color=INK, fontSize=11)
@@ -268,7 +321,9 @@ def _boxes(panel: Panel) -> alt.LayerChart:
     layers = [
         *_zero(panel, "number", x=alt.X("zero:Q", **scale)),
         base.mark_rule(strokeWidth=1.5, color=FILL).encode(x=alt.X("low:Q", **scale), x2="high:Q"),
-        base.mark_bar(opacity=0.6, stroke=INK).encode(x=alt.X("lower:Q", **scale), x2="upper:Q", **ink),
+        base.mark_bar(opacity=0.6, stroke=INK).encode(
+            x=alt.X("lower:Q", **scale), x2="upper:Q", **ink
+        ),
         base.mark_tick(thickness=2.5, size=thick, color=INK).encode(x=alt.X("middle:Q", **scale)),
         beyond.encode(x=alt.X("number:Q", **scale), **place),
         *_marks(panel, scale),
@@ -289,7 +344,9 @@ def _quartiles(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
         place = {"down": name, "series": series}
         whiskers = {"low": min(inside, default=lower), "high": max(inside, default=upper)}
         boxes.append(place | whiskers | {"lower": lower, "middle": middle, "upper": upper})
-        outliers += [place | {"number": v} for v in values if not lower - reach <= v <= upper + reach]
+        outliers += [
+            place | {"number": v} for v in values if not lower - reach <= v <= upper + reach
+        ]
     return boxes, outliers
 
 
@@ -308,7 +365,13 @@ def _violins(panel: Panel) -> alt.LayerChart:
             centre, half = i + (j + 0.5) / len(series), 0.45 / len(series)
             at, density = _density(np.array(values), panel.spans["number"])
             rows += [
-                {"number": float(x), "from": centre - half * d, "to": centre + half * d, "series": one, "name": name}
+                {
+                    "number": float(x),
+                    "from": centre - half * d,
+                    "to": centre + half * d,
+                    "series": one,
+                    "name": name,
+                }
                 for x, d in zip(at, density / density.max(), strict=True)
             ]
             ends = {"from": centre - half, "to": centre + half}
@@ -319,11 +382,15 @@ def _violins(panel: Panel) -> alt.LayerChart:
         labels=panel.labels, labelLimit=0, labelPadding=8, ticks=False, domain=False, grid=False,
         minExtent=margin(panel) if panel.labels else 0,
     )  # fmt: skip
-    y = alt.Y("from:Q", scale=alt.Scale(domain=[0, len(names)], reverse=True, nice=False), axis=axis)
+    y = alt.Y(
+        "from:Q", scale=alt.Scale(domain=[0, len(names)], reverse=True, nice=False), axis=axis
+    )
     x = alt.X("number:Q", **scale)
     areas = alt.Chart(_data(rows)).mark_area(opacity=0.75, stroke=INK, strokeWidth=0.7)
     drawn = areas.encode(x=x, y=y, y2="to:Q", detail="name:N", **_apart(panel, "color"))
-    lines = alt.Chart(_data(middles)).mark_rule(color=INK, strokeWidth=2).encode(x=x, y=y, y2="to:Q")
+    lines = (
+        alt.Chart(_data(middles)).mark_rule(color=INK, strokeWidth=2).encode(x=x, y=y, y2="to:Q")
+    )
     return _layered([drawn, lines], panel.width, 2 * _row(panel) * len(names))
 
 
@@ -331,7 +398,9 @@ def _density(
     values: Float[np.ndarray, "n"], span: Span
 ) -> tuple[Float[np.ndarray, "point"], Float[np.ndarray, "point"]]:
     """A smooth density of values, between the smallest and the largest (Gaussian kernels, Silverman's width)."""
-    spread = min(values.std(), float(np.subtract(*np.quantile(values, [0.75, 0.25]))) / 1.34 or values.std())
+    spread = min(
+        values.std(), float(np.subtract(*np.quantile(values, [0.75, 0.25]))) / 1.34 or values.std()
+    )
     width = max(0.9 * spread * len(values) ** -0.2, 0.01 * (span[1] - span[0]))
     at = np.linspace(values.min() - width, values.max() + width, 80).clip(*span)
     return at, np.exp(-(((at[:, None] - values) / width) ** 2) / 2).mean(1)
@@ -343,15 +412,26 @@ def _marks(panel: Panel, scale: Mapping[str, Any]) -> list[alt.Chart]:
 
     if not panel.marks:
         return []
-    crosses, others = iter(("cross", _SALTIRE)), cycle(("triangle-up", "square", "circle", "triangle-down"))
+    crosses, others = (
+        iter(("cross", _SALTIRE)),
+        cycle(("triangle-up", "square", "circle", "triangle-down")),
+    )
     shapes = [
-        next(crosses, "stroke") if kind.startswith("theorem") else "diamond" if kind == "exact" else next(others)
+        next(crosses, "stroke")
+        if kind.startswith("theorem")
+        else "diamond"
+        if kind == "exact"
+        else next(others)
         for kind in panel.kinds
     ]
     inks = list(islice(cycle((_COLOURS[1], _COLOURS[2], _COLOURS[0], *_COLOURS[3:])), len(shapes)))
     legend = _legend(panel.kinds, None)
-    shape = alt.Shape("mark:N", sort=None, scale=alt.Scale(domain=panel.kinds, range=shapes), legend=legend)
-    colour = alt.Color("mark:N", sort=None, scale=alt.Scale(domain=panel.kinds, range=inks), legend=legend)
+    shape = alt.Shape(
+        "mark:N", sort=None, scale=alt.Scale(domain=panel.kinds, range=shapes), legend=legend
+    )
+    colour = alt.Color(
+        "mark:N", sort=None, scale=alt.Scale(domain=panel.kinds, range=inks), legend=legend
+    )
     points = alt.Chart(_data(panel.marks)).mark_point(filled=True, size=70, opacity=1)
     return [points.encode(x=alt.X("number:Q", **scale), y=_down(panel), shape=shape, color=colour)]
 
@@ -372,7 +452,10 @@ def _heat(panel: Panel) -> alt.LayerChart:
     )  # fmt: skip
     x = alt.X("across:N", sort=None, scale=alt.Scale(type="band", domain=across), axis=axis)
     y = _down(panel, _title(panel.figure.y), grid=False, padding=0)
-    bar: dict[str, Any] = {"gradientLength": max(60, min(160, row * len(down))), "gradientThickness": 12}
+    bar: dict[str, Any] = {
+        "gradientLength": max(60, min(160, row * len(down))),
+        "gradientThickness": 12,
+    }
     legend = alt.Legend(title=_title(panel.figure.value), **bar)
     colour = alt.Color("number:Q", scale=_tones(panel.spans["number"]), legend=legend)
     cells = alt.Chart(_data(panel.rows)).mark_rect().encode(x=x, y=y, color=colour)
@@ -388,7 +471,9 @@ def _tones(span: Span) -> alt.Scale:
     low, high = _ends(span)
     if low < 0 < high:
         return alt.Scale(domain=[low, 0, high], range=[orange, _PALE, blue], interpolate="rgb")
-    return alt.Scale(domain=[low, high], range=[_PALE, blue] if high > 0 else [orange, _PALE], interpolate="rgb")
+    return alt.Scale(
+        domain=[low, high], range=[_PALE, blue] if high > 0 else [orange, _PALE], interpolate="rgb"
+    )
 
 
 def _ends(span: Span) -> Span:
@@ -409,7 +494,9 @@ def _cell_numbers(panel: Panel, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     by_ink: dict[str, list[Row]] = {}
     for row in panel.rows:
         value = row["number"]
-        share = value / high if low < 0 < high else (value - (low if high > 0 else high)) / (high - low)
+        share = (
+            value / high if low < 0 < high else (value - (low if high > 0 else high)) / (high - low)
+        )
         text = f"{value:.0f}" if whole else f"{value:.2f}" if abs(value) < 100 else f"{value:.3g}"
         by_ink.setdefault(shade(share, True)[1], []).append(row | {"text": text})
     return [

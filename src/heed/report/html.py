@@ -65,7 +65,10 @@ def audit(audit: Audit) -> str:
     pictures = {name: charts.svg(chart, _anchor(name)) for name, chart in drawn.items()}
     narrow = charts.every(audit, charts.NARROW)
     specs = _inert({n: {"wide": drawn[n].to_dict(), "narrow": narrow[n].to_dict()} for n in drawn})
-    scripts = [_library(), resources.files("heed.report").joinpath("templates", "audit.js").read_text(encoding="utf8")]
+    scripts = [
+        _library(),
+        resources.files("heed.report").joinpath("templates", "audit.js").read_text(encoding="utf8"),
+    ]
     room = _LARGEST - sum(len(text.encode()) for text in (*scripts, *pictures.values(), specs))
     content = browser.content(audit, room)
     level = audit.verdicts[0].level if audit.verdicts else 0.95
@@ -87,9 +90,13 @@ def audit(audit: Audit) -> str:
         judged=sum(not e.reason for e in audit.evidence),
         command=facts.get("command"),
         provenance=list(_provenance(audit)),
-        bibtex=Markup("{}").format(bibtex(used) if (used := cited(audit)) else ""),  # with its line ends
+        bibtex=Markup("{}").format(
+            bibtex(used) if (used := cited(audit)) else ""
+        ),  # with its line ends
         scripts={
-            "digests": [Markup(b64encode(sha256(text.encode()).digest()).decode()) for text in scripts],
+            "digests": [
+                Markup(b64encode(sha256(text.encode()).digest()).decode()) for text in scripts
+            ],
             "content": _inert(content),
             "charts": specs,
             "library": Markup(scripts[0]),
@@ -104,7 +111,9 @@ def _library() -> str:
     import vl_convert
 
     found = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
-    return re.sub(r"</(?=script)|<(?=!--)", lambda m: m[0].replace("<", "\\x3c"), found, flags=re.IGNORECASE)
+    return re.sub(
+        r"</(?=script)|<(?=!--)", lambda m: m[0].replace("<", "\\x3c"), found, flags=re.IGNORECASE
+    )
 
 
 def _inert(value: Any) -> Markup:
@@ -112,15 +121,24 @@ def _inert(value: Any) -> Markup:
     from markupsafe import Markup
 
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+    return Markup(
+        text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    )
 
 
 @cache
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    settings = {"autoescape": True, "undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
-    return Environment(loader=PackageLoader("heed", "report/templates"), finalize=_clean, **settings)  # type: ignore[arg-type]
+    settings = {
+        "autoescape": True,
+        "undefined": StrictUndefined,
+        "trim_blocks": True,
+        "lstrip_blocks": True,
+    }
+    return Environment(
+        loader=PackageLoader("heed", "report/templates"), finalize=_clean, **settings
+    )  # type: ignore[arg-type]
 
 
 def _clean(value: Any) -> Any:
@@ -152,7 +170,10 @@ def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
         yield "unknown words", f"{facts['unknown']:.1%}"
     if facts.get("accuracy") is not None:
         yield "accuracy", f"{facts['accuracy']:.3f}"
-    yield "judged" if len(facts["methods"]) > 1 else "explanation judged", ", ".join(facts["methods"])
+    yield (
+        "judged" if len(facts["methods"]) > 1 else "explanation judged",
+        ", ".join(facts["methods"]),
+    )
     yield "seed", str(facts["seed"])
     yield "measured in", lasted(facts["seconds"])
     yield "heed version", str(facts["heed"])
@@ -179,10 +200,16 @@ def _agreement(audit: Audit, chart: str) -> dict[str, Any] | None:
     pairs = [f"{names[i]} and {names[j]} {matrix[i, j]:.2f}" for i, j in known]
     behind = sorted({int(counts[pair]) for pair in known})
     documents = " to ".join(f"{n:,}" for n in dict.fromkeys((behind[0], behind[-1])))
-    return {"chart": Markup(chart), "words": f"Kendall's τ: {', '.join(pairs)}", "documents": documents}
+    return {
+        "chart": Markup(chart),
+        "words": f"Kendall's τ: {', '.join(pairs)}",
+        "documents": documents,
+    }
 
 
-def _claim(audit: Audit, evidence: Evidence, verdict: Verdict, content: dict[str, Any], chart: str) -> dict[str, Any]:
+def _claim(
+    audit: Audit, evidence: Evidence, verdict: Verdict, content: dict[str, Any], chart: str
+) -> dict[str, Any]:
     from markupsafe import Markup
 
     from heed.report import charts
@@ -221,7 +248,10 @@ def _extremes(key: str, content: dict[str, Any]) -> list[tuple[str, int]]:
     ranked = sorted((v, i) for i, v in enumerate(values) if v is not None and i in shown)
     if len({v for v, _ in ranked}) < 3:
         return []
-    return [(name, ranked[at][1]) for name, at in (("smallest", 0), ("middle", len(ranked) // 2), ("largest", -1))]
+    return [
+        (name, ranked[at][1])
+        for name, at in (("smallest", 0), ("middle", len(ranked) // 2), ("largest", -1))
+    ]
 
 
 def _anchor(name: str) -> str:
@@ -260,7 +290,9 @@ def document(
         "explained": list(dict.fromkeys(e.label for e in group)),
         "notes": shared,
         "methods": [_method(e, shared) for e in group],
-        "agreement": _matrix(group, agreement) if agreement is not None and len(group) > 1 else None,
+        "agreement": _matrix(group, agreement)
+        if agreement is not None and len(group) > 1
+        else None,
     }
 
 
@@ -289,21 +321,32 @@ def _method(explanation: Explanation, shared: Sequence[str]) -> dict[str, Any]:
             for s in explanation.specials
         ],
         "provenance": drawing.provenance(explanation),
-        "settings": _pairs(explanation.settings | {"unit": explanation.unit, "seed": explanation.seed}),
-        "facts": [(name.replace("_", " "), f"{value:.4g}") for name, value in explanation.facts.items()],
+        "settings": _pairs(
+            explanation.settings | {"unit": explanation.unit, "seed": explanation.seed}
+        ),
+        "facts": [
+            (name.replace("_", " "), f"{value:.4g}") for name, value in explanation.facts.items()
+        ],
         "notes": [note for note in explanation.notes if note not in shared],
     }
 
 
 def _pairs(settings: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(name, "by default" if value is None else str(value)) for name, value in settings.items()]
+    return [
+        (name, "by default" if value is None else str(value)) for name, value in settings.items()
+    ]
 
 
-def _matrix(group: Sequence[Explanation], agreement: Float[np.ndarray, "method method"]) -> dict[str, Any]:
+def _matrix(
+    group: Sequence[Explanation], agreement: Float[np.ndarray, "method method"]
+) -> dict[str, Any]:
     """The lower half of the matrix; columns are lettered, because there may be a dozen of them."""
     named = [(_letter(i), e.method) for i, e in enumerate(group)]
     cells = [[_cell(t) for t in row[:i]] for i, row in enumerate(agreement)]
-    return {"columns": named[:-1], "rows": [(*name, row) for name, row in zip(named, cells, strict=True)]}
+    return {
+        "columns": named[:-1],
+        "rows": [(*name, row) for name, row in zip(named, cells, strict=True)],
+    }
 
 
 def _letter(index: int) -> str:
@@ -314,11 +357,20 @@ def _cell(tau: float) -> tuple[str, str]:
     """A correlation and the ground it stands on: blue for the same order, orange for the reverse."""
     if np.isnan(tau):
         return "–", "transparent"
-    return f"{tau:.2f}", drawing.rgba(drawing.FOR if tau > 0 else drawing.AGAINST, 0.6 * min(1.0, abs(tau)))
+    return f"{tau:.2f}", drawing.rgba(
+        drawing.FOR if tau > 0 else drawing.AGAINST, 0.6 * min(1.0, abs(tau))
+    )
 
 
 def legend() -> list[tuple[str, list[str]]]:
     """What the colours mean, with a few steps of each."""
-    kinds = (("for the label", 1, True), ("against it", -1, True), ("important (no sign)", 1, False))
+    kinds = (
+        ("for the label", 1, True),
+        ("against it", -1, True),
+        ("important (no sign)", 1, False),
+    )
     steps = (0.15, 0.4, 0.7, 1.0)
-    return [(text, [drawing.tint(sign * share, signed) for share in steps]) for text, sign, signed in kinds]
+    return [
+        (text, [drawing.tint(sign * share, signed) for share in steps])
+        for text, sign, signed in kinds
+    ]

@@ -106,7 +106,11 @@ def _names(f: Figure) -> dict[str, str]:
     """Which columns hold categories, by the axis on which they stand: down the page, where they can be read."""
     if f.kind == "heat":
         return {"across": f.x, "down": f.y}
-    return {"down": f.y if f.kind == "dots" else f.x} if f.kind in ("dots", "bars", "boxes", "violins") else {}
+    return (
+        {"down": f.y if f.kind == "dots" else f.x}
+        if f.kind in ("dots", "bars", "boxes", "violins")
+        else {}
+    )
 
 
 def _numbers(f: Figure) -> dict[str, str]:
@@ -118,7 +122,9 @@ def _numbers(f: Figure) -> dict[str, str]:
 
 def _tidy(f: Figure) -> list[Row]:
     """Rows with columns of our own: numbers that are finite, and texts that can be drawn."""
-    data = [row for row in f.data if all(_finite(row.get(c)) is not None for c in _numbers(f).values())]
+    data = [
+        row for row in f.data if all(_finite(row.get(c)) is not None for c in _numbers(f).values())
+    ]
     texts = {axis: _labels(row.get(c) for row in data) for axis, c in _names(f).items()}
     return [
         {key: _finite(row.get(column)) for key, column in _numbers(f).items()}
@@ -172,26 +178,34 @@ def _labels(values: Iterable[object]) -> dict[str, str]:
 # Room
 
 
-def _spans(f: Figure, panels: Sequence[list[Row]], marks: Sequence[list[Row]]) -> list[dict[str, Span]]:
+def _spans(
+    f: Figure, panels: Sequence[list[Row]], marks: Sequence[list[Row]]
+) -> list[dict[str, Span]]:
     """From where to where each panel's axes reach: one span for all, unless that would press some panel together."""
     found: list[dict[str, Span]] = [{} for _ in panels]
     for axis in _numbers(f):
         every = [[*rows, *over] for rows, over in zip(panels, marks, strict=True)]
         own = [_span(f, axis, rows) for rows in every]
         whole = _span(f, axis, [row for rows in every for row in rows])
-        together = f.kind == "heat" or all(high - low >= 0.4 * (whole[1] - whole[0]) for low, high in own)
+        together = f.kind == "heat" or all(
+            high - low >= 0.4 * (whole[1] - whole[0]) for low, high in own
+        )
         for spans, span in zip(found, own, strict=True):
             spans[axis] = whole if together else span
     return found
 
 
 def _span(f: Figure, axis: str, rows: Sequence[Row]) -> Span:
-    keys = ("number", "low", "high") if axis == "number" and f.kind in ("dots", "lines") else (axis,)
+    keys = (
+        ("number", "low", "high") if axis == "number" and f.kind in ("dots", "lines") else (axis,)
+    )
     values = [row[key] for row in rows for key in keys if row.get(key) is not None]
     if f.kind == "bars":
         values.append(0.0)
     low, high = min(values), max(values)
-    return (low, high) if low < high else (low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1))
+    return (
+        (low, high) if low < high else (low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1))
+    )
 
 
 def _laid_out(panels: list[Panel]) -> list[Panel]:
@@ -200,7 +214,9 @@ def _laid_out(panels: list[Panel]) -> list[Panel]:
     labelled = 1 if alike else beside
     room = TOTAL - labelled * max(map(margin, panels)) - 40 * (beside - 1)
     return [
-        replace(p, width=max(200, int(room / beside)), labels=not (alike and p.names and i % beside))
+        replace(
+            p, width=max(200, int(room / beside)), labels=not (alike and p.names and i % beside)
+        )
         for i, p in enumerate(panels)
     ]
 

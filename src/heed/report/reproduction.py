@@ -36,7 +36,11 @@ def load(folder: Path) -> tuple[str, list[Section]]:
 
 def html(paper: str, sections: Sequence[Section]) -> str:
     """A page of everything that was found, beside what was published."""
-    title = f"Reproduction of “{PAPERS[paper].title}”" if paper in PAPERS else f"Reproduction of {paper}"
+    title = (
+        f"Reproduction of “{PAPERS[paper].title}”"
+        if paper in PAPERS
+        else f"Reproduction of {paper}"
+    )
     differ = [key for key in _FACTS if len(_values(sections, key)) > 1]
     return pages.render(
         "reproduction.html.j2",
@@ -59,7 +63,9 @@ def write(folder: Path, paper: str, sections: Sequence[Section]) -> None:
         for section in sections:
             results = section.outcome.results
             _write_csv(folder / "tables" / f"{_slug(section.name)}.csv", results)
-            (folder / "tables" / f"{_slug(section.name)}.md").write_text(_markdown(results), encoding="utf8")
+            (folder / "tables" / f"{_slug(section.name)}.md").write_text(
+                _markdown(results), encoding="utf8"
+            )
             for f in section.outcome.figures:
                 _write_figure(folder / "figures" / f"{_slug(section.name)}-{_slug(f.name)}", f)
     except OSError as error:
@@ -89,7 +95,11 @@ def _overview(section: Section) -> Iterator[dict[str, Any]]:
     results = section.outcome.results
     for result in results:
         if result.published is not None:
-            about = {"metric": named(result, results), "experiment": section.title, "anchor": _anchor(section.name)}
+            about = {
+                "metric": named(result, results),
+                "experiment": section.title,
+                "anchor": _anchor(section.name),
+            }
             yield _row(result) | about
 
 

@@ -123,7 +123,9 @@ def published(result: Result) -> str:
 def alike(results: Sequence[Result]) -> dict[str, str]:
     """The model and the data that all results have in common."""
     models, sets = {r.model for r in results}, {r.dataset for r in results}
-    return ({"model": models.pop()} if len(models) == 1 else {}) | ({"data": sets.pop()} if len(sets) == 1 else {})
+    return ({"model": models.pop()} if len(models) == 1 else {}) | (
+        {"data": sets.pop()} if len(sets) == 1 else {}
+    )
 
 
 def named(result: Result, results: Sequence[Result]) -> str:
@@ -156,7 +158,10 @@ def extras(evidence: Evidence) -> list[tuple[str, str]]:
     """The means of the further columns, and how many documents had no statistic."""
     present = {key for row in evidence.rows for key, value in row.items() if _is_extra(key, value)}
     columns = [c for c in _COLUMNS if c in present] + sorted(present - set(_COLUMNS))
-    found = [(_COLUMNS.get(c, c.replace("_", " ")), number(evidence.mean(c), _places(evidence, c))) for c in columns]
+    found = [
+        (_COLUMNS.get(c, c.replace("_", " ")), number(evidence.mean(c), _places(evidence, c)))
+        for c in columns
+    ]
     missing = len(evidence.rows) - len(evidence.values)
     return found + ([("documents without this statistic", f"{missing:,}")] if missing else [])
 
@@ -169,7 +174,12 @@ def _places(evidence: Evidence, column: str) -> int | None:
 
 def _is_extra(key: str, value: object) -> bool:
     one_of_many = re.search(r"_\d+$", key) is not None  # of several seeds or strengths
-    return key not in _KEYS and not one_of_many and isinstance(value, Real) and not isinstance(value, bool)
+    return (
+        key not in _KEYS
+        and not one_of_many
+        and isinstance(value, Real)
+        and not isinstance(value, bool)
+    )
 
 
 def by_document(explanations: Iterable[Explanation]) -> list[list[Explanation]]:

@@ -15,7 +15,18 @@ from rich.text import Text
 from heed.methods import Comparison, agreement
 from heed.report.comparison import side_by_side
 from heed.report.drawing import has_colour, shaded
-from heed.report.rows import MANY, SYMBOLS, alike, by_document, comparable, interval, named, ours, published, remarks
+from heed.report.rows import (
+    MANY,
+    SYMBOLS,
+    alike,
+    by_document,
+    comparable,
+    interval,
+    named,
+    ours,
+    published,
+    remarks,
+)
 from heed.text import counted, printable
 
 if TYPE_CHECKING:
@@ -84,7 +95,12 @@ _WIDE = 80  # columns of the table at most: long names of explanations are cut
 def _head(audit: Audit) -> Iterator[RenderableType]:
     facts = audit.facts
     model = printable(f"{facts['model']}@{facts['revision']}")
-    yield Text.assemble(("Audit of ", "dim"), (model, "bold"), (" on ", "dim"), (printable(str(facts["data"])), "bold"))
+    yield Text.assemble(
+        ("Audit of ", "dim"),
+        (model, "bold"),
+        (" on ", "dim"),
+        (printable(str(facts["data"])), "bold"),
+    )
     about = [counted(facts["documents"])]
     if facts.get("left_out"):
         about.append(f"{facts['left_out']:,} left out (no word that the model can read)")
@@ -115,7 +131,10 @@ def _places(verdicts: Sequence[Verdict]) -> list[str]:
     """The place of a verdict among those on the same claim."""
     claims = [None, *(v.claim for v in verdicts), None]
     among = zip(claims[:-2], claims[1:-1], claims[2:], strict=True)
-    return ["further" if c == before else "first" if c == after else "only" for before, c, after in among]
+    return [
+        "further" if c == before else "first" if c == after else "only"
+        for before, c, after in among
+    ]
 
 
 def _widths(verdicts: Sequence[Verdict]) -> list[int]:
@@ -130,7 +149,9 @@ def _row(cells: Sequence[str], widths: Sequence[int], styles: tuple[str, str, st
     if cell_len(name) > widths[0]:
         name = set_cell_size(name, widths[0] - 1) + "…"
     numbers = f"  {mean:{widths[1]}}  {asked:{widths[2]}}  {n:>{widths[3]}}  "
-    return Text.assemble(*zip((set_cell_size(name, widths[0]), numbers, verdict), styles, strict=True))
+    return Text.assemble(
+        *zip((set_cell_size(name, widths[0]), numbers, verdict), styles, strict=True)
+    )
 
 
 def _closing(audit: Audit) -> Iterator[RenderableType]:
@@ -159,7 +180,9 @@ def reproduction(sections: Sequence[Section]) -> RenderableType:
     parts: list[RenderableType] = []
     for section in sections:
         results = section.outcome.results
-        title = Text.assemble((printable(section.title), "bold"), (f" · {printable(section.name)}", "dim"))
+        title = Text.assemble(
+            (printable(section.title), "bold"), (f" · {printable(section.name)}", "dim")
+        )
         title.append("".join(f" · {printable(text)}" for text in alike(results).values()), "dim")
         parts += [title, Text(printable(section.question), style="dim"), _Results(results)]
         notes = remarks(results)
@@ -196,10 +219,17 @@ class _Results:
             return self.results
         return [r for r in self.results if r.published is not None] or self.results[:MANY]
 
-    def _lines(self, row: Sequence[str], widths: Sequence[int], console: Console, style: str) -> Iterator[Text]:
-        cells = [Text(printable(c)).wrap(console, width) for c, width in zip(row, widths, strict=True)]
+    def _lines(
+        self, row: Sequence[str], widths: Sequence[int], console: Console, style: str
+    ) -> Iterator[Text]:
+        cells = [
+            Text(printable(c)).wrap(console, width) for c, width in zip(row, widths, strict=True)
+        ]
         for line in zip_longest(*cells, fillvalue=Text("")):
-            text = "  ".join(set_cell_size(piece.plain.rstrip(), w) for piece, w in zip(line, widths, strict=True))
+            text = "  ".join(
+                set_cell_size(piece.plain.rstrip(), w)
+                for piece, w in zip(line, widths, strict=True)
+            )
             yield Text(text.rstrip(), style=style)
 
 
@@ -229,7 +259,9 @@ class _Block:
     def _title(self) -> Text:
         first = self.explanations[0]
         labels = dict.fromkeys(e.label for e in self.explanations)
-        shown = ", ".join(f"{printable(label)} (p = {first.probabilities[label]:.3f})" for label in labels)
+        shown = ", ".join(
+            f"{printable(label)} (p = {first.probabilities[label]:.3f})" for label in labels
+        )
         name = f"{printable(first.document.id)}: " if first.document.id else ""
         return Text.assemble(
             (name, "bold"),

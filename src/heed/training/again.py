@@ -62,16 +62,22 @@ class Retraining:
     def split(self) -> tuple[list[Document], list[Document]]:
         """Documents to train on and to validate on, for a training that starts from the model as it is."""
         rng = np.random.default_rng(0)
-        return training.parts(self.documents, self.validation, self.model.labels, self.recipe.validation, rng)
+        return training.parts(
+            self.documents, self.validation, self.model.labels, self.recipe.validation, rng
+        )
 
     def seeds(self, count: int) -> list[int]:
         """Seeds other than the model's own."""
-        return [seed for seed in range(1, count + 2) if seed != self.model.facts.get("seed")][:count]
+        return [seed for seed in range(1, count + 2) if seed != self.model.facts.get("seed")][
+            :count
+        ]
 
     def again(self, seed: int, uniform: bool = False) -> Trained:
         """The same recipe from another seed; with `uniform`, with all words attended to alike."""
         kind = "uniform" if uniform else "seed"
-        return self._once({"kind": kind, "seed": seed}, lambda name: self._again(seed, uniform, name))
+        return self._once(
+            {"kind": kind, "seed": seed}, lambda name: self._again(seed, uniform, name)
+        )
 
     def _again(self, seed: int, uniform: bool, name: str) -> Trained:
         shared: dict[str, Any] = {"validation": self.validation, "tokenizer": self.model.tokenizer}
@@ -83,7 +89,14 @@ class Retraining:
         else:
             stack = self.model.facts.get("stack") if isinstance(self.model, Stacked) else None
             done = training.fit(
-                self.documents, self.model.labels, self.recipe, seed, name, **shared, stack=stack, uniform=uniform
+                self.documents,
+                self.model.labels,
+                self.recipe,
+                seed,
+                name,
+                **shared,
+                stack=stack,
+                uniform=uniform,
             )
         return done.model
 
@@ -95,7 +108,15 @@ class Retraining:
     def _adversary(self, strength: float, seed: int, epochs: int, name: str) -> Trained:
         train, held = self.split
         return learning.disagree(
-            self.model, train, held, strength, self._optimizer, self.recipe.batch, seed, name, epochs=epochs
+            self.model,
+            train,
+            held,
+            strength,
+            self._optimizer,
+            self.recipe.batch,
+            seed,
+            name,
+            epochs=epochs,
         )
 
     def guided(self, name: str, guide: learning.Guide | None, seed: int = 0) -> Guided:
@@ -103,13 +124,23 @@ class Retraining:
         if (name, seed) not in self._guided:
             train, held = self.split
             self._guided[name, seed] = Guided(
-                self.model.tokenizer, train, self.model.labels, held, guide, seed, self._guide_recipe(guide)
+                self.model.tokenizer,
+                train,
+                self.model.labels,
+                held,
+                guide,
+                seed,
+                self._guide_recipe(guide),
             )
         return self._guided[name, seed]
 
     def _guide_recipe(self, guide: learning.Guide | None) -> RecurrentRecipe:
         """Of the recipe only what suits a network that sees every token by itself."""
-        own = {"encoder": "average", "attention": "uniform" if guide else "additive", "hidden": None}
+        own = {
+            "encoder": "average",
+            "attention": "uniform" if guide else "additive",
+            "hidden": None,
+        }
         known = asdict(self.recipe) if isinstance(self.recipe, RecurrentRecipe) else {}
         return RecurrentRecipe(**(known | own))
 
@@ -117,7 +148,10 @@ class Retraining:
         if isinstance(self.recipe, RecurrentRecipe):
             return recurrent_training.optimizer(network, self.recipe)
         return torch.optim.AdamW(
-            network.parameters(), lr=self.recipe.learning_rate, weight_decay=self.recipe.weight_decay, fused=True
+            network.parameters(),
+            lr=self.recipe.learning_rate,
+            weight_decay=self.recipe.weight_decay,
+            fused=True,
         )
 
     def place(self, settings: Mapping[str, Any]) -> tuple[str, str]:
@@ -173,7 +207,9 @@ class Guided:
         self.network, self.labels = done.model.network, tuple(labels)
 
     def predicted(self, documents: Sequence[Document]) -> Int[np.ndarray, "document"]:
-        return learning.logits_of(self.network, learning.Examples.of(self.tokenizer, documents, self.guide)).argmax(1)
+        return learning.logits_of(
+            self.network, learning.Examples.of(self.tokenizer, documents, self.guide)
+        ).argmax(1)
 
 
 def guide_by(model: Classifier) -> learning.Guide:
@@ -194,7 +230,10 @@ def guide_uniform(tokens: Sequence[Tokens]) -> learning.Weights:
 def guide_random(tokens: Sequence[Tokens]) -> learning.Weights:
     """Weights that have nothing to do with the words: as peaked as trained ones often are, and the same every time."""
     return [
-        _on_words(t, np.exp(np.random.default_rng(list(t.ids.tobytes())).standard_normal(len(t)) * 2)) for t in tokens
+        _on_words(
+            t, np.exp(np.random.default_rng(list(t.ids.tobytes())).standard_normal(len(t)) * 2)
+        )
+        for t in tokens
     ]
 
 

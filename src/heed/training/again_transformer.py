@@ -52,7 +52,10 @@ class Tunable(nn.Module):
         weights: Float[Tensor, "batch token"] | None = None,
     ) -> tuple[Float[Tensor, "batch label"], Float[Tensor, "batch token"]]:
         lengths = real.sum(1).tolist()
-        rows = [Row(i[:n].numpy(), np.zeros(n, dtype=np.int64)) for i, n in zip(ids, lengths, strict=True)]
+        rows = [
+            Row(i[:n].numpy(), np.zeros(n, dtype=np.int64))
+            for i, n in zip(ids, lengths, strict=True)
+        ]
         inputs, _ = self.subject.inputs(rows)
         with recording(Recorder(learning=True)) as recorder:
             logits = self.subject._spread(self.inner(**inputs, **self.subject._uncached).logits)
@@ -95,7 +98,9 @@ class Retuning(Retraining):
                 seed,
                 name,
                 self.validation,
-                None if self.folder is None else self.folder / key,  # a training that was stopped goes on
+                None
+                if self.folder is None
+                else self.folder / key,  # a training that was stopped goes on
                 self.progress,
                 uniform,
                 self.model.pretrained_tokenizer,
@@ -109,7 +114,9 @@ class Retuning(Retraining):
         name, key = self.place(settings)
         if key not in self._kept:
             own = copy.deepcopy(self.model.model)
-            subject = Transformer(own, self.model.pretrained_tokenizer, name)  # sees the weights as they move
+            subject = Transformer(
+                own, self.model.pretrained_tokenizer, name
+            )  # sees the weights as they move
             path = None if self.folder is None else self.folder / f"{key}.safetensors"
             if path is not None and path.exists():
                 subject.model.load_state_dict(safetensors.torch.load_file(path))
@@ -118,7 +125,9 @@ class Retuning(Retraining):
                 self._disagree(subject, strength, seed, epochs)
                 if path is not None:
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    state = {k: v.contiguous().clone() for k, v in subject.model.state_dict().items()}
+                    state = {
+                        k: v.contiguous().clone() for k, v in subject.model.state_dict().items()
+                    }
                     safetensors.torch.save_file(state, path.with_suffix(".part"))
                     path.with_suffix(".part").replace(path)
             subject.model.eval().requires_grad_(False)
@@ -131,8 +140,20 @@ class Retuning(Retraining):
         examples, checks = (learning.Examples.of(self.model.tokenizer, d) for d in (train, held))
         network, rng = Tunable(subject), np.random.default_rng(seed)
         optimizer = torch.optim.AdamW(
-            network.parameters(), lr=self.recipe.learning_rate, weight_decay=self.recipe.weight_decay, fused=True
+            network.parameters(),
+            lr=self.recipe.learning_rate,
+            weight_decay=self.recipe.weight_decay,
+            fused=True,
         )
         learning.train(
-            network, optimizer, goal, examples, checks, self.recipe.batch, rng, epochs, self.progress, patience=3
+            network,
+            optimizer,
+            goal,
+            examples,
+            checks,
+            self.recipe.batch,
+            rng,
+            epochs,
+            self.progress,
+            patience=3,
         )

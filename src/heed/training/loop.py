@@ -40,17 +40,28 @@ class Examples:
     weights: Weights | None = None
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, documents: Sequence[Document], guide: Guide | None = None) -> Examples:
+    def of(
+        cls, tokenizer: Tokenizer, documents: Sequence[Document], guide: Guide | None = None
+    ) -> Examples:
         tokens = tokenizer(documents)
         gold = torch.tensor([-1 if d.label is None else d.label for d in documents])
-        return cls([t.ids for t in tokens], gold, [~t.special for t in tokens], guide(tokens) if guide else None)
+        return cls(
+            [t.ids for t in tokens],
+            gold,
+            [~t.special for t in tokens],
+            guide(tokens) if guide else None,
+        )
 
     def run(
         self, network: Any, places: Sequence[int] | Int[np.ndarray, "_"]
     ) -> tuple[Float[Tensor, "document label"], Float[Tensor, "document token"]]:
         """Logits and attention of some documents; the attention is what was given, if it was."""
         ids, real = padded(network, [self.ids[i] for i in places])
-        weights = None if self.weights is None else in_rows([self.weights[i] for i in places], ids.shape[1])
+        weights = (
+            None
+            if self.weights is None
+            else in_rows([self.weights[i] for i in places], ids.shape[1])
+        )
         return network.attended(ids, real, weights)
 
     def batches(self) -> list[list[int]]:
@@ -69,7 +80,9 @@ def in_rows(weights: Weights, length: int) -> Float[Tensor, "document token"]:
 class Goal(Protocol):
     """What training is for."""
 
-    def loss(self, network: Any, examples: Examples, places: Int[np.ndarray, "_"]) -> Float[Tensor, ""]:
+    def loss(
+        self, network: Any, examples: Examples, places: Int[np.ndarray, "_"]
+    ) -> Float[Tensor, ""]:
         """The mean over some documents of what is to become small."""
 
     def worth(self, network: Any, examples: Examples) -> dict[str, float]:
@@ -87,7 +100,9 @@ class Classify:
         positive = int((examples.gold == 1).sum())
         return cls((len(examples.gold) - positive) / max(1, positive) if labels == 2 else 1.0)
 
-    def loss(self, network: Any, examples: Examples, places: Int[np.ndarray, "_"]) -> Float[Tensor, ""]:
+    def loss(
+        self, network: Any, examples: Examples, places: Int[np.ndarray, "_"]
+    ) -> Float[Tensor, ""]:
         logits, _ = examples.run(network, places)
         gold = examples.gold[places]
         if logits.shape[1] > 2:
@@ -132,14 +147,19 @@ class Disagree:
         keys = [examples.ids[i].tobytes() for i in places]
         logits, own = examples.run(network, places)
         words = in_rows([examples.words[i].astype(float) for i in places], own.shape[1])
-        own, theirs = (_shares(a * words) for a in (own, in_rows([self.attention[k] for k in keys], own.shape[1])))
+        own, theirs = (
+            _shares(a * words)
+            for a in (own, in_rows([self.attention[k] for k in keys], own.shape[1]))
+        )
         target = torch.from_numpy(np.array([self.outputs[k] for k in keys])).to(logits.dtype)
         distance = 0.5 * (logits.softmax(1) - target).abs().sum(1)
         tiny = 1e-30
         ratio = own.clamp(min=tiny).log() - theirs.clamp(min=tiny).log()
         return distance, (own * ratio).sum(1)
 
-    def loss(self, network: Any, examples: Examples, places: Int[np.ndarray, "_"]) -> Float[Tensor, ""]:
+    def loss(
+        self, network: Any, examples: Examples, places: Int[np.ndarray, "_"]
+    ) -> Float[Tensor, ""]:
         distance, divergence = self.terms(network, examples, places)
         return (distance - self.strength * divergence).mean()
 
@@ -195,7 +215,18 @@ def disagree(
     examples, checks = (Examples.of(base.tokenizer, d) for d in (documents, validation))
     model = type(base)(copy.deepcopy(base.network), base.tokenizer, base.labels, name, base.pairs)
     rng = np.random.default_rng(seed)
-    train(model.network, optimizer(model.network), goal, examples, checks, batch, rng, epochs, progress, patience)
+    train(
+        model.network,
+        optimizer(model.network),
+        goal,
+        examples,
+        checks,
+        batch,
+        rng,
+        epochs,
+        progress,
+        patience,
+    )
     return model
 
 
@@ -223,9 +254,17 @@ def train(
     chosen, highest = 0, -np.inf
     for epoch in range(1, epochs + 1):
         batches = shuffled_batches(examples.ids, batch, rng)
-        bar = tqdm(batches, f"epoch {epoch}/{epochs}", disable=None if progress else True, leave=False, unit="batch")
+        bar = tqdm(
+            batches,
+            f"epoch {epoch}/{epochs}",
+            disable=None if progress else True,
+            leave=False,
+            unit="batch",
+        )
         losses = []
-        with torch.random.fork_rng(devices=[]):  # dropout draws from torch's generator, which belongs to the user
+        with torch.random.fork_rng(
+            devices=[]
+        ):  # dropout draws from torch's generator, which belongs to the user
             torch.manual_seed(int(rng.integers(1 << 62)))
             network.train()
             for places in bar:
@@ -240,7 +279,9 @@ def train(
         if judged > highest or not best:
             best, chosen, highest = copy.deepcopy(network.state_dict()), epoch, judged
         if progress:
-            shown = "  ".join(f"{key} {value:.4f}" for key, value in history[-1].items() if key != "epoch")
+            shown = "  ".join(
+                f"{key} {value:.4f}" for key, value in history[-1].items() if key != "epoch"
+            )
             tqdm.write(f"epoch {epoch:>2}  {shown}", file=sys.stderr)
         if patience is not None and epoch - chosen >= patience:
             break

@@ -59,7 +59,9 @@ def fit(
     began = time.perf_counter()
     rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
     train, held = parts(documents, validation, labels, recipe.validation, rng)
-    words = (stack or recipe.shape).get("max_words", (Shape if stack is None else StackShape).max_words)
+    words = (stack or recipe.shape).get(
+        "max_words", (Shape if stack is None else StackShape).max_words
+    )
     if tokenizer is None:
         texts = (segment for d in train for segment in d.segments)
         tokenizer = Tokenizer.train(texts, words + 1, recipe.vocabulary, recipe.min_count)
@@ -82,14 +84,19 @@ def fit(
     for epoch in range(1, recipe.epochs + 1):
         batches = shuffled_batches(examples.ids, recipe.batch, rng)
         hidden = None if progress else True  # None: shown on a terminal only
-        bar = tqdm(batches, f"epoch {epoch}/{recipe.epochs}", disable=hidden, leave=False, unit="batch")
+        bar = tqdm(
+            batches, f"epoch {epoch}/{recipe.epochs}", disable=hidden, leave=False, unit="batch"
+        )
         loss = float(np.mean([run.step(examples, batch) for batch in bar]))
         correct = _accuracy(run.averaged, checks)
         if correct > max((row["accuracy"] for row in history), default=-1.0):
             best = copy.deepcopy(run.averaged.state_dict())
         history.append({"epoch": epoch, "loss": loss, "accuracy": correct})
         if progress:
-            tqdm.write(f"epoch {epoch:>2}  loss {loss:.4f}  validation accuracy {correct:.4f}", file=sys.stderr)
+            tqdm.write(
+                f"epoch {epoch:>2}  loss {loss:.4f}  validation accuracy {correct:.4f}",
+                file=sys.stderr,
+            )
     network.load_state_dict(best)
     chosen = int(np.argmax([row["accuracy"] for row in history])) + 1
     pairs = any(d.pair is not None for d in train)
@@ -116,9 +123,13 @@ def parts(
     given = [d for d in validation or () if d.label is not None]
     for d in [*known, *given]:
         if not 0 <= (d.label or 0) < len(labels):
-            raise InputError(f"A document has the label {d.label}, and there are only {len(labels)} labels.")
+            raise InputError(
+                f"A document has the label {d.label}, and there are only {len(labels)} labels."
+            )
     if len({d.label for d in known}) < 2 or len(known) < 10:
-        raise InputError(f"Training needs at least 10 documents and two labels, got {len(known)} documents.")
+        raise InputError(
+            f"Training needs at least 10 documents and two labels, got {len(known)} documents."
+        )
     shuffled = [known[i] for i in rng.permutation(len(known))]
     cut = 0 if given else max(1, round(len(known) * share))
     return shuffled[cut:], shuffled[:cut] + given
@@ -133,17 +144,28 @@ class _Examples:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, documents: Sequence[Document]) -> _Examples:
-        return cls([t.ids for t in tokenizer(documents)], torch.tensor([d.label for d in documents]))
+        return cls(
+            [t.ids for t in tokenizer(documents)], torch.tensor([d.label for d in documents])
+        )
 
 
 class _Run:
     """A network in training: the optimiser, its schedule, and the running mean of the weights."""
 
-    def __init__(self, network: Network | StackNetwork, recipe: Recipe, batches: int, generator: torch.Generator):
+    def __init__(
+        self,
+        network: Network | StackNetwork,
+        recipe: Recipe,
+        batches: int,
+        generator: torch.Generator,
+    ):
         self.network, self.recipe, self.generator = network, recipe, generator
         self.averaged = copy.deepcopy(network) if recipe.average else network
         self.optimizer = torch.optim.AdamW(
-            network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
+            network.parameters(),
+            lr=recipe.learning_rate,
+            weight_decay=recipe.weight_decay,
+            fused=True,
         )
         self.steps, self.done = recipe.epochs * batches, 0
 
@@ -167,7 +189,9 @@ class _Run:
         if recipe.average:
             decay = min(recipe.average, self.done / (self.done + 10))
             with torch.no_grad():
-                torch._foreach_lerp_(list(self.averaged.parameters()), list(self.network.parameters()), 1 - decay)
+                torch._foreach_lerp_(
+                    list(self.averaged.parameters()), list(self.network.parameters()), 1 - decay
+                )
         return loss.item()
 
 
@@ -178,12 +202,22 @@ def accuracy(model: Classifier, documents: Sequence[Document]) -> float:
 
 
 def facts(
-    done: Any, data: Dataset, test: Dataset | None, recipe: Mapping[str, Any], seed: int, command: str
+    done: Any,
+    data: Dataset,
+    test: Dataset | None,
+    recipe: Mapping[str, Any],
+    seed: int,
+    command: str,
 ) -> dict[str, Any]:
     """How a model came about and how good it is, for its folder and its card."""
     measured = None if test is None else accuracy(done.model, test.documents)
     return {
-        "data": {"name": data.name, "split": data.split, "documents": len(data), "source": data.source},
+        "data": {
+            "name": data.name,
+            "split": data.split,
+            "documents": len(data),
+            "source": data.source,
+        },
         "recipe": dict(recipe),
         "command": command,
         "seed": seed,

@@ -47,7 +47,12 @@ class Recipe:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch", "min_count"):
             check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
-        check("vocabulary", self.vocabulary, self.vocabulary is None or self.vocabulary >= 1, "at least 1")
+        check(
+            "vocabulary",
+            self.vocabulary,
+            self.vocabulary is None or self.vocabulary >= 1,
+            "at least 1",
+        )
         for name in ("word_dropout", "smoothing", "average"):
             check(name, getattr(self, name), 0 <= getattr(self, name) < 1, "from 0 to below 1")
         for name in ("learning_rate", "embedding_scale"):
@@ -142,7 +147,12 @@ class RecurrentRecipe:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch", "min_count"):
             check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
-        check("vocabulary", self.vocabulary, self.vocabulary is None or self.vocabulary >= 1, "at least 1")
+        check(
+            "vocabulary",
+            self.vocabulary,
+            self.vocabulary is None or self.vocabulary >= 1,
+            "at least 1",
+        )
         check("learning_rate", self.learning_rate, 0 < self.learning_rate < math.inf, "above 0")
         check("weight_decay", self.weight_decay, 0 <= self.weight_decay < math.inf, "at least 0")
         check("validation", self.validation, 0 < self.validation < 1, "between 0 and 1")
@@ -153,7 +163,14 @@ class RecurrentRecipe:
         hidden = self.hidden or (256 if self.encoder == "lstm" else 128)
         width = 50 if self.vectors == "glove" else self.width
         return RecurrentShape(
-            vocabulary, labels, self.encoder, self.attention, width, hidden, self.max_words, self.spread
+            vocabulary,
+            labels,
+            self.encoder,
+            self.attention,
+            width,
+            hidden,
+            self.max_words,
+            self.spread,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -163,7 +180,9 @@ class RecurrentRecipe:
 # To train a given model further, and a small one from scratch.
 TUNINGS = {
     "base": Tuning(),
-    "scratch": Tuning(epochs=6, learning_rate=8e-4, word_dropout=0.3, smoothing=0.05, average=0.998),
+    "scratch": Tuning(
+        epochs=6, learning_rate=8e-4, word_dropout=0.3, smoothing=0.05, average=0.998
+    ),
 }
 
 
@@ -202,13 +221,17 @@ def change(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         if key not in known:
             raise UnknownName("setting of the recipe", key, known)
     shape = settings.read("the recipe", Shape, {k: v for k, v in changes.items() if k in of_shape})
-    own = settings.read("the recipe", Recipe, {k: v for k, v in changes.items() if k not in of_shape})
+    own = settings.read(
+        "the recipe", Recipe, {k: v for k, v in changes.items() if k not in of_shape}
+    )
     return replace(recipe, **own, shape=recipe.shape | shape)
 
 
 def tuning(scratch: bool, changes: Mapping[str, Any]) -> Tuning:
     """The recipe for a transformer with some settings changed."""
-    return replace(TUNINGS["scratch" if scratch else "base"], **settings.read("the recipe", Tuning, changes))
+    return replace(
+        TUNINGS["scratch" if scratch else "base"], **settings.read("the recipe", Tuning, changes)
+    )
 
 
 def recurrent(changes: Mapping[str, Any]) -> RecurrentRecipe:
@@ -220,7 +243,9 @@ def size(text: str) -> tuple[int, int]:
     """Layers and width of a model to train from scratch, as people type them: 2x128."""
     layers, _, width = text.partition("x")
     if not (layers.isdecimal() and width.isdecimal() and int(layers) and int(width)):
-        raise InputError(f"A size is the number of layers and the width, as in 2x128, got '{text}'.")
+        raise InputError(
+            f"A size is the number of layers and the width, as in 2x128, got '{text}'."
+        )
     return int(layers), int(width)
 
 
@@ -228,4 +253,6 @@ def check_heads(size: tuple[int, int], recipe: Tuning) -> None:
     if recipe.family in ("llama", "mistral") and recipe.heads % 2:
         raise InputError(f"The heads of {recipe.family} come in pairs, got {recipe.heads}.")
     if size[1] % recipe.heads:
-        raise InputError(f"The width {size[1]} cannot be shared by {recipe.heads} heads: choose heads that divide it.")
+        raise InputError(
+            f"The width {size[1]} cannot be shared by {recipe.heads} heads: choose heads that divide it."
+        )

@@ -37,7 +37,9 @@ def fit(
     train, held = parts(documents, validation, labels, recipe.validation, rng)
     if tokenizer is None:
         texts = (segment for d in train for segment in d.segments)
-        tokenizer = Tokenizer.train(texts, recipe.max_words + 1, recipe.vocabulary, recipe.min_count)
+        tokenizer = Tokenizer.train(
+            texts, recipe.max_words + 1, recipe.vocabulary, recipe.min_count
+        )
     network = RecurrentNetwork(recipe.shape(len(tokenizer), len(labels)), generator)
     if recipe.vectors == "glove":
         start_from(network.W_e, tokenizer)
@@ -45,7 +47,9 @@ def fit(
     pairs = any(d.pair is not None for d in train)
     model = Recurrent(network, tokenizer, labels, name, pairs)
     goal, steps = Classify.of(examples, len(labels)), optimizer(network, recipe)
-    history, best = learn(network, steps, goal, examples, checks, recipe.batch, rng, recipe.epochs, progress)
+    history, best = learn(
+        network, steps, goal, examples, checks, recipe.batch, rng, recipe.epochs, progress
+    )
     return Training(model, recipe, history, best, time.perf_counter() - began)
 
 
@@ -61,7 +65,11 @@ def optimizer(network: RecurrentNetwork, recipe: RecurrentRecipe) -> torch.optim
 
 def recurrent_card(model: Recurrent, facts: Mapping[str, Any]) -> str:
     shape = model.shape
-    encoders = {"lstm": "a bidirectional LSTM", "cnn": "convolutions", "average": "a map of each token alone"}
+    encoders = {
+        "lstm": "a bidirectional LSTM",
+        "cnn": "convolutions",
+        "average": "a map of each token alone",
+    }
     return card(
         facts,
         model.name,

@@ -85,7 +85,9 @@ def tune(
     `uniform`, all layers attend to everything alike; the trained model then has to be run in `hook.recording` with a
     recorder that says so. A model from scratch reads by the given tokenizer, or by one made from the documents.
     """
-    train, held = parts(documents, validation, labels, recipe.validation, np.random.default_rng(seed))
+    train, held = parts(
+        documents, validation, labels, recipe.validation, np.random.default_rng(seed)
+    )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         if base is None:
@@ -93,11 +95,15 @@ def tune(
         else:
             network, tokenizer = _pretrained(base, labels, recipe)
     run = _Run(network, tokenizer, name, recipe, train, held, seed)
-    state = None if resume is None else _State(resume, _identity(recipe, base, size, seed, train, held))
+    state = (
+        None if resume is None else _State(resume, _identity(recipe, base, size, seed, train, held))
+    )
     if state is not None and state.restore(run) and progress:
         tqdm.write(f"going on after {run.step:,} of {run.steps:,} steps", file=sys.stderr)
     if uniform and not install(network):
-        raise NotApplicable(f"The attention of {name} cannot be replaced: its family has its own code for it.")
+        raise NotApplicable(
+            f"The attention of {name} cannot be replaced: its family has its own code for it."
+        )
     with recording(Recorder(uniform=True)) if uniform else nullcontext():
         _train(run, state, progress)
     run.averaged.load_state_dict(run.best)
@@ -121,8 +127,12 @@ def _train(run: _Run, state: _State | None, progress: bool) -> None:
             for batch in run.order(epoch)[done:]:
                 run.learn(batch)
                 bar.update()
-                bar.set_postfix_str(f"loss {run.loss / (run.step - (epoch - 1) * run.per_epoch):.3f}")
-                if state is not None and (interrupt.asked or time.monotonic() - saved > _SAVE_EVERY):
+                bar.set_postfix_str(
+                    f"loss {run.loss / (run.step - (epoch - 1) * run.per_epoch):.3f}"
+                )
+                if state is not None and (
+                    interrupt.asked or time.monotonic() - saved > _SAVE_EVERY
+                ):
                     state.save(run)
                     saved = time.monotonic()
                 if interrupt.asked:
@@ -171,13 +181,18 @@ def save(tuned: Tuned, folder: Path, facts: Mapping[str, Any], half: bool = Fals
     with writing(folder) as scratch, transformer.quiet():
         (copy.deepcopy(tuned.network).half() if half else tuned.network).save_pretrained(scratch)
         tuned.tokenizer.save_pretrained(scratch)
-        (scratch / FACTS).write_text(json.dumps(dict(facts), indent=1, ensure_ascii=False) + "\n", encoding="utf8")
+        (scratch / FACTS).write_text(
+            json.dumps(dict(facts), indent=1, ensure_ascii=False) + "\n", encoding="utf8"
+        )
         (scratch / "README.md").write_text(tuned_card(tuned, facts), encoding="utf8")
 
 
 def tuned_card(tuned: Tuned, facts: Mapping[str, Any]) -> str:
     config = tuned.network.config
-    heads, layers = getattr(config, "num_attention_heads", "?"), getattr(config, "num_hidden_layers", "?")
+    heads, layers = (
+        getattr(config, "num_attention_heads", "?"),
+        getattr(config, "num_hidden_layers", "?"),
+    )
     millions = sum(p.numel() for p in tuned.network.parameters()) / 1e6
     base = facts["base"]
     return card(
@@ -188,7 +203,11 @@ def tuned_card(tuned: Tuned, facts: Mapping[str, Any]) -> str:
         f"{layers} layer{'s' * (layers != 1)}, {heads} heads, {millions:.1f} million weights,"
         f" {len(tuned.tokenizer):,} word pieces; reads {tuned.model.tokenizer.max_tokens} tokens",
         "it reads the beginning of a long text and was trained on nothing but the data above"
-        + (" and what its base had seen." if base else ": words that are rare there mean little to it."),
+        + (
+            " and what its base had seen."
+            if base
+            else ": words that are rare there mean little to it."
+        ),
     )
 
 
@@ -206,7 +225,10 @@ def _pretrained(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model by folder or id, with a new head unless it has one of the same size."""
     network, tokenizer, _ = transformer.read(
-        base, ignore_mismatched_sizes=True, problem_type="single_label_classification", **_names(labels)
+        base,
+        ignore_mismatched_sizes=True,
+        problem_type="single_label_classification",
+        **_names(labels),
     )
     tokenizer.model_max_length = min(recipe.max_tokens, transformer.longest(network, tokenizer))
     return network, tokenizer
@@ -223,8 +245,12 @@ def scratch(
     layers, width = size
     recipes.check_heads(size, recipe)
     if tokenizer is None:
-        backend = _wordpiece((segment for d in documents for segment in d.segments), recipe.vocabulary)
-        tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=recipe.max_tokens, **_SPECIAL)
+        backend = _wordpiece(
+            (segment for d in documents for segment in d.segments), recipe.vocabulary
+        )
+        tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=backend, model_max_length=recipe.max_tokens, **_SPECIAL
+        )
         typed = ["token_type_ids"] if recipe.family == "bert" else []
         tokenizer.model_input_names = ["input_ids", *typed, "attention_mask"]
     options = _OPTIONS[recipe.family](recipe) | {
@@ -263,7 +289,10 @@ _OPTIONS: dict[str, Callable[[Tuning], dict[str, Any]]] = {
         "attn_pdrop": 0.0,
         "summary_first_dropout": r.dropout,
     },
-    "llama": lambda r: {"max_position_embeddings": r.max_tokens, "num_key_value_heads": r.heads // 2},
+    "llama": lambda r: {
+        "max_position_embeddings": r.max_tokens,
+        "num_key_value_heads": r.heads // 2,
+    },
     "mistral": lambda r: {
         "max_position_embeddings": r.max_tokens,
         "num_key_value_heads": r.heads // 2,
@@ -273,7 +302,10 @@ _OPTIONS: dict[str, Callable[[Tuning], dict[str, Any]]] = {
 
 
 def _names(labels: Sequence[str]) -> dict[str, Any]:
-    return {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
+    return {
+        "id2label": dict(enumerate(labels)),
+        "label2id": {name: i for i, name in enumerate(labels)},
+    }
 
 
 def _wordpiece(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:
@@ -281,9 +313,13 @@ def _wordpiece(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:
     n = tokenizers.normalizers
     normalizer = n.Sequence([n.Replace(tokenizers.Regex(r"(?i)<br ?/?>"), " "), n.BertNormalizer()])
     splitter = tokenizers.pre_tokenizers.BertPreTokenizer()
-    pieces = _pieces((w for t in texts for w, _ in splitter.pre_tokenize_str(normalizer.normalize_str(t))), size)
+    pieces = _pieces(
+        (w for t in texts for w, _ in splitter.pre_tokenize_str(normalizer.normalize_str(t))), size
+    )
     vocabulary = {piece: i for i, piece in enumerate([*_SPECIAL.values(), *pieces])}
-    backend = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token=_SPECIAL["unk_token"]))
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece(vocabulary, unk_token=_SPECIAL["unk_token"])
+    )
     backend.normalizer, backend.pre_tokenizer = normalizer, splitter
     backend.decoder = tokenizers.decoders.WordPiece()
     cls, sep = _SPECIAL["cls_token"], _SPECIAL["sep_token"]
@@ -302,15 +338,23 @@ def _pieces(words: Iterable[str], size: int) -> list[str]:
     written as one of a private range of Unicode, because the library numbers pieces with a prefix in random order.
     """
     counts = Counter(words)
-    inner = {c: chr(0xF0000 + i) for i, c in enumerate(sorted({c for w in counts for c in w})) if i < 0xFFFE}
+    inner = {
+        c: chr(0xF0000 + i)
+        for i, c in enumerate(sorted({c for w in counts for c in w}))
+        if i < 0xFFFE
+    }
     outer = {symbol: c for c, symbol in inner.items()}
-    written = {w[0] + "".join(inner.get(c, "") for c in w[1:]): n for w, n in sorted(counts.items())}
+    written = {
+        w[0] + "".join(inner.get(c, "") for c in w[1:]): n for w, n in sorted(counts.items())
+    }
     backend = tokenizers.Tokenizer(tokenizers.models.BPE())
     backend.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=size - len(_SPECIAL), show_progress=False)
     backend.train_from_iterator((" ".join([w] * n) for w, n in written.items()), trainer)
     merged = backend.get_vocab()
-    plain = ["".join(outer.get(c, c) for c in piece) for piece in sorted(merged, key=merged.__getitem__)]
+    plain = [
+        "".join(outer.get(c, c) for c in piece) for piece in sorted(merged, key=merged.__getitem__)
+    ]
     starts = [piece[0] not in outer for piece in sorted(merged, key=merged.__getitem__)]
     return [piece if start else f"##{piece}" for piece, start in zip(plain, starts, strict=True)]
 
@@ -338,7 +382,10 @@ class _Run:
         self.gold = torch.tensor([d.label for d in train])
         plain = [p for p in network.parameters() if p.ndim < 2]  # biases and norms are not decayed
         matrices = [p for p in network.parameters() if p.ndim >= 2]
-        groups: list[dict[str, Any]] = [{"params": matrices}, {"params": plain, "weight_decay": 0.0}]
+        groups: list[dict[str, Any]] = [
+            {"params": matrices},
+            {"params": plain, "weight_decay": 0.0},
+        ]
         self.optimizer = torch.optim.AdamW(
             groups, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
         )
@@ -349,7 +396,9 @@ class _Run:
         self.best: dict[str, Tensor] = {}
 
     def order(self, epoch: int) -> list[Int[np.ndarray, "_"]]:
-        return shuffled_batches([t.ids for t in self.train], self.recipe.batch, generator(self.seed, "order", epoch))
+        return shuffled_batches(
+            [t.ids for t in self.train], self.recipe.batch, generator(self.seed, "order", epoch)
+        )
 
     def learn(self, batch: Int[np.ndarray, "_"]) -> None:
         began, recipe = time.perf_counter(), self.recipe
@@ -361,7 +410,9 @@ class _Run:
         with torch.random.fork_rng():
             torch.manual_seed(int(rng.integers(1 << 62)))
             logits = self.network.train()(**inputs).logits
-        loss = nn.functional.cross_entropy(logits, self.gold[batch], label_smoothing=recipe.smoothing)
+        loss = nn.functional.cross_entropy(
+            logits, self.gold[batch], label_smoothing=recipe.smoothing
+        )
         self.optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
@@ -371,7 +422,9 @@ class _Run:
         if recipe.average:
             decay = min(recipe.average, self.step / (self.step + 10))
             with torch.no_grad():
-                torch._foreach_lerp_(list(self.averaged.parameters()), list(self.network.parameters()), 1 - decay)
+                torch._foreach_lerp_(
+                    list(self.averaged.parameters()), list(self.network.parameters()), 1 - decay
+                )
         self.seconds += time.perf_counter() - began
 
     def _share(self) -> float:
@@ -392,7 +445,9 @@ class _Run:
         correct = float((self.subject.logits(self.held).argmax(1) == gold).mean())
         if correct > max((r["accuracy"] for r in self.history), default=-1.0):
             self.best = {key: value.clone() for key, value in self.averaged.state_dict().items()}
-        self.history.append({"epoch": epoch, "loss": self.loss / self.per_epoch, "accuracy": correct})
+        self.history.append(
+            {"epoch": epoch, "loss": self.loss / self.per_epoch, "accuracy": correct}
+        )
         self.loss = 0.0
         self.seconds += time.perf_counter() - began
         return self.history[-1]
@@ -412,7 +467,12 @@ def _identity(
     """What must be the same for a training to go on."""
     data = [(d.text, d.pair or "", d.label) for d in (*train, *held)]
     start = {"size": list(size)} if base is None else {"base": str(base)}
-    return {"recipe": asdict(recipe), "seed": seed, "data": int(generator(json.dumps(data)).integers(1 << 53)), **start}
+    return {
+        "recipe": asdict(recipe),
+        "seed": seed,
+        "data": int(generator(json.dumps(data)).integers(1 << 53)),
+        **start,
+    }
 
 
 class _State:
@@ -428,7 +488,12 @@ class _State:
         tensors |= {f"best.{k}": v for k, v in run.best.items()}
         for i, moments in run.optimizer.state_dict()["state"].items():
             tensors |= {f"moments.{i}.{k}": v for k, v in moments.items()}
-        numbers = {"step": run.step, "loss": run.loss, "seconds": run.seconds, "history": run.history}
+        numbers = {
+            "step": run.step,
+            "loss": run.loss,
+            "seconds": run.seconds,
+            "history": run.history,
+        }
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             scratch = self.path.with_name(PARTIAL)
@@ -439,7 +504,9 @@ class _State:
             )
             scratch.replace(self.path)
         except OSError as error:
-            raise OutputError(f"The state of the training cannot be written to {self.path} ({error}).") from None
+            raise OutputError(
+                f"The state of the training cannot be written to {self.path} ({error})."
+            ) from None
 
     def restore(self, run: _Run) -> bool:
         """Put a run where the saved one stopped; False if there is none."""
@@ -451,7 +518,9 @@ class _State:
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - a file is no dict
             numbers, identity = json.loads(header["numbers"]), header["identity"]
         except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{self.path} cannot be read ({error}): remove it to begin anew.") from None
+            raise InputError(
+                f"{self.path} cannot be read ({error}): remove it to begin anew."
+            ) from None
         if identity != self.identity:
             raise InputError(
                 f"{self.path} belongs to a training with other data or settings: remove it to begin anew, or choose"
@@ -459,7 +528,11 @@ class _State:
             )
 
         def part(prefix: str) -> dict[str, Tensor]:
-            return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+            return {
+                key.removeprefix(prefix): value
+                for key, value in tensors.items()
+                if key.startswith(prefix)
+            }
 
         run.network.load_state_dict(part("now."))
         if run.recipe.average:
@@ -470,5 +543,7 @@ class _State:
             moments.setdefault(int(number), {})[name] = value
         run.optimizer.load_state_dict(run.optimizer.state_dict() | {"state": moments})
         run.best = part("best.")
-        run.step, run.loss, run.seconds, run.history = (numbers[k] for k in ("step", "loss", "seconds", "history"))
+        run.step, run.loss, run.seconds, run.history = (
+            numbers[k] for k in ("step", "loss", "seconds", "history")
+        )
         return True

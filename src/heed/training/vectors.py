@@ -23,7 +23,9 @@ def start_from(embeddings: Float[Tensor, "word dim"], tokenizer: Tokenizer) -> i
     known = [(i, place[word]) for word, i in tokenizer.backend.get_vocab().items() if word in place]
     ours, theirs = np.array(known, dtype=np.int64).reshape(-1, 2).T
     with torch.no_grad():
-        embeddings[torch.from_numpy(ours.copy())] = torch.from_numpy(np.asarray(vectors[theirs], dtype=np.float32))
+        embeddings[torch.from_numpy(ours.copy())] = torch.from_numpy(
+            np.asarray(vectors[theirs], dtype=np.float32)
+        )
     return len(known)
 
 

@@ -40,8 +40,18 @@ WIEGREFFE_PINTER = Paper(
     tuple(
         Experiment(*row)
         for row in (
-            ("uniform", "Is attention needed?", "What is lost with uniform weights?", wiegreffe_pinter.uniform),
-            ("seeds", "What varies by itself?", "How far does attention move between seeds?", wiegreffe_pinter.seeds),
+            (
+                "uniform",
+                "Is attention needed?",
+                "What is lost with uniform weights?",
+                wiegreffe_pinter.uniform,
+            ),
+            (
+                "seeds",
+                "What varies by itself?",
+                "How far does attention move between seeds?",
+                wiegreffe_pinter.seeds,
+            ),
             (
                 "guides",
                 "Attention as a guide",

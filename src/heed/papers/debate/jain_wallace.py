@@ -63,7 +63,9 @@ def accuracy(lab: DebateLab) -> Outcome:
                         note=_over_seeds(values, note),
                     )
                 )
-    bars: list[Row] = [{"dataset": r.dataset, "model": r.model, "F1": r.ours} for r in results if r.metric == "F1"]
+    bars: list[Row] = [
+        {"dataset": r.dataset, "model": r.model, "F1": r.ours} for r in results if r.metric == "F1"
+    ]
     figure = Figure(
         "f1", "F1 on the test sets", "bars", bars, x="model", y="F1", panel="dataset" if len(lab.names) > 1 else "",
         caption="Means over training seeds, where there are several.",
@@ -180,7 +182,9 @@ def _taus(rows: Sequence[Row], corpus: Corpus, model: str, main: bool) -> list[R
             for c, label in enumerate(corpus.classes):
                 part = [r for r in rows if r["predicted"] == c]
                 theirs = table[corpus.name][c] if corpus.name in table else None
-                results += _tau(part, key, f"{metric}, predicted {label}", corpus.name, model, theirs)
+                results += _tau(
+                    part, key, f"{metric}, predicted {label}", corpus.name, model, theirs
+                )
         else:
             both = published.TAU_OTHERS.get(model, {}).get(corpus.name)
             results += _tau(rows, key, metric, corpus.name, model, both[k] if both else None)
@@ -189,10 +193,15 @@ def _taus(rows: Sequence[Row], corpus: Corpus, model: str, main: bool) -> list[R
     return [*results, *_tau(rows, "gradient_removal", metric, corpus.name, model, yardstick)]
 
 
-def _tau(rows: Sequence[Row], key: str, metric: str, dataset: str, model: str, theirs: float | None) -> list[Result]:
+def _tau(
+    rows: Sequence[Row], key: str, metric: str, dataset: str, model: str, theirs: float | None
+) -> list[Result]:
     mean = mean_by_document(rows, key)
     note = _difference(mean["ours"], theirs) if rows else "No document was predicted so."
-    by_seed = [float(np.nanmean([r[key] for r in rows if r["seed"] == s])) for s in sorted({r["seed"] for r in rows})]
+    by_seed = [
+        float(np.nanmean([r[key] for r in rows if r["seed"] == s]))
+        for s in sorted({r["seed"] for r in rows})
+    ]
     note = _over_seeds(by_seed, note)
     significant = [{"document": r["document"], "p": float(r[f"{key}_p"] <= 0.05)} for r in rows]
     return [
@@ -215,17 +224,31 @@ def permutation(lab: DebateLab) -> Outcome:
     for name in lab.names:
         corpus = lab.corpus(name)
         test = Used(permutations=lab.pick(50, 100))
-        rows = lab.measured("permutation", name, partial(_measured, lab, name, test), **asdict(test))
-        every += [{"dataset": corpus.name, "class": corpus.classes[r["predicted"]]} | r for r in rows]
+        rows = lab.measured(
+            "permutation", name, partial(_measured, lab, name, test), **asdict(test)
+        )
+        every += [
+            {"dataset": corpus.name, "class": corpus.classes[r["predicted"]]} | r for r in rows
+        ]
         for c, label in enumerate(corpus.classes):
             for k, place in enumerate(BINS):
-                part = [r["value"] for r in rows if r["predicted"] == c and bin_of(r["max_attention"]) == k]
+                part = [
+                    r["value"]
+                    for r in rows
+                    if r["predicted"] == c and bin_of(r["max_attention"]) == k
+                ]
                 theirs = (
-                    published.PERMUTATION[corpus.name][k] if c == 0 and corpus.name in published.PERMUTATION else None
+                    published.PERMUTATION[corpus.name][k]
+                    if c == 0 and corpus.name in published.PERMUTATION
+                    else None
                 )
                 middle = float(np.median(part)) if part else None
                 metric = f"median change of the output, predicted {label}, largest weight {place}"
-                note = _difference(middle, theirs) if part else "No document has its largest weight there."
+                note = (
+                    _difference(middle, theirs)
+                    if part
+                    else "No document has its largest weight there."
+                )
                 results.append(
                     Result(
                         "permutation",
@@ -272,19 +295,37 @@ def adversarial(lab: DebateLab) -> Outcome:
     for name in lab.names:
         corpus = lab.corpus(name)
         rows = adversaries(lab, name)
-        every += [{"dataset": corpus.name, "class": corpus.classes[r["predicted"]]} | r for r in rows]
+        every += [
+            {"dataset": corpus.name, "class": corpus.classes[r["predicted"]]} | r for r in rows
+        ]
         for c, label in enumerate(corpus.classes):
             part = [r["jsd"] for r in rows if r["predicted"] == c]
-            theirs = published.ADVERSARY[corpus.name][c] if corpus.name in published.ADVERSARY else None
+            theirs = (
+                published.ADVERSARY[corpus.name][c] if corpus.name in published.ADVERSARY else None
+            )
             metric = f"ε-max JSD, predicted {label}"
             mean = mean_of(part)
             note = _difference(mean["ours"], theirs)
             results.append(
-                Result("adversarial", corpus.name, "BiLSTM + additive", metric, published=theirs, note=note, **mean)
+                Result(
+                    "adversarial",
+                    corpus.name,
+                    "BiLSTM + additive",
+                    metric,
+                    published=theirs,
+                    note=note,
+                    **mean,
+                )
             )
-    results[0] = replace(results[0], note=f"The largest possible value is ln 2 = 0.693. {results[0].note}".strip())
+    results[0] = replace(
+        results[0], note=f"The largest possible value is ln 2 = 0.693. {results[0].note}".strip()
+    )
     shown = [
-        {"data and prediction": f"{r['dataset']}: {r['class']}", "ε-max JSD": r["jsd"], "largest weight": place}
+        {
+            "data and prediction": f"{r['dataset']}: {r['class']}",
+            "ε-max JSD": r["jsd"],
+            "largest weight": place,
+        }
         for r in every
         for place in ("up to .25" if r["max_attention"] <= 0.25 else "above .25",)
     ]
@@ -307,6 +348,8 @@ def adversaries(lab: DebateLab, name: str, limit: int | None = None) -> list[Row
 
     def measure() -> list[Row]:
         documents = lab.corpus(name, limit).test.documents
-        return test.measure(Study(lab.base(name, limit=limit), documents, seed=lab.seed, progress=lab.bars))
+        return test.measure(
+            Study(lab.base(name, limit=limit), documents, seed=lab.seed, progress=lab.bars)
+        )
 
     return lab.measured("adversarial", name, measure, limit, **asdict(test))

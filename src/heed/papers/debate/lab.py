@@ -57,7 +57,9 @@ class Corpus:
     @cached_property
     def fingerprint(self) -> str:
         """Changes with the documents and their parts."""
-        parts = [[(d.segments, d.label) for d in part] for part in (self.train, self.dev, self.test)]
+        parts = [
+            [(d.segments, d.label) for d in part] for part in (self.train, self.dev, self.test)
+        ]
         return hashlib.sha256(json.dumps(parts).encode("utf8", "replace")).hexdigest()[:16]
 
 
@@ -80,7 +82,9 @@ class DebateLab(Lab):
 
     @property
     def examined(self) -> str:
-        return "the papers' models, trained here, on " + ", ".join(self.corpus(name).name for name in self.names)
+        return "the papers' models, trained here, on " + ", ".join(
+            self.corpus(name).name for name in self.names
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,12 +113,19 @@ class DebateLab(Lab):
 
     def _load(self, name: str, limit: int | None) -> Corpus:
         if name == "generated" or (self.scale == "smoke" and not data.sources(name, "train")):
-            train, dev, test = (tasks.generate("reviews", n, self.seed + i) for i, n in enumerate((400, 100, 120)))
+            train, dev, test = (
+                tasks.generate("reviews", n, self.seed + i) for i, n in enumerate((400, 100, 120))
+            )
             return Corpus("generated", train, dev, test)
         if data.sources(name, "train") is None:
-            raise DataError(f"The full reproduction needs {name}: set HEED_DATA, or run it with --scale smoke.")
+            raise DataError(
+                f"The full reproduction needs {name}: set HEED_DATA, or run it with --scale smoke."
+            )
         cut = CUTS[name]
-        train, test = (data.load(name, split, limit=10**9, seed=self.seed, **cut) for split in ("train", "test"))
+        train, test = (
+            data.load(name, split, limit=10**9, seed=self.seed, **cut)
+            for split in ("train", "test")
+        )
         if "dev" in data.KNOWN[name].splits:
             dev = data.load(name, "dev", limit=10**9, seed=self.seed, **cut)
         else:
@@ -125,7 +136,9 @@ class DebateLab(Lab):
             train, dev, test = train[:400], dev[:100], test[:120]
         return Corpus(name, train[:limit], dev[: max(200, limit // 5)] if limit else dev, test)
 
-    def recipe(self, name: str, encoder: str = "lstm", attention: str = "additive") -> RecurrentRecipe:
+    def recipe(
+        self, name: str, encoder: str = "lstm", attention: str = "additive"
+    ) -> RecurrentRecipe:
         vectors = "glove" if self.pretrained else "random"
         known: dict[str, Any] = {
             "vectors": vectors,
@@ -155,16 +168,33 @@ class DebateLab(Lab):
             corpus.train,
             asked,
             lambda: fit(
-                corpus.train.documents, corpus.classes, recipe, seed, called, corpus.dev.documents, self.progress
+                corpus.train.documents,
+                corpus.classes,
+                recipe,
+                seed,
+                called,
+                corpus.dev.documents,
+                self.progress,
             ),
         )
 
     def measured(
-        self, what: str, name: str, measure: Callable[[], list[Row]], limit: int | None = None, **settings: Any
+        self,
+        what: str,
+        name: str,
+        measure: Callable[[], list[Row]],
+        limit: int | None = None,
+        **settings: Any,
     ) -> list[Row]:
         """Rows of a piece of work on a data set, kept under all that has a say in them."""
         corpus, recipe = self.corpus(name, limit), self.recipe(name).to_dict()
-        about = {"what": what, "data": corpus.name, **settings, "limit": limit, "documents": corpus.fingerprint}
+        about = {
+            "what": what,
+            "data": corpus.name,
+            **settings,
+            "limit": limit,
+            "documents": corpus.fingerprint,
+        }
         return self.piece(about | {"recipe": recipe}, measure)
 
     def retraining(self, name: str, limit: int | None = None) -> Retraining:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heed.claims.wiegreffe_pinter import NEAR, STRENGTHS, STRONGER, attention_of, f1_of, read_off, seed_distances
+from heed.claims.wiegreffe_pinter import (
+    NEAR,
+    STRENGTHS,
+    STRONGER,
+    attention_of,
+    f1_of,
+    read_off,
+    seed_distances,
+)
 from heed.metrics import jsd, tvd
 from heed.papers.debate import published
 from heed.papers.debate.jain_wallace import BINS, adversaries, bin_of
@@ -33,13 +41,21 @@ def _seeds(lab: DebateLab, name: str) -> int:
 
 
 def _strengths(lab: DebateLab, name: str) -> tuple[float, ...]:
-    return (5e-4, 5e-3, 5e-2) if name == "imdb" or lab.scale == "smoke" else (*STRENGTHS, *STRONGER[:2])
+    return (
+        (5e-4, 5e-3, 5e-2)
+        if name == "imdb" or lab.scale == "smoke"
+        else (*STRENGTHS, *STRONGER[:2])
+    )
 
 
 def _cut(lab: DebateLab, name: str) -> str:
     """What was left out to keep the time within bounds."""
     limit = _limit(lab, name)
-    return f"Trained on {limit:,} reviews, {_seeds(lab, name)} seeds, one run of each adversary." if limit else ""
+    return (
+        f"Trained on {limit:,} reviews, {_seeds(lab, name)} seeds, one run of each adversary."
+        if limit
+        else ""
+    )
 
 
 def _f1(model: Recurrent, corpus: Corpus) -> float:
@@ -58,15 +74,29 @@ def uniform(lab: DebateLab) -> Outcome:
         for kind in ("trained", "uniform"):
             values = [r["F1"] for r in rows if r["attention"] == kind]
             results.append(
-                Result("uniform", corpus.name, MODEL, f"F1, {kind} attention, mean of seeds", **mean_of(values))
+                Result(
+                    "uniform",
+                    corpus.name,
+                    MODEL,
+                    f"F1, {kind} attention, mean of seeds",
+                    **mean_of(values),
+                )
             )
         lost = [a["F1"] - b["F1"] for a, b in zip(rows[::2], rows[1::2], strict=True)]
         note = "Attention hardly matters for this task, so that it says little for or against attention."
         found = mean_of(lost)
         small = found["ours"] is not None and found["ours"] < 0.01
-        results.append(Result("uniform", corpus.name, MODEL, "F1 lost", note=note if small else "", **found))
+        results.append(
+            Result("uniform", corpus.name, MODEL, "F1 lost", note=note if small else "", **found)
+        )
     shown = [
-        {"attention": r.metric.split(", ")[1], "F1": r.ours, "low": r.low, "high": r.high, "dataset": r.dataset}
+        {
+            "attention": r.metric.split(", ")[1],
+            "F1": r.ours,
+            "low": r.low,
+            "high": r.high,
+            "dataset": r.dataset,
+        }
         for r in results
         if r.metric.startswith("F1, ")
     ]
@@ -93,7 +123,9 @@ def seeds(lab: DebateLab) -> Outcome:
     for name in lab.names:
         corpus = lab.corpus(name, _limit(lab, name))
         rows = lab.measured("seeds", name, partial(_seed_rows, lab, name), _limit(lab, name))
-        every += [{"dataset": corpus.name, "class": corpus.classes[r["predicted"]]} | r for r in rows]
+        every += [
+            {"dataset": corpus.name, "class": corpus.classes[r["predicted"]]} | r for r in rows
+        ]
         count = _seeds(lab, name)
         shown = {
             "median": f"JSD to {count} other seeds, median",
@@ -105,15 +137,31 @@ def seeds(lab: DebateLab) -> Outcome:
         for key, metric in shown.items():
             found = mean_of([np.nan if r[key] is None else r[key] for r in rows])
             most = key == "percentile" and np.median([r[key] for r in rows]) == 1
-            note = "For most documents no training comes as far as the adversary does." if most else _cut(lab, name)
+            note = (
+                "For most documents no training comes as far as the adversary does."
+                if most
+                else _cut(lab, name)
+            )
             results.append(Result("seeds", corpus.name, MODEL, metric, note=note, **found))
         lost = _f1_lost(rows, len(corpus.classes))
-        results.append(Result("seeds", corpus.name, MODEL, "F1 lost with the adversary's attention", lost, n=len(rows)))
+        results.append(
+            Result(
+                "seeds",
+                corpus.name,
+                MODEL,
+                "F1 lost with the adversary's attention",
+                lost,
+                n=len(rows),
+            )
+        )
     data = [
         {"largest weight": BINS[bin_of(r["max_attention"])], "JSD": r[key], "between": what}
         | {"dataset and prediction": f"{r['dataset']}: {r['class']}"}
         for r in sorted(every, key=lambda r: r["max_attention"])
-        for key, what in (("median", "base and other seeds, median"), ("adversary", "base and adversary"))
+        for key, what in (
+            ("median", "base and other seeds, median"),
+            ("adversary", "base and adversary"),
+        )
     ]
     figure = Figure(
         "seeds", "Distance of attention between trainings, and to the adversary", "violins", data,
@@ -125,7 +173,9 @@ def seeds(lab: DebateLab) -> Outcome:
 
 def _f1_lost(rows: Sequence[Row], labels: int) -> float:
     """How much worse the predictions are, were the attention of each document that of its adversary."""
-    gold, own, theirs = (np.array([r[key] for r in rows]) for key in ("gold", "predicted", "adversary_predicted"))
+    gold, own, theirs = (
+        np.array([r[key] for r in rows]) for key in ("gold", "predicted", "adversary_predicted")
+    )
     return f1_of(own, gold, labels) - f1_of(theirs, gold, labels)
 
 
@@ -164,7 +214,8 @@ def curve(lab: DebateLab) -> Outcome:
         trained = [r for r in rows if r["kind"] == "adversary, one model"]
         strengths = sorted({r["λ"] for r in trained})
         means = [
-            [float(np.mean([r[key] for r in trained if r["λ"] == s])) for s in strengths] for key in ("TVD", "JSD")
+            [float(np.mean([r[key] for r in trained if r["λ"] == s])) for s in strengths]
+            for key in ("TVD", "JSD")
         ]
         at = read_off(np.array([0.0, *means[0]]), np.array([0.0, *means[1]]))
         between = float(np.median([r["JSD"] for r in rows if r["kind"] == "another seed"]))
@@ -174,16 +225,36 @@ def curve(lab: DebateLab) -> Outcome:
             else f"At least: no adversary moved predictions by more than {max(means[0]):.3f}."
         )
         results += [
-            Result("curve", corpus.name, MODEL, "JSD of a consistent adversary where mean TVD is .05", at, note=bound),
             Result(
-                "curve", corpus.name, MODEL, "… ÷ median JSD between seeds", at / between, note=_reading(at / between)
+                "curve",
+                corpus.name,
+                MODEL,
+                "JSD of a consistent adversary where mean TVD is .05",
+                at,
+                note=bound,
+            ),
+            Result(
+                "curve",
+                corpus.name,
+                MODEL,
+                "… ÷ median JSD between seeds",
+                at / between,
+                note=_reading(at / between),
             ),
         ]
         for s, away, moved in zip(strengths, means[1], means[0], strict=True):
             lost = [r["F1 lost"] for r in trained if r["λ"] == s]
             note = f"mean TVD {moved:.3f}; F1 lost {np.mean(lost):.3f}"
             results.append(
-                Result("curve", corpus.name, MODEL, f"JSD of the adversary, λ = {s:.2g}", away, n=len(lost), note=note)
+                Result(
+                    "curve",
+                    corpus.name,
+                    MODEL,
+                    f"JSD of the adversary, λ = {s:.2g}",
+                    away,
+                    n=len(lost),
+                    note=note,
+                )
             )
     figure = Figure(
         "curve", "What it costs to attend elsewhere", "points", every, x="TVD", y="JSD", colour="kind",
@@ -205,14 +276,26 @@ def _curve_rows(lab: DebateLab, name: str) -> list[Row]:
     limit = _limit(lab, name)
     corpus, again = lab.corpus(name, limit), lab.retraining(name, limit)
     documents = corpus.test.documents
-    base, own = again.model.probabilities(again.model(documents)), attention_of(again.model, documents)
+    base, own = (
+        again.model.probabilities(again.model(documents)),
+        attention_of(again.model, documents),
+    )
     before = _f1(again.model, corpus)  # type: ignore[arg-type]
 
     def row(kind: str, model: Recurrent, strength: float | None, seed: int) -> Row:
         moved = float(np.mean(tvd(model.probabilities(model(documents)), base)))
-        away = float(np.mean([jsd(a, b) for a, b in zip(own, attention_of(model, documents), strict=True)]))
+        away = float(
+            np.mean([jsd(a, b) for a, b in zip(own, attention_of(model, documents), strict=True)])
+        )
         lost = before - _f1(model, corpus)
-        return {"kind": kind, "λ": strength, "seed": seed, "TVD": moved, "JSD": away, "F1 lost": lost}
+        return {
+            "kind": kind,
+            "λ": strength,
+            "seed": seed,
+            "TVD": moved,
+            "JSD": away,
+            "F1 lost": lost,
+        }
 
     epochs, runs = lab.pick(3, 20), lab.pick(1, 3 if name != "imdb" else 1)
     rows = [
@@ -232,7 +315,11 @@ def _curve_rows(lab: DebateLab, name: str) -> list[Row]:
             "JSD": float(np.mean([r["jsd"] for r in single])),
             "F1 lost": _f1_lost(
                 [
-                    {"gold": int(g), "predicted": r["predicted"], "adversary_predicted": r["adversary_predicted"]}
+                    {
+                        "gold": int(g),
+                        "predicted": r["predicted"],
+                        "adversary_predicted": r["adversary_predicted"],
+                    }
                     for g, r in zip(corpus.test.gold, single, strict=True)
                 ],
                 len(corpus.classes),
@@ -288,7 +375,11 @@ def _guide_rows(lab: DebateLab, name: str) -> list[Row]:
         {
             "weights": weights,
             "seed": seed,
-            "F1": f1_of(again.guided(weights, guide, seed).predicted(test), corpus.test.gold, len(corpus.classes)),
+            "F1": f1_of(
+                again.guided(weights, guide, seed).predicted(test),
+                corpus.test.gold,
+                len(corpus.classes),
+            ),
         }
         for weights, guide in made.items()
         for seed in range(lab.pick(1, 3))

@@ -29,21 +29,36 @@ PAPER = Paper(
                 "Is LIME affine in attention, and is its factor 3/2?",
                 theorems.lime_theorem,
             ),
-            ("correlations", "Correlations", "How far do methods agree, two by two?", comparisons.correlations),
+            (
+                "correlations",
+                "Correlations",
+                "How far do methods agree, two by two?",
+                comparisons.correlations,
+            ),
             (
                 "against-the-model",
                 "Against the model",
                 "Which explanation follows the prediction?",
                 comparisons.against_the_model,
             ),
-            ("signs", "Signs", "How much of what attention points to speaks against the label?", comparisons.signs),
+            (
+                "signs",
+                "Signs",
+                "How much of what attention points to speaks against the label?",
+                comparisons.signs,
+            ),
             (
                 "signatures",
                 "Three signatures",
                 "Why do attention and other explanations part?",
                 comparisons.signatures,
             ),
-            ("when", "When does attention explain?", "What makes attention agree with exact LIME?", comparisons.when),
+            (
+                "when",
+                "When does attention explain?",
+                "What makes attention agree with exact LIME?",
+                comparisons.when,
+            ),
             (
                 "reach",
                 "Reach of the theorem",
@@ -92,7 +107,12 @@ PAPER = Paper(
                 "Can equally good solutions have telling and empty attention?",
                 histogram,
             ),
-            ("talk", "Figures of the talk", "What do attention and LIME's samples look like?", comparisons.talk),
+            (
+                "talk",
+                "Figures of the talk",
+                "What do attention and LIME's samples look like?",
+                comparisons.talk,
+            ),
             ("lemmas", "Lemmas", "Do the lemmas behind the theorem hold?", theorems.lemmas),
         )
     ),

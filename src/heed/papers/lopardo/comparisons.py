@@ -55,7 +55,9 @@ def side_by_side(lab: Lab) -> Outcome:
     label = model.labels.index("positive") if "positive" in model.labels else len(model.labels) - 1
     methods = (*seven(lab.pick(1000, 5000)), LimeExact(), ShapleyExact())
     found = [m.explain(model, [SENTENCE], label, seed=lab.seed)[0] for m in methods]
-    by_method = {e.method: {u.text: s for u, s in zip(e.units, e.scores, strict=True)} for e in found}
+    by_method = {
+        e.method: {u.text: s for u, s in zip(e.units, e.scores, strict=True)} for e in found
+    }
     published = {
         ("attention-max", "questionable"): 0.32,
         ("lime", "questionable"): -1.01,
@@ -63,7 +65,12 @@ def side_by_side(lab: Lab) -> Outcome:
         ("attention-max", "popular"): 0.72,
         ("lime", "popular"): 0.24,
     }
-    common: dict[str, Any] = {"experiment": "side-by-side", "dataset": "one sentence", "model": lab.name, "n": 1}
+    common: dict[str, Any] = {
+        "experiment": "side-by-side",
+        "dataset": "one sentence",
+        "model": lab.name,
+        "n": 1,
+    }
     logits = model([SENTENCE])[0]
     results = [
         Result(metric=f"logit of {name}", ours=float(value), published=p, **common)
@@ -71,10 +78,17 @@ def side_by_side(lab: Lab) -> Outcome:
     ]
     for (method, word), value in published.items():
         results.append(
-            Result(metric=f"{method} of “{word}”", ours=float(by_method[method][word]), published=value, **common)
+            Result(
+                metric=f"{method} of “{word}”",
+                ours=float(by_method[method][word]),
+                published=value,
+                **common,
+            )
         )
     lime, attention = by_method["lime-exact"], by_method["attention-max"]
-    unsigned = [w for w in lime if lime[w] < 0 and attention[w] >= np.median(list(attention.values()))]
+    unsigned = [
+        w for w in lime if lime[w] < 0 and attention[w] >= np.median(list(attention.values()))
+    ]
     results.append(
         Result(
             metric="words of at least median attention with a negative exact LIME score",
@@ -86,7 +100,11 @@ def side_by_side(lab: Lab) -> Outcome:
         )
     )
     heat = [
-        {"method": e.method, "word": f"{i + 1} {u.text}", "score": float(s / (np.abs(e.scores).max() or 1.0))}
+        {
+            "method": e.method,
+            "word": f"{i + 1} {u.text}",
+            "score": float(s / (np.abs(e.scores).max() or 1.0)),
+        }
         for e in found
         for i, (u, s) in enumerate(zip(e.units, e.scores, strict=True))
     ]
@@ -114,11 +132,19 @@ def correlations(lab: Lab) -> Outcome:
     rows: list[Row] = []
     names = [m.name for m in methods]
     for model in _models(lab):
-        explanations = [m.explain(model, data.documents, seed=lab.seed, progress=lab.bars) for m in methods]
+        explanations = [
+            m.explain(model, data.documents, seed=lab.seed, progress=lab.bars) for m in methods
+        ]
         for i, group in enumerate(zip(*explanations, strict=True)):
             tau = agreement(group)
             rows += [
-                {"model": model.name, "document": i, "one": names[a], "other": names[b], "tau": float(tau[a, b])}
+                {
+                    "model": model.name,
+                    "document": i,
+                    "one": names[a],
+                    "other": names[b],
+                    "tau": float(tau[a, b]),
+                }
                 for a in range(len(names))
                 for b in range(a)
             ]
@@ -132,7 +158,10 @@ def correlations(lab: Lab) -> Outcome:
                 metric = f"Kendall τ, {one} and {other}, mean over documents"
                 results.append(Result("correlations", data.name, model_name, metric, **stats))
             value = float(np.mean([m["ours"] for m in means if m["ours"] is not None] or [np.nan]))
-            heat += [{"one": one, "other": other, "tau": value}, {"one": other, "other": one, "tau": value}]
+            heat += [
+                {"one": one, "other": other, "tau": value},
+                {"one": other, "other": one, "tau": value},
+            ]
     heat += [{"one": n, "other": n, "tau": 1.0} for n in names]
     figure = Figure(
         "matrix",
@@ -171,7 +200,9 @@ def against_the_model(lab: Lab) -> Outcome:
         changes = [f.whole() - f(~np.eye(f.units, dtype=bool)) for f in forms]
         units = LimeExact().explain(model, data.documents, label)
         for method in methods:
-            explanations = method.explain(model, data.documents, label, seed=lab.seed, progress=lab.bars)
+            explanations = method.explain(
+                model, data.documents, label, seed=lab.seed, progress=lab.bars
+            )
             for i, (e, change) in enumerate(zip(explanations, changes, strict=True)):
                 score = aligned([e, units[i]])[0]
                 rows.append(
@@ -201,17 +232,28 @@ def _against_summary(rows: Sequence[Row], dataset: str) -> tuple[list[Result], l
     for model in sorted({r["model"] for r in rows}):
         by = {n: [r for r in rows if r["model"] == model and r["method"] == n] for n in names}
         for name in names:
-            over = _bootstrap_spearman([r["sum"] for r in by[name]], [r["output"] for r in by[name]])
+            over = _bootstrap_spearman(
+                [r["sum"] for r in by[name]], [r["output"] for r in by[name]]
+            )
             stats = {"Spearman over documents: sum of scores and output": over} | {
                 metric: mean_of([r[key] for r in by[name]]) for key, metric in _WITHIN.items()
             }
             for metric, found in stats.items():
-                results.append(Result("against-the-model", dataset, model, f"{metric}, {name}", **found))
-                dot = {"method": name, "value": found["ours"], "low": found["low"], "high": found["high"]}
+                results.append(
+                    Result("against-the-model", dataset, model, f"{metric}, {name}", **found)
+                )
+                dot = {
+                    "method": name,
+                    "value": found["ours"],
+                    "low": found["low"],
+                    "high": found["high"],
+                }
                 dots.append(dot | {"panel": metric, "model": model})
         results += _paired(by, dataset, model)
     title = "Which explanation follows the prediction?"
-    return results, [Figure("follow", title, "dots", dots, "value", "method", colour="model", panel="panel")]
+    return results, [
+        Figure("follow", title, "dots", dots, "value", "method", colour="model", panel="panel")
+    ]
 
 
 def _paired(by: Mapping[str, Sequence[Row]], dataset: str, model: str) -> list[Result]:
@@ -237,7 +279,9 @@ def _paired(by: Mapping[str, Sequence[Row]], dataset: str, model: str) -> list[R
     return results
 
 
-def _bootstrap_spearman(x: Sequence[float], y: Sequence[float], resamples: int = 500) -> dict[str, Any]:
+def _bootstrap_spearman(
+    x: Sequence[float], y: Sequence[float], resamples: int = 500
+) -> dict[str, Any]:
     """Spearman over documents with a percentile interval over resampled documents."""
     a, b = np.array(x), np.array(y)
     rng = np.random.default_rng(0)
@@ -289,7 +333,14 @@ def signs(lab: Lab) -> Outcome:
                 )
             )
     histogram = [{"share": r["top_negative"], "method": r["method"]} for r in rows]
-    figure = Figure("shares", "Top attention words that speak against the label", "boxes", histogram, "method", "share")
+    figure = Figure(
+        "shares",
+        "Top attention words that speak against the label",
+        "boxes",
+        histogram,
+        "method",
+        "share",
+    )
     return Outcome(results, [figure], {"documents": rows})
 
 
@@ -300,7 +351,9 @@ def signatures(lab: Lab) -> Outcome:
     for model in _models(lab):
         tokens, labels = predicted(model, data.documents)
         every = list(zip(tokens, labels.tolist(), strict=True))
-        for i, (t, label) in enumerate(tqdm(every, "signatures", disable=not lab.bars, leave=False)):
+        for i, (t, label) in enumerate(
+            tqdm(every, "signatures", disable=not lab.bars, leave=False)
+        ):
             found = signature(model, t, label)
             if len(found.units) < 10:
                 continue
@@ -323,7 +376,11 @@ def signatures(lab: Lab) -> Outcome:
         common = ("signatures", data.name, model_name)
         low = [r for r in own if r["tau"] < 0.3]
         results += [
-            Result(*common, "τ(attention, gradient × input), mean over documents", **mean_of([r["tau"] for r in own])),
+            Result(
+                *common,
+                "τ(attention, gradient × input), mean over documents",
+                **mean_of([r["tau"] for r in own]),
+            ),
             Result(
                 *common,
                 "(a) share of documents that carry the signature of the last layer",
@@ -333,13 +390,17 @@ def signatures(lab: Lab) -> Outcome:
             Result(
                 *common,
                 "(a) Spearman of τ with the share of attention on values against the label",
-                ours=spearman(np.array([r["tau"] for r in own]), np.array([r["against"] for r in own])),
+                ours=spearman(
+                    np.array([r["tau"] for r in own]), np.array([r["against"] for r in own])
+                ),
                 n=len(own),
             ),
             Result(
                 *common,
                 "(a) Spearman of τ with the spread of log |w|",
-                ours=spearman(np.array([r["tau"] for r in own]), np.array([r["spread"] for r in own])),
+                ours=spearman(
+                    np.array([r["tau"] for r in own]), np.array([r["spread"] for r in own])
+                ),
                 n=len(own),
             ),
             Result(
@@ -347,14 +408,20 @@ def signatures(lab: Lab) -> Outcome:
                 "(b) share of documents with a top attention word like <unk>",
                 **mean_of([float(r["like_unk"] > 0) for r in own]),
             ),
-            Result(*common, "(c) mean τ between the gradients of two heads", **mean_of([r["heads"] for r in own])),
+            Result(
+                *common,
+                "(c) mean τ between the gradients of two heads",
+                **mean_of([r["heads"] for r in own]),
+            ),
             Result(
                 *common,
                 "(c) share of documents whose heads disagree (τ below 0.3)",
                 **mean_of([float(r["heads_disagree"]) for r in own]),
             ),
         ]
-    points = [{"share against the label": r["against"], "τ": r["tau"], "model": r["model"]} for r in rows]
+    points = [
+        {"share against the label": r["against"], "τ": r["tau"], "model": r["model"]} for r in rows
+    ]
     figure = Figure(
         "last-layer",
         "Attention and gradient part where values have both signs",
@@ -451,7 +518,10 @@ def when(lab: Lab) -> Outcome:
         "effects",
         "What makes attention agree with LIME",
         "dots",
-        [{"of": names[k], "effect": v["ours"], "low": v["low"], "high": v["high"]} for k, v in effects.items()],
+        [
+            {"of": names[k], "effect": v["ours"], "low": v["low"], "high": v["high"]}
+            for k, v in effects.items()
+        ],
         "effect",
         "of",
         caption="Change of Kendall's τ per standard deviation, all five together, with bootstrap intervals.",
@@ -472,11 +542,17 @@ def _uniform(model: SingleLayer, tokens: Sequence[Tokens]) -> Float[np.ndarray, 
                 n = model.width(tokens[i])
                 weights[place] = 0
                 weights[place, :, :, :n] = 1 / n
-            found[batch] = model.trace([tokens[i] for i in batch], attention={0: weights}).logits.double().numpy()
+            found[batch] = (
+                model.trace([tokens[i] for i in batch], attention={0: weights})
+                .logits.double()
+                .numpy()
+            )
     return found
 
 
-def _regression(rows: Sequence[Row], features: Sequence[str]) -> tuple[dict[str, dict[str, Any]], float]:
+def _regression(
+    rows: Sequence[Row], features: Sequence[str]
+) -> tuple[dict[str, dict[str, Any]], float]:
     """Standardised least squares of τ on the features, with intervals over resampled documents."""
     good = [r for r in rows if np.isfinite(r["tau"])]
     y = np.array([r["tau"] for r in good])
@@ -489,11 +565,18 @@ def _regression(rows: Sequence[Row], features: Sequence[str]) -> tuple[dict[str,
 
     slopes = solve(np.arange(len(y)))
     rng = np.random.default_rng(0)
-    of = {d: [i for i, r in enumerate(good) if r["document"] == d] for d in {r["document"] for r in good}}
+    of = {
+        d: [i for i, r in enumerate(good) if r["document"] == d]
+        for d in {r["document"] for r in good}
+    }
     documents = list(of.values())  # a document goes with the rows of all models
     drawn = np.array(
         [
-            solve(np.concatenate([documents[k] for k in rng.integers(0, len(documents), len(documents))]))
+            solve(
+                np.concatenate(
+                    [documents[k] for k in rng.integers(0, len(documents), len(documents))]
+                )
+            )
             for _ in range(1000)
         ]
     )
@@ -526,7 +609,9 @@ def _ordering_law(lab: Lab) -> list[Result]:
             g = np.sort(np.exp(rng.normal(size=20)))[::-1]
             w = make(rng.normal(size=20))
             ones = np.ones((1, 20))
-            f = Ratios(g[None], (g * w)[None], ones, 0 * ones, np.array([20.0]), np.array([0.0]), 0.0)
+            f = Ratios(
+                g[None], (g * w)[None], ones, 0 * ones, np.array([20.0]), np.array([0.0]), 0.0
+            )
             taus.append(kendall(g, np.abs(exact(f).lime.coefficients)))
         metric = f"τ(attention, |exact LIME|) where w has {kind}"
         note = "Contributions αw then have the order of attention; LIME also counts what a word takes from the others."
@@ -540,7 +625,8 @@ def anchors(lab: Lab) -> Outcome:
     model, data = lab.main, lab.documents(lab.pick(6, 200), longest=150)
     rules = Anchors().explain(model, data.documents, seed=lab.seed, progress=lab.bars)
     others = {
-        m.name: m.explain(model, data.documents, seed=lab.seed) for m in (AttentionMean(), GradientInput(), LimeExact())
+        m.name: m.explain(model, data.documents, seed=lab.seed)
+        for m in (AttentionMean(), GradientInput(), LimeExact())
     }
     rows: list[Row] = []
     for i, rule in enumerate(rules):
@@ -558,9 +644,27 @@ def anchors(lab: Lab) -> Outcome:
         row["chance"] = k / len(words)
         rows.append(row)
     results = [
-        Result("anchors", data.name, lab.name, "precision of the anchor", **mean_of([r["precision"] for r in rows])),
-        Result("anchors", data.name, lab.name, "words of an anchor", **mean_of([r["words"] for r in rows])),
-        Result("anchors", data.name, lab.name, "overlap by chance", **mean_of([r["chance"] for r in rows])),
+        Result(
+            "anchors",
+            data.name,
+            lab.name,
+            "precision of the anchor",
+            **mean_of([r["precision"] for r in rows]),
+        ),
+        Result(
+            "anchors",
+            data.name,
+            lab.name,
+            "words of an anchor",
+            **mean_of([r["words"] for r in rows]),
+        ),
+        Result(
+            "anchors",
+            data.name,
+            lab.name,
+            "overlap by chance",
+            **mean_of([r["chance"] for r in rows]),
+        ),
     ]
     dots = []
     for name in others:
@@ -570,17 +674,37 @@ def anchors(lab: Lab) -> Outcome:
         ):
             stats = mean_of([r[f"{key} {name}"] for r in rows])
             results.append(
-                Result("anchors", data.name, lab.name, f"{metric} {name}", published="named as future work", **stats)
+                Result(
+                    "anchors",
+                    data.name,
+                    lab.name,
+                    f"{metric} {name}",
+                    published="named as future work",
+                    **stats,
+                )
             )
             dots.append(
-                {"method": name, "value": stats["ours"], "low": stats["low"], "high": stats["high"], "metric": key}
+                {
+                    "method": name,
+                    "value": stats["ours"],
+                    "low": stats["low"],
+                    "high": stats["high"],
+                    "metric": key,
+                }
             )
-    figure = Figure("anchors", "Anchors meet attention", "dots", dots, "value", "method", panel="metric")
+    figure = Figure(
+        "anchors", "Anchors meet attention", "dots", dots, "value", "method", panel="metric"
+    )
     return Outcome(results, [figure], {"documents": rows})
 
 
 def _precision(
-    model: Classifier, document: Document, rule: Explanation, kept: Bool[np.ndarray, "unit"], seed: int, n: int = 1000
+    model: Classifier,
+    document: Document,
+    rule: Explanation,
+    kept: Bool[np.ndarray, "unit"],
+    seed: int,
+    n: int = 1000,
 ) -> float:
     """Share of texts that keep these words and lose others by halves, which keep the label."""
     (tokens,) = model.tokens([document])
@@ -614,12 +738,24 @@ def talk(lab: Lab) -> Outcome:
     (logits,) = model.score([job], [keep], [groups])
     label = len(model.labels) - 1
     drawn = [
-        {"sample": f"{i:>2}: {logits[i, label]:+.2f}", "word": f"{j + 1} {u.text}", "kept": float(keep[i, j])}
+        {
+            "sample": f"{i:>2}: {logits[i, label]:+.2f}",
+            "word": f"{j + 1} {u.text}",
+            "kept": float(keep[i, j]),
+        }
         for i in range(len(keep))
         for j, u in enumerate(units)
     ]
     figures = [
-        Figure("cls-row", "The attention of <cls>, head by head", "heat", rows, "word", "head", value="attention"),
+        Figure(
+            "cls-row",
+            "The attention of <cls>, head by head",
+            "heat",
+            rows,
+            "word",
+            "head",
+            value="attention",
+        ),
         Figure(
             "sampling",
             "How LIME samples a small sentence",

@@ -23,10 +23,15 @@ def histogram(lab: Lab) -> Outcome:
     seeds, steps = lab.pick(1, 5), lab.pick(300, 4000)
     rows: list[Row] = []
     maps: list[Row] = []
-    runs = [(start, seed) for start in ("semantic", "positional", "random") for seed in range(seeds)]
+    runs = [
+        (start, seed) for start in ("semantic", "positional", "random") for seed in range(seeds)
+    ]
     for start, seed in tqdm(runs, "histogram", disable=not lab.bars, leave=False):
         found = _trained(start, seed, steps)
-        rows.append({"start": start, "seed": seed} | {k: found[k] for k in ("accuracy", "informative", "chance")})
+        rows.append(
+            {"start": start, "seed": seed}
+            | {k: found[k] for k in ("accuracy", "informative", "chance")}
+        )
         if seed == 0:
             maps += [
                 {
@@ -43,9 +48,20 @@ def histogram(lab: Lab) -> Outcome:
         own = [r for r in rows if r["start"] == start]
         for key, metric in (
             ("accuracy", "share of letters counted rightly"),
-            ("informative", "of the attention on other letters, the share on equal ones, less that by chance"),
+            (
+                "informative",
+                "of the attention on other letters, the share on equal ones, less that by chance",
+            ),
         ):
-            results.append(Result("histogram", "generated", f"{start} start", metric, **mean_of([r[key] for r in own])))
+            results.append(
+                Result(
+                    "histogram",
+                    "generated",
+                    f"{start} start",
+                    metric,
+                    **mean_of([r[key] for r in own]),
+                )
+            )
     results.append(_verdict(rows))
     figure = Figure(
         "maps",
@@ -128,7 +144,9 @@ def _trained(start: str, seed: int, steps: int) -> dict[str, Any]:
         same = ids[:, :, None] == ids[:, None]
         logits, attention = forward(ids)
         right = (logits.argmax(-1) == same.sum(-1) - 1).float().mean()
-        others = ~torch.eye(LENGTH, dtype=torch.bool)  # a letter that looks at itself has learnt nothing
+        others = ~torch.eye(
+            LENGTH, dtype=torch.bool
+        )  # a letter that looks at itself has learnt nothing
         equal, several = same & others, (same & others).any(-1)
         elsewhere = (attention * others).sum(-1).clamp(min=1e-12)
         on_equal = ((attention * equal).sum(-1) / elsewhere)[several].mean()

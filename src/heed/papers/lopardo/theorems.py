@@ -33,7 +33,9 @@ def form(model: SingleLayer, tokens: Tokens, label: int) -> Ratios:
     return model.ratios(tokens, groups, len(units), label)
 
 
-def predicted(model: Classifier, documents: Sequence[Document]) -> tuple[list[Tokens], Int[np.ndarray, "document"]]:
+def predicted(
+    model: Classifier, documents: Sequence[Document]
+) -> tuple[list[Tokens], Int[np.ndarray, "document"]]:
     """Tokens and predicted labels."""
     tokens = model.tokens(documents)
     return tokens, model.logits(tokens).argmax(1)
@@ -69,7 +71,12 @@ def gradient_theorem(lab: Lab) -> Outcome:
                 }
             )
     worst = max(r["error"] for r in rows)
-    common: dict[str, Any] = {"experiment": "gradient-theorem", "dataset": data.name, "model": lab.name, "n": len(rows)}
+    common: dict[str, Any] = {
+        "experiment": "gradient-theorem",
+        "dataset": data.name,
+        "model": lab.name,
+        "n": len(rows),
+    }
     cls = mean_of([r["error_cls_as_printed"] for r in rows])
     return Outcome(
         [
@@ -111,7 +118,9 @@ def _printed_cls(model: SingleLayer, tokens: Tokens, label: int) -> Float[np.nda
     w = torch.einsum("kto,ko->kt", v, net.W_l[label])
     centred = w[:, 0] - (a * w).sum(1)
     u, P = net.folded(torch.float64)
-    return ((a[:, 0, None] * P[:, label]).sum(0) + ((a[:, 0] * centred)[:, None] * u).sum(0)).numpy() / len(u)
+    return (
+        (a[:, 0, None] * P[:, label]).sum(0) + ((a[:, 0] * centred)[:, None] * u).sum(0)
+    ).numpy() / len(u)
 
 
 def _norm(x: Float[np.ndarray, "*shape"]) -> float:
@@ -131,7 +140,9 @@ def lime_theorem(lab: Lab) -> Outcome:
     samples = lab.pick(1000, 5000)
     limes = np.array(
         [
-            Lime(samples=samples, sampling="lime").explain(model, [document], int(label), seed=lab.seed + i)[0].scores
+            Lime(samples=samples, sampling="lime")
+            .explain(model, [document], int(label), seed=lab.seed + i)[0]
+            .scores
             for i in range(runs)
         ]
     )
@@ -174,7 +185,11 @@ def lime_theorem(lab: Lab) -> Outcome:
     rows = _per_document(model, data, lab.progress)
     results += _summary(rows, common)
     shown = np.argsort(-np.abs(truth), kind="stable")[:15]
-    boxes = [{"word": units[j].text, "score": float(run[j]), "run": i} for j in shown for i, run in enumerate(limes)]
+    boxes = [
+        {"word": units[j].text, "score": float(run[j]), "run": i}
+        for j in shown
+        for i, run in enumerate(limes)
+    ]
     marks = [
         {"x": units[j].text, "y": float(value[j]), "mark": name}
         for name, value in (("theorem, 3/2", 1.5 * plain), ("theorem, 1", plain), ("exact", truth))
@@ -204,7 +219,10 @@ def lime_theorem(lab: Lab) -> Outcome:
     return Outcome(
         results,
         figures,
-        {"documents": rows, "runs": [dict(zip("01234", run, strict=True)) for run in limes.T.tolist()]},
+        {
+            "documents": rows,
+            "runs": [dict(zip("01234", run, strict=True)) for run in limes.T.tolist()],
+        },
     )
 
 
@@ -214,7 +232,11 @@ def _like(model: Classifier, documents: Sequence[Document], length: int, distinc
     def distance(document: Document) -> float:
         (tokens,) = model.tokens([document])
         units, _ = units_of(tokens, "word", True)
-        return abs(len(tokens.words) - length) + abs(len(units) - distinct) + 1000 * (tokens.dropped > 0)
+        return (
+            abs(len(tokens.words) - length)
+            + abs(len(units) - distinct)
+            + 1000 * (tokens.dropped > 0)
+        )
 
     return min(documents, key=distance)
 
@@ -287,7 +309,11 @@ def _summary(rows: Sequence[Row], common: dict[str, Any]) -> list[Result]:
             "3/2",
         ),
         result("error with the constant 3/2, ‖theorem - LIME‖ ÷ ‖LIME‖", "error"),
-        result("error with the constant 1, the same", "error_one", f"Of the two, {nearer} is nearer here."),
+        result(
+            "error with the constant 1, the same",
+            "error_one",
+            f"Of the two, {nearer} is nearer here.",
+        ),
         result(
             "error with the factor fitted to each document, the same",
             "error_fitted",
@@ -302,7 +328,11 @@ def reach(lab: Lab) -> Outcome:
     rows = _per_document(lab.main, data, lab.progress)
     common: dict[str, Any] = {"experiment": "reach", "dataset": data.name, "model": lab.name}
     curves: list[Row] = []
-    names = {"T": "words T", "distinct": "distinct share d/T", "entropy": "entropy of attention ÷ its maximum"}
+    names = {
+        "T": "words T",
+        "distinct": "distinct share d/T",
+        "entropy": "entropy of attention ÷ its maximum",
+    }
     for key, name in names.items():
         curves += _curve(rows, key, name)
     positions, tmax = _positions(lab, data)
@@ -312,12 +342,17 @@ def reach(lab: Lab) -> Outcome:
             metric=f"Spearman of |factor - 1| with {name}",
             ours=_spearman([r[key] for r in rows], [abs(r["slope"] - 1) for r in rows]),
             n=len(rows),
-            note="Negative would mean: the larger it is, the nearer the factor comes to 1." if key == "T" else "",
+            note="Negative would mean: the larger it is, the nearer the factor comes to 1."
+            if key == "T"
+            else "",
             **common,
         )
         for key, name in names.items()
     ]
-    for key, name in (("r2_attention", "attention α"), ("r2_weighted", "attention times value, α·w")):
+    for key, name in (
+        ("r2_attention", "attention α"),
+        ("r2_weighted", "attention times value, α·w"),
+    ):
         results.append(
             Result(
                 metric=f"R² of exact LIME on {name}, per document",
@@ -467,8 +502,16 @@ def replacement(lab: Lab) -> Outcome:
         against, fits = mean_of([r["kendall"] for r in own]), mean_of([r["theorem"] for r in own])
         if name != "<unk>":
             note = "1 would mean that it does not matter what stands in for a removed word."
-            results.append(Result(metric=f"Kendall τ of exact LIME, <unk> and {name}", note=note, **(common | against)))
-            results.append(Result(metric=f"Kendall τ of sampled LIME, <unk> and {name}", **(common | sampled)))
+            results.append(
+                Result(
+                    metric=f"Kendall τ of exact LIME, <unk> and {name}",
+                    note=note,
+                    **(common | against),
+                )
+            )
+            results.append(
+                Result(metric=f"Kendall τ of sampled LIME, <unk> and {name}", **(common | sampled))
+            )
         results.append(
             Result(
                 metric=f"Pearson of theorem and exact LIME, {name}",
@@ -476,7 +519,10 @@ def replacement(lab: Lab) -> Outcome:
                 **(common | fits),
             )
         )
-        for metric, stats in (("LIME, beside <unk>: τ", against), ("theorem and LIME: Pearson", fits)):
+        for metric, stats in (
+            ("LIME, beside <unk>: τ", against),
+            ("theorem and LIME: Pearson", fits),
+        ):
             dots.append(
                 {
                     "replacement": name,
@@ -487,7 +533,13 @@ def replacement(lab: Lab) -> Outcome:
                 }
             )
     figure = Figure(
-        "replacements", "What a removed word becomes", "dots", dots, "value", "replacement", colour="metric"
+        "replacements",
+        "What a removed word becomes",
+        "dots",
+        dots,
+        "value",
+        "replacement",
+        colour="metric",
     )
     return Outcome(results, [figure], {"documents": rows})
 
@@ -529,7 +581,9 @@ def lemmas(lab: Lab) -> Outcome:
         a, b = rng.normal(size=(2, n)) + 2
         x, y = rng.uniform(-1, 1, (2, n)) * 2 / n, rng.uniform(0.2, 3, (2, n))
         for s in range(1, n):
-            z = np.array([[i not in removed for i in range(n)] for removed in combinations(range(1, n), s)])
+            z = np.array(
+                [[i not in removed for i in range(n)] for removed in combinations(range(1, n), s)]
+            )
             if not len(z):
                 continue
             H = np.where(z, a, b).sum(1)

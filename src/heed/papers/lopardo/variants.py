@@ -12,7 +12,15 @@ from jaxtyping import Bool
 
 from heed import data as sets
 from heed.data import Dataset, tasks
-from heed.methods import AttentionMean, Explanation, GradientInput, Lime, LimeExact, Occlusion, Rollout
+from heed.methods import (
+    AttentionMean,
+    Explanation,
+    GradientInput,
+    Lime,
+    LimeExact,
+    Occlusion,
+    Rollout,
+)
 from heed.methods.comparison import aligned, rank_agreement
 from heed.metrics import kendall, spearman
 from heed.models.classifier import BETWEEN, CLOSED
@@ -38,7 +46,9 @@ AGREEMENTS = {
 def accuracy(lab: Lab) -> Outcome:
     """Test accuracy of the model that is examined, and of other training seeds."""
     test = lab.documents(lab.pick(300, 25_000))
-    models = [lab.main] if lab.scale == "smoke" or lab.model else [lab.paper(seed) for seed in range(3)]
+    models = (
+        [lab.main] if lab.scale == "smoke" or lab.model else [lab.paper(seed) for seed in range(3)]
+    )
     rows: list[Row] = [{"model": m.name, "accuracy": _accuracy(m, test)} for m in models]
     results = [
         Result(
@@ -60,7 +70,9 @@ def accuracy(lab: Lab) -> Outcome:
 def _accuracy_note(name: str) -> str:
     if name == "imdb":
         return "The paper's six layers of six heads reach 0.822."
-    return f"The published figure is for IMDB, which is not on this machine; {name} stands in for it."
+    return (
+        f"The published figure is for IMDB, which is not on this machine; {name} stands in for it."
+    )
 
 
 def _accuracy(model: Classifier, documents: Dataset) -> float:
@@ -90,7 +102,9 @@ def _agreements(lab: Lab, model: Classifier, data: Dataset, samples: int) -> lis
     }
     if deep:
         methods["rollout"] = Rollout()
-    found = {k: m.explain(model, documents, seed=lab.seed, progress=lab.bars) for k, m in methods.items()}
+    found = {
+        k: m.explain(model, documents, seed=lab.seed, progress=lab.bars) for k, m in methods.items()
+    }
     rows: list[Row] = []
     for i in range(len(documents)):
         e = {k: v[i] for k, v in found.items()}
@@ -105,7 +119,9 @@ def _agreements(lab: Lab, model: Classifier, data: Dataset, samples: int) -> lis
             "gradient_removal": spearman(gradient, removal),
             "reliability": _reliability(e["lime"]),
         }
-        rows.append(row | ({"rollout_removal": rank_agreement(e["rollout"], e["removal"])} if deep else {}))
+        rows.append(
+            row | ({"rollout_removal": rank_agreement(e["rollout"], e["removal"])} if deep else {})
+        )
     return rows
 
 
@@ -114,13 +130,26 @@ def _reliability(e: Explanation) -> float:
     if e.standard_errors is None:
         return 1.0
     variance = float(e.scores.var())
-    return max(0.0, 1 - float(np.square(e.standard_errors).mean()) / variance) if variance > 0 else float("nan")
+    return (
+        max(0.0, 1 - float(np.square(e.standard_errors).mean()) / variance)
+        if variance > 0
+        else float("nan")
+    )
 
 
-def _summaries(rows: Sequence[Row], experiment: str, dataset: str, model: str, note: str = "") -> list[Result]:
+def _summaries(
+    rows: Sequence[Row], experiment: str, dataset: str, model: str, note: str = ""
+) -> list[Result]:
     """Means over all documents of all seeds; their intervals resample documents."""
     return [
-        Result(experiment, dataset, model, f"{metric}, mean over documents", note=note, **mean_by_document(rows, key))
+        Result(
+            experiment,
+            dataset,
+            model,
+            f"{metric}, mean over documents",
+            note=note,
+            **mean_by_document(rows, key),
+        )
         for key, metric in AGREEMENTS.items()
         if rows and key in rows[0]
     ]
@@ -134,14 +163,22 @@ def no_final_layer(lab: Lab) -> Outcome:
     shapes: dict[str, dict[str, Any]] = {
         "final layer": {"layers": 1, "heads": 4, "max_words": words},
         "none, trained so": {"layers": 1, "heads": 4, "max_words": words, "readout": "identity"},
-        "none, values ≥ 0": {"layers": 1, "heads": 4, "max_words": words, "readout": "identity", "values": "positive"},
+        "none, values ≥ 0": {
+            "layers": 1,
+            "heads": 4,
+            "max_words": words,
+            "readout": "identity",
+            "values": "positive",
+        },
     }
     rows: list[Row] = []
     results: list[Result] = []
     by_name: dict[str, list[float]] = {}
     for seed in range(lab.pick(1, 3)):
         models: dict[str, Classifier] = {
-            name: lab.train(f"readout-{_slug(name)}-{seed}", {}, seed, RECIPES["default"], stack=shape)
+            name: lab.train(
+                f"readout-{_slug(name)}-{seed}", {}, seed, RECIPES["default"], stack=shape
+            )
             for name, shape in shapes.items()
         }
         models["trained values, mean read out"] = _mean_readout(models["final layer"])  # type: ignore[arg-type]
@@ -165,7 +202,15 @@ def no_final_layer(lab: Lab) -> Outcome:
         results += _summaries(own, "no-final-layer", test.name, name)
         dots += _dots(own, name)
     results += _less(rows, test.name)
-    figure = Figure("variants", "With and without a final layer", "dots", dots, "value", "variant", panel="metric")
+    figure = Figure(
+        "variants",
+        "With and without a final layer",
+        "dots",
+        dots,
+        "value",
+        "variant",
+        panel="metric",
+    )
     return Outcome(results, [figure], {"documents": rows})
 
 
@@ -174,13 +219,15 @@ def _less(rows: Sequence[Row], dataset: str) -> list[Result]:
     plain = {(r["document"], r["seed"]): r["lime"] for r in rows if r["variant"] == "final layer"}
     results = []
     for name in dict.fromkeys(r["variant"] for r in rows if r["variant"] != "final layer"):
-        own = [r | {"more": r["lime"] - plain[r["document"], r["seed"]]} for r in rows if r["variant"] == name]
+        own = [
+            r | {"more": r["lime"] - plain[r["document"], r["seed"]]}
+            for r in rows
+            if r["variant"] == name
+        ]
         found = mean_by_document(own, "more")
         low, high = found["low"] or 0.0, found["high"] or 0.0
         verdict = "better" if low > 0 else "worse" if high < 0 else "neither better nor worse"
-        note = (
-            f"Attention agrees {verdict} with LIME than with a final layer. W_l W_v is one matrix: without W_l nearly"
-        )
+        note = f"Attention agrees {verdict} with LIME than with a final layer. W_l W_v is one matrix: without W_l nearly"
         results.append(
             Result(
                 "no-final-layer",
@@ -229,7 +276,9 @@ def _dots(rows: Sequence[Row], variant: str) -> list[Row]:
     return found
 
 
-_UNLEARNT = "Not all of these learnt the task in two epochs; their agreement is that of untrained models."
+_UNLEARNT = (
+    "Not all of these learnt the task in two epochs; their agreement is that of untrained models."
+)
 
 
 def depth(lab: Lab) -> Outcome:
@@ -237,7 +286,9 @@ def depth(lab: Lab) -> Outcome:
     test = lab.documents(lab.pick(150, 5000))
     some = test[: lab.pick(6, 25)]
     layers = (1, 2) if lab.scale == "smoke" else (1, 2, 4)
-    blocks = ("attention", "gelu") if lab.scale == "smoke" else ("attention", "skip", "relu", "gelu")
+    blocks = (
+        ("attention", "gelu") if lab.scale == "smoke" else ("attention", "skip", "relu", "gelu")
+    )
     rows: list[Row] = []
     results: list[Result] = []
     curves: list[Row] = []
@@ -251,8 +302,15 @@ def depth(lab: Lab) -> Outcome:
                 changes = {"epochs": 2, "learning_rate": 1e-3, "embedding_scale": 1.0}
                 model = lab.train(name, changes, seed, stack=stack)
                 accuracies.append(_accuracy(model, test))
-                about = {"what": "depth", "model": name, "revision": model.revision, "documents": len(some)}
-                found = lab.piece(about, partial(_agreements, lab, model, some, lab.pick(500, 1000)))
+                about = {
+                    "what": "depth",
+                    "model": name,
+                    "revision": model.revision,
+                    "documents": len(some),
+                }
+                found = lab.piece(
+                    about, partial(_agreements, lab, model, some, lab.pick(500, 1000))
+                )
                 own += [{"layers": n, "block": block, "seed": seed} | row for row in found]
             rows += own
             title = f"{n} layer{'s' * (n > 1)}, {block}"
@@ -293,19 +351,27 @@ def other_data(lab: Lab) -> Outcome:
     rows: list[Row] = []
     results: list[Result] = []
     dots: list[Row] = []
-    for name in ("task:reviews", "task:story") if lab.scale == "smoke" else ("sst", "ag_news", "sick", "task:story"):
+    for name in (
+        ("task:reviews", "task:story")
+        if lab.scale == "smoke"
+        else ("sst", "ag_news", "sick", "task:story")
+    ):
         train, test = _pair_of_sets(lab, name)
         accuracies: list[float] = []
         own: list[Row] = []
         for seed in range(lab.pick(1, 3)):
             # a word left out now and then would make the only clue of a story disappear
-            changes = {"word_dropout": 0.0, "epochs": lab.pick(3, 10)} if name == "task:story" else {}
+            changes = (
+                {"word_dropout": 0.0, "epochs": lab.pick(3, 10)} if name == "task:story" else {}
+            )
             model = lab.train(f"data-{_slug(name)}-{seed}", changes, seed, data=train)
             accuracies.append(_accuracy(model, test))
             some = test[: lab.pick(30, 500)]
             found = _agreements(lab, model, some, 1000)
             found = (
-                [r | _pointing(model, some.documents[r["document"]]) for r in found] if name == "task:story" else found
+                [r | _pointing(model, some.documents[r["document"]]) for r in found]
+                if name == "task:story"
+                else found
             )
             own += [{"data": name, "seed": seed} | row for row in found]
         rows += own
@@ -332,7 +398,9 @@ def other_data(lab: Lab) -> Outcome:
                     )
                 )
         dots += _dots(own, name)
-    figure = Figure("data", "Agreement on other data", "dots", dots, "value", "variant", panel="metric")
+    figure = Figure(
+        "data", "Agreement on other data", "dots", dots, "value", "variant", panel="metric"
+    )
     return Outcome(results, [figure], {"documents": rows})
 
 
@@ -342,7 +410,9 @@ def _pair_of_sets(lab: Lab, name: str) -> tuple[Dataset, Dataset]:
         return tasks.generate(task, lab.pick(1500, 10_000), lab.seed), tasks.generate(
             task, lab.pick(100, 1000), lab.seed + 1
         )
-    return sets.load(name, "train", limit=30_000, seed=lab.seed), sets.load(name, "test", limit=3000, seed=lab.seed)
+    return sets.load(name, "train", limit=30_000, seed=lab.seed), sets.load(
+        name, "test", limit=3000, seed=lab.seed
+    )
 
 
 def _pointing(model: Classifier, document: Document) -> Row:
@@ -361,9 +431,16 @@ def _pointing(model: Classifier, document: Document) -> Row:
 def _gold(e: Explanation) -> Bool[np.ndarray, "unit"]:
     """Which units are part of the document's rationale, spans over `text.split()` as everywhere."""
     places = [(m.start(), m.end()) for m in re.finditer(r"\S+", e.document.text)]
-    spans = [(places[s.start][0], places[s.end - 1][1]) for s in e.document.rationale if s.end <= len(places)]
+    spans = [
+        (places[s.start][0], places[s.end - 1][1])
+        for s in e.document.rationale
+        if s.end <= len(places)
+    ]
     return np.array(
-        [u.segment == 0 and any(a < u.spans[0][1] and u.spans[0][0] < b for a, b in spans) for u in e.units]
+        [
+            u.segment == 0 and any(a < u.spans[0][1] and u.spans[0][0] < b for a, b in spans)
+            for u in e.units
+        ]
     )
 
 
@@ -395,7 +472,9 @@ def tokenizer(lab: Lab) -> Outcome:
                     "tokenizer": name,
                     "document": i,
                     "tokens": float((~tokens.special).sum() / len(tokens.words)),
-                    "draw": float((~tokens.special).sum() * (len(tokens.words) + 1) / (2 * len(tokens.words))),
+                    "draw": float(
+                        (~tokens.special).sum() * (len(tokens.words) + 1) / (2 * len(tokens.words))
+                    ),
                     "tau": kendall(w.scores, merged),
                     "read": len(tokens.words) / (len(tokens.words) + tokens.dropped),
                 }
@@ -406,14 +485,20 @@ def tokenizer(lab: Lab) -> Outcome:
         results += [
             Result(*common, "test accuracy", share, *_binomial(share, len(test)), n=len(test)),
             Result(*common, "tokens removed with one word", **mean_of([r["tokens"] for r in own])),
-            Result(*common, "tokens removed by one draw of words", **mean_of([r["draw"] for r in own])),
+            Result(
+                *common, "tokens removed by one draw of words", **mean_of([r["draw"] for r in own])
+            ),
             Result(
                 *common,
                 "Kendall τ, exact LIME over words and over tokens (tokens of a word added up)",
                 published="open question of the paper" if name != "words" else None,
                 **mean_of([r["tau"] for r in own]),
             ),
-            Result(*common, "share of the words that the model reads", **mean_of([r["read"] for r in own])),
+            Result(
+                *common,
+                "share of the words that the model reads",
+                **mean_of([r["read"] for r in own]),
+            ),
         ]
     for name in ("sub-words", "characters"):
         taus = [_shared(a, b) for a, b in zip(whole["words"], whole[name], strict=True)]
@@ -442,7 +527,11 @@ def _merged(tokens: Explanation, words: Explanation) -> np.ndarray:
     for unit, score in zip(tokens.units, tokens.scores, strict=True):
         for start, end in unit.spans:
             place = next(
-                (owner[unit.segment, at] for at in range(start, max(end, start + 1)) if (unit.segment, at) in owner),
+                (
+                    owner[unit.segment, at]
+                    for at in range(start, max(end, start + 1))
+                    if (unit.segment, at) in owner
+                ),
                 None,
             )
             if place is not None:
@@ -456,7 +545,9 @@ def _shared(a: Explanation, b: Explanation) -> float:
     other = {(u.segment, u.text.lower()): s for u, s in zip(b.units, b.scores, strict=True)}
     both = [k for k in one if k in other]
     return (
-        kendall(np.array([one[k] for k in both]), np.array([other[k] for k in both])) if len(both) > 2 else float("nan")
+        kendall(np.array([one[k] for k in both]), np.array([other[k] for k in both]))
+        if len(both) > 2
+        else float("nan")
     )
 
 
@@ -470,7 +561,10 @@ def _pieces(documents: Sequence[Document], size: int, longest: int) -> Tokenizer
     texts = [segment for d in documents for segment in d.segments]
     characters = len(set("".join(texts)))
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=size or 3 + characters, special_tokens=[UNKNOWN, CLS, SEP], show_progress=False, min_frequency=2
+        vocab_size=size or 3 + characters,
+        special_tokens=[UNKNOWN, CLS, SEP],
+        show_progress=False,
+        min_frequency=2,
     )
     if not size:  # an alphabet and no merges
         alphabet = sorted(set("".join(like.normalizer.normalize_str(t) for t in texts)) - {" "})

@@ -26,7 +26,12 @@ PAPER = Paper(
                 "Does the prediction stay when efficient attention takes the place of attention?",
                 causal.sufficient,
             ),
-            ("near", "Near the original?", "How far is efficient attention from attention itself?", causal.near),
+            (
+                "near",
+                "Near the original?",
+                "How far is efficient attention from attention itself?",
+                causal.near,
+            ),
             (
                 "shared",
                 "Shared by adversaries",
@@ -64,7 +69,12 @@ PAPER = Paper(
                 causal.context,
             ),
             ("failing", "Failing on purpose", "What do wrong decompositions lose?", spaces.failing),
-            ("heads", "Head by head", "Which heads carry the prediction, and does attention show it?", causal.heads),
+            (
+                "heads",
+                "Head by head",
+                "Which heads carry the prediction, and does attention show it?",
+                causal.heads,
+            ),
             (
                 "beyond",
                 "Beyond the prediction",

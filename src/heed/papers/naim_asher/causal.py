@@ -27,10 +27,16 @@ if TYPE_CHECKING:
 SIZES = (0.003, 0.01, 0.03, 0.1, 0.3)
 CLASSIFYING, ALL = "the row that classifies", "all rows of all layers"
 _NEAR = 0.01
-_PUT: tuple[tuple[str, Variant], ...] = ((CLASSIFYING, "norm"), (CLASSIFYING, "entropy"), (ALL, "norm"))
+_PUT: tuple[tuple[str, Variant], ...] = (
+    (CLASSIFYING, "norm"),
+    (CLASSIFYING, "entropy"),
+    (ALL, "norm"),
+)
 
 
-def wasserstein(a: Float[np.ndarray, "*row key"], b: Float[np.ndarray, "*row key"]) -> Float[np.ndarray, "*row"]:
+def wasserstein(
+    a: Float[np.ndarray, "*row key"], b: Float[np.ndarray, "*row key"]
+) -> Float[np.ndarray, "*row"]:
     """The Wasserstein distance between distributions over places, the first being at 0 and the last at 1."""
     return np.abs(np.cumsum(a - b, -1))[..., :-1].sum(-1) / max(1, a.shape[-1] - 1)
 
@@ -43,7 +49,10 @@ def sufficient(lab: EfficientLab) -> Outcome:
     rows = [r for s in lab.subjects for r in lab.rows("swap", s, partial(_swap, lab, s))]
     whole = [r for s in lab.subjects if s.stacked for r in _whole(lab, s)]
     rows += [
-        {k: r[k] for k in ("dataset", "model", "document", "moved", "changed", "swapped", "variant")}
+        {
+            k: r[k]
+            for k in ("dataset", "model", "document", "moved", "changed", "swapped", "variant")
+        }
         for r in whole
         if r["layer"] == 0 and r["head"] == 0
     ]
@@ -80,13 +89,21 @@ def sufficient(lab: EfficientLab) -> Outcome:
 def _verdict(distance: float | None) -> str:
     if distance is None:
         return ""
-    return "Holds; algebra, as far as the model's own rounding lets it." if distance < _NEAR else "Does not hold."
+    return (
+        "Holds; algebra, as far as the model's own rounding lets it."
+        if distance < _NEAR
+        else "Does not hold."
+    )
 
 
 def _left(subject: Subject, asked: int, rows: Sequence[Row]) -> str:
     """How many of the documents have no rows."""
     left = min(len(subject.documents), asked) - len({r["document"] for r in rows})
-    return f" {left} documents are left out: double precision is not enough for their rows." if left else ""
+    return (
+        f" {left} documents are left out: double precision is not enough for their rows."
+        if left
+        else ""
+    )
 
 
 def _swaps(lab: EfficientLab) -> dict[tuple[str, Variant], int]:
@@ -96,15 +113,25 @@ def _swaps(lab: EfficientLab) -> dict[tuple[str, Variant], int]:
 
 def _swap(lab: EfficientLab, subject: Subject) -> list[Row]:
     asked = [(variant, n) for (what, variant), n in _swaps(lab).items() if what == CLASSIFYING]
-    return [r for variant, n in asked for r in subject.reached(n, partial(_swap_of, subject, variant))]
+    return [
+        r for variant, n in asked for r in subject.reached(n, partial(_swap_of, subject, variant))
+    ]
 
 
-def _swap_of(subject: Subject, variant: Variant, batch: Sequence[int], tokens: Sequence[Tokens]) -> list[Row]:
+def _swap_of(
+    subject: Subject, variant: Variant, batch: Sequence[int], tokens: Sequence[Tokens]
+) -> list[Row]:
     attending, parts = opened(subject.classifier, tokens)
     new = swapped(attending, parts, efficient_rows(parts, variant))
     moved, changed = movement(subject.classifier, attending, new)
     return [
-        {"document": i, "swapped": CLASSIFYING, "variant": variant, "moved": float(m), "changed": float(c)}
+        {
+            "document": i,
+            "swapped": CLASSIFYING,
+            "variant": variant,
+            "moved": float(m),
+            "changed": float(c),
+        }
         for i, m, c in zip(batch, moved, changed, strict=True)
     ]
 
@@ -142,12 +169,17 @@ def _swap_all_of(subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens
             ]
         attention[layer] = torch.from_numpy(new).to(own.dtype)
     with torch.no_grad():
-        after = model.probabilities(model.trace(tokens, attention=attention, layers=()).logits.double().numpy())
+        after = model.probabilities(
+            model.trace(tokens, attention=attention, layers=()).logits.double().numpy()
+        )
     before = model.probabilities(trace.logits.detach().double().numpy())
     place = {i: b for b, i in enumerate(batch)}
     for r in heads:
         b = place[r["document"]]
-        r |= {"moved": float(tvd(after[b], before[b])), "changed": float(after[b].argmax() != before[b].argmax())}
+        r |= {
+            "moved": float(tvd(after[b], before[b])),
+            "changed": float(after[b].argmax() != before[b].argmax()),
+        }
     return [r | {"swapped": ALL, "variant": "norm"} for r in heads]
 
 
@@ -206,7 +238,10 @@ def _near_of(subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens]) -
             x = p.space.efficient(p.rows).rows
             rows.append(
                 {"document": i, "layer": 0, "head": p.heads[0], "keys": len(p.keys)}
-                | {"TVD": float(np.mean(tvd(p.rows, x))), "Wasserstein": float(wasserstein(p.rows, x).mean())}
+                | {
+                    "TVD": float(np.mean(tvd(p.rows, x))),
+                    "Wasserstein": float(wasserstein(p.rows, x).mean()),
+                }
                 | {"open": float(p.space.nullity > 0)}
             )
     return rows
@@ -217,7 +252,9 @@ def _near_of(subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens]) -
 
 def shared(lab: EfficientLab) -> Outcome:
     """Attention with the same output: how far apart raw and efficient attention are."""
-    rows = [r for s in lab.subjects for r in lab.rows("adversaries", s, partial(_adversaries, lab, s))]
+    rows = [
+        r for s in lab.subjects for r in lab.rows("adversaries", s, partial(_adversaries, lab, s))
+    ]
     rows += [
         r
         for s in lab.subjects
@@ -236,10 +273,23 @@ def shared(lab: EfficientLab) -> Outcome:
                     continue
                 found = mean_of([r[key] for r in some])
                 algebra = "" if key == "raw" else ALGEBRA if exact else _SEARCH
-                results.append(Result("shared", s.data, s.model, f"TVD between {what}, {kind}", note=algebra, **found))
+                results.append(
+                    Result(
+                        "shared",
+                        s.data,
+                        s.model,
+                        f"TVD between {what}, {kind}",
+                        note=algebra,
+                        **found,
+                    )
+                )
                 shown.append(
                     {"distance between": short, "TVD": found["ours"]}
-                    | {"low": found["low"], "high": found["high"], "model": f"{s.model}, {s.data}: {kind}"}
+                    | {
+                        "low": found["low"],
+                        "high": found["high"],
+                        "model": f"{s.model}, {s.data}: {kind}",
+                    }
                 )
     figure = Figure(
         "shared", "Attention and its adversary, and the efficient attention of both", "dots", shown,
@@ -264,7 +314,12 @@ def _adversaries(lab: EfficientLab, subject: Subject) -> list[Row]:
         if not p.space.nullity:
             continue
         both = np.stack([p.rows[0], p.space.farthest(p.rows[0])])
-        row = {"document": i, "head": p.heads[0], "adversary": "linear program", "raw": _apart(both)}
+        row = {
+            "document": i,
+            "head": p.heads[0],
+            "adversary": "linear program",
+            "raw": _apart(both),
+        }
         for key, variant in (("efficient", "norm"), ("entropy", "entropy")):
             row[key] = _apart(p.space.efficient(both, variant).rows)  # type: ignore[arg-type]
         rows.append(row)
@@ -285,7 +340,12 @@ def _searched(lab: EfficientLab, subject: Subject) -> list[Row]:
         adversary = Adversary(base, attending.trace, tokens)
         noise = [generator(lab.seed, "search", i) for i in batch]
         found = adversary.search(
-            partial(_first, model.attending(tokens)), target, True, noise, steps=lab.pick(60, 500), penalty=5000.0
+            partial(_first, model.attending(tokens)),
+            target,
+            True,
+            noise,
+            steps=lab.pick(60, 500),
+            penalty=5000.0,
         )
         for b, (i, some) in enumerate(zip(batch, parts, strict=True)):
             close = np.flatnonzero(found.moves[:, b] <= 0.01)
@@ -298,7 +358,12 @@ def _searched(lab: EfficientLab, subject: Subject) -> list[Row]:
             # one row keeps its output exactly, the other its own: each has its class
             efficient = np.concatenate([p.space.efficient(row[None]).rows for row in both])
             rows.append(
-                {"document": i, "adversary": "search", "raw": _apart(both), "efficient": _apart(efficient)}
+                {
+                    "document": i,
+                    "adversary": "search",
+                    "raw": _apart(both),
+                    "efficient": _apart(efficient),
+                }
                 | {"moved": float(found.moves[best, b])}
             )
     return rows
@@ -313,11 +378,17 @@ def _first(attending: Attending, rows: Sequence[Tensor]) -> Tensor:
 
 def necessary(lab: EfficientLab) -> Outcome:
     """Shifts of efficient attention: by steps that the output determines, and by steps that it does not."""
-    rows = [r for s in lab.subjects for r in lab.rows("shifts", s, partial(_shifts, lab, s), sizes=SIZES)]
+    rows = [
+        r
+        for s in lab.subjects
+        for r in lab.rows("shifts", s, partial(_shifts, lab, s), sizes=SIZES)
+    ]
     results = []
     for s, own in by_model(lab, rows):
         if not own:
-            results.append(Result("necessary", s.data, s.model, "rows with a null space", 0.0, note=_NONE))
+            results.append(
+                Result("necessary", s.data, s.model, "rows with a null space", 0.0, note=_NONE)
+            )
             continue
         for size in (0.01, 0.1):
             some = [r for r in own if r["size"] == size]
@@ -327,14 +398,21 @@ def necessary(lab: EfficientLab) -> Outcome:
                            **mean_of([r[kind] for r in some]))
                 )  # fmt: skip
         some = [r for r in own if r["size"] == 0.1]
-        ratio = float(np.mean([r["determined"] for r in some]) / max(np.mean([r["null"] for r in some]), 1e-12))
+        ratio = float(
+            np.mean([r["determined"] for r in some])
+            / max(np.mean([r["null"] for r in some]), 1e-12)
+        )
         results.append(
             Result("necessary", s.data, s.model, "determined ÷ null, steps of 0.1", ratio, n=len(some),
                    note="That null steps do nothing is algebra; that the others do is experience.")
         )  # fmt: skip
     shown = [
         {"log10 of the step": float(np.log10(size)), "step": kind, "model": f"{s.model}, {s.data}"}
-        | {"log10 of the movement": float(np.log10(max(1e-10, np.mean([r[kind] for r in own if r["size"] == size]))))}
+        | {
+            "log10 of the movement": float(
+                np.log10(max(1e-10, np.mean([r[kind] for r in own if r["size"] == size])))
+            )
+        }
         for s, own in by_model(lab, rows)
         if own
         for size in SIZES
@@ -355,7 +433,9 @@ def _shifts(lab: EfficientLab, subject: Subject) -> list[Row]:
     return subject.reached(lab.pick(6, 200), partial(_shifts_of, subject, lab.seed))
 
 
-def _shifts_of(subject: Subject, seed: int, batch: Sequence[int], tokens: Sequence[Tokens]) -> list[Row]:
+def _shifts_of(
+    subject: Subject, seed: int, batch: Sequence[int], tokens: Sequence[Tokens]
+) -> list[Row]:
     found = opened(subject.classifier, tokens)
     parts, rows = found[1], []
     open_ = [b for b, some in enumerate(parts) if any(p.space.nullity for p in some)]
@@ -364,11 +444,16 @@ def _shifts_of(subject: Subject, seed: int, batch: Sequence[int], tokens: Sequen
         means = {}
         for kind in ("determined", "null"):
             noise = {
-                p: generator(seed, kind, i, p.heads[0]) for i, some in zip(batch, parts, strict=True) for p in some
+                p: generator(seed, kind, i, p.heads[0])
+                for i, some in zip(batch, parts, strict=True)
+                for p in some
             }
-            means[kind] = shifted(subject.classifier, found, efficient, size, kind == "null", noise, draws=4)
+            means[kind] = shifted(
+                subject.classifier, found, efficient, size, kind == "null", noise, draws=4
+            )
         rows += [
-            {"document": batch[b], "size": size} | {kind: float(moved[b]) for kind, moved in means.items()}
+            {"document": batch[b], "size": size}
+            | {kind: float(moved[b]) for kind, moved in means.items()}
             for b in open_
         ]
     return rows
@@ -386,17 +471,36 @@ def context(lab: EfficientLab) -> Outcome:
         trained = lab.rows("uniform", s, partial(_uniform, lab, s))[0]
         shifts = lab.rows("shifts everywhere", s, partial(_moves, lab, s))
         rows.append(
-            {"dataset": s.data, "model": s.model, "accuracy": trained["accuracy"], "uniform": trained["uniform"]}
-            | {"lost": trained["accuracy"] - trained["uniform"], "moved": float(np.mean([r["moved"] for r in shifts]))}
+            {
+                "dataset": s.data,
+                "model": s.model,
+                "accuracy": trained["accuracy"],
+                "uniform": trained["uniform"],
+            }
+            | {
+                "lost": trained["accuracy"] - trained["uniform"],
+                "moved": float(np.mean([r["moved"] for r in shifts])),
+            }
         )
     results = []
-    order = {key: ", ".join(r["dataset"] for r in sorted(rows, key=lambda r: -r[key])) for key in ("lost", "moved")}
-    together = f" From most to least, by accuracy lost: {order['lost']}; by movement: {order['moved']}."
+    order = {
+        key: ", ".join(r["dataset"] for r in sorted(rows, key=lambda r: -r[key]))
+        for key in ("lost", "moved")
+    }
+    together = (
+        f" From most to least, by accuracy lost: {order['lost']}; by movement: {order['moved']}."
+    )
     for r in rows:
         note = f"Uniform attention, trained again, costs {r['lost']:.3f} of the accuracy."
         results += [
             Result("context", r["dataset"], r["model"], "accuracy", r["accuracy"]),
-            Result("context", r["dataset"], r["model"], "accuracy with attention frozen to uniform", r["uniform"]),
+            Result(
+                "context",
+                r["dataset"],
+                r["model"],
+                "accuracy with attention frozen to uniform",
+                r["uniform"],
+            ),
             Result(
                 "context",
                 r["dataset"],
@@ -431,9 +535,15 @@ def _moves(lab: EfficientLab, subject: Subject) -> list[Row]:
     for batch, tokens in subject.batches(lab.pick(12, 200)):
         attending, parts = opened(subject.classifier, tokens)
         noise = {
-            p: generator(lab.seed, "inside", i, p.heads[0]) for i, some in zip(batch, parts, strict=True) for p in some
+            p: generator(lab.seed, "inside", i, p.heads[0])
+            for i, some in zip(batch, parts, strict=True)
+            for p in some
         }
-        put = swapped(attending, parts, {p: p.rows + 0.1 * direction(p, False, rng) for p, rng in noise.items()})
+        put = swapped(
+            attending,
+            parts,
+            {p: p.rows + 0.1 * direction(p, False, rng) for p, rng in noise.items()},
+        )
         moved, _ = movement(subject.classifier, attending, put)
         rows += [{"document": i, "moved": float(m)} for i, m in zip(batch, moved, strict=True)]
     return rows
@@ -450,7 +560,10 @@ def heads(lab: EfficientLab) -> Outcome:
     for s in subjects:
         own = [r for r in rows if (r["dataset"], r["model"]) == (s.data, s.model)]
         each = {
-            key: [float(np.mean([r[key] for r in own if r["head"] == h])) for h in sorted({r["head"] for r in own})]
+            key: [
+                float(np.mean([r[key] for r in own if r["head"] == h]))
+                for h in sorted({r["head"] for r in own})
+            ]
             for key in ("ablated", "ablated efficient", "peaked", "peaked efficient")
         }
         shown += [
@@ -458,7 +571,9 @@ def heads(lab: EfficientLab) -> Outcome:
             for h, moved in enumerate(each["ablated"])
         ]
         order = spearman(np.array(each["ablated"]), np.array(each["ablated efficient"]))
-        note = "Algebra: what a head puts out is the same, so is what its loss does." + _left(s, _headed(lab), own)
+        note = "Algebra: what a head puts out is the same, so is what its loss does." + _left(
+            s, _headed(lab), own
+        )
         results.append(
             Result("heads", s.data, s.model, "ranking of heads by ablation: attention beside efficient (ρ)", order,
                    n=len(each["ablated"]), note=note)
@@ -492,7 +607,11 @@ def _heads_of(subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens]) 
     for head in sorted({p.heads[0] for some in parts for p in some}):
         raw = {p: p.rows for p in efficient}
         put = [
-            swapped(attending, parts, {p: _uniform_like(p) if p.heads[0] == head else x for p, x in own.items()})
+            swapped(
+                attending,
+                parts,
+                {p: _uniform_like(p) if p.heads[0] == head else x for p, x in own.items()},
+            )
             for own in (raw, efficient)
         ]
         plain, _ = movement(subject.classifier, attending, put[0])
@@ -501,7 +620,12 @@ def _heads_of(subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens]) 
             (p,) = [p for p in parts[b] if p.heads[0] == head][:1]
             flat = _uniform_like(p)
             rows.append(
-                {"document": i, "head": head, "ablated": float(plain[b]), "ablated efficient": float(new[b])}
+                {
+                    "document": i,
+                    "head": head,
+                    "ablated": float(plain[b]),
+                    "ablated efficient": float(new[b]),
+                }
                 | {"peaked": float(np.mean(tvd(p.rows, flat)))}
                 | {"peaked efficient": float(np.mean(tvd(efficient[p], flat)))}
             )
@@ -524,7 +648,11 @@ def beyond(lab: EfficientLab) -> Outcome:
         own = [r for r in rows if (r["dataset"], r["model"]) == (s.data, s.model)]
         for put in ("efficient", "uniform"):
             some = [r for r in own if r["put in"] == put]
-            note = "Algebra: a layer's output is kept, so is all that follows." if put == "efficient" else "Control."
+            note = (
+                "Algebra: a layer's output is kept, so is all that follows."
+                if put == "efficient"
+                else "Control."
+            )
             results.append(
                 Result("beyond", s.data, s.model, f"relative change of later layers' hidden states, first layer {put}",
                        note=note, **mean_of([r["states"] for r in some]))
@@ -569,11 +697,17 @@ def _beyond(lab: EfficientLab, subject: Subject) -> list[Row]:
             for b, (i, t) in enumerate(zip(batch, tokens, strict=True)):
                 real = slice(len(t))
                 for layer in range(1, len(trace.values)):
-                    before, then = (x.attention[layer][b, :, real].double().numpy() for x in (trace, after))
+                    before, then = (
+                        x.attention[layer][b, :, real].double().numpy() for x in (trace, after)
+                    )
                     rows.append(
                         {"document": i, "put in": kind, "layer": layer}
                         | {"states": _changed(*(x.states[layer][b, real] for x in (trace, after)))}
-                        | {"values": _changed(*(x.values[layer][b, :, real] for x in (trace, after)))}
+                        | {
+                            "values": _changed(
+                                *(x.values[layer][b, :, real] for x in (trace, after))
+                            )
+                        }
                         | {"attention": float(np.mean(tvd(before, then)))}
                     )
     return rows

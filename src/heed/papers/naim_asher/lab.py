@@ -54,7 +54,9 @@ class Subject:
         for batch in self.classifier.batches(tokens):
             yield batch, [tokens[i] for i in batch]
 
-    def reached(self, n: int, measure: Callable[[Sequence[int], Sequence[Tokens]], list[Row]]) -> list[Row]:
+    def reached(
+        self, n: int, measure: Callable[[Sequence[int], Sequence[Tokens]], list[Row]]
+    ) -> list[Row]:
         """Rows of the first n documents, without those for whose attention double precision is not enough."""
         rows = []
         for batch, tokens in self.batches(n):
@@ -66,7 +68,9 @@ class Subject:
                         rows += measure([i], [t])
         return rows
 
-    def problems(self, n: int, tolerance: float | None = None) -> Iterator[tuple[int, Tokens, Problem]]:
+    def problems(
+        self, n: int, tolerance: float | None = None
+    ) -> Iterator[tuple[int, Tokens, Problem]]:
         """The rows that classify the first n documents, head by head, each with its document and that one's place."""
         for batch, tokens in self.batches(n):
             found = opened(self.classifier, tokens, tolerance=tolerance)[1]
@@ -80,7 +84,11 @@ class EfficientLab(DebateLab):
 
     @property
     def examined(self) -> str:
-        made = "bundled models and small ones trained here" if self.scale == "smoke" else "models trained here"
+        made = (
+            "bundled models and small ones trained here"
+            if self.scale == "smoke"
+            else "models trained here"
+        )
         return f"{made}, on " + ", ".join(self.corpus(name).name for name in self.names)
 
     @property
@@ -94,7 +102,9 @@ class EfficientLab(DebateLab):
         found = super()._load(name, limit)
         if found.name != "generated":
             return found
-        return Corpus("generated", *(_lengthened(part) for part in (found.train, found.dev, found.test)))
+        return Corpus(
+            "generated", *(_lengthened(part) for part in (found.train, found.dev, found.test))
+        )
 
     def limit(self, name: str) -> int | None:
         return 5000 if name == "imdb" and self.scale == "full" else None
@@ -107,14 +117,19 @@ class EfficientLab(DebateLab):
             corpus = self.corpus(name, self.limit(name))
             test = corpus.test.documents
             found.append(Subject(corpus.name, "single-layer", self.single(name), test))
-            found.append(Subject(corpus.name, "BiLSTM", self.base(name, limit=self.limit(name)), test))
+            found.append(
+                Subject(corpus.name, "BiLSTM", self.base(name, limit=self.limit(name)), test)
+            )
             if name == "sst" and self.scale == "full":
                 if importlib.util.find_spec(MINILM):
                     found.append(Subject(corpus.name, "MiniLM", self.minilm(name), test))
                 else:
                     self.say("MiniLM is left out: its weights are not installed (see the README)")
             if name in ("imdb", "generated"):
-                found += [Subject(corpus.name, shown, self.scratch(name, f), test) for f, shown in FAMILIES.items()]
+                found += [
+                    Subject(corpus.name, shown, self.scratch(name, f), test)
+                    for f, shown in FAMILIES.items()
+                ]
         return found
 
     def single(self, name: str) -> Classifier:
@@ -124,7 +139,9 @@ class EfficientLab(DebateLab):
         corpus = self.corpus(name, self.limit(name))
         epochs = max(RECIPES["default"].epochs, -(-_SEEN // len(corpus.train)))
         changes = {"max_words": MAX_WORDS[name], "epochs": epochs}
-        return self.train(f"{corpus.name}-single-layer", changes, self.seed, RECIPES["default"], corpus.train)
+        return self.train(
+            f"{corpus.name}-single-layer", changes, self.seed, RECIPES["default"], corpus.train
+        )
 
     def scratch(self, name: str, family: str) -> Transformer:
         """A small transformer of some family, trained on long documents; in a smoke test BERT is the bundled one."""
@@ -137,16 +154,24 @@ class EfficientLab(DebateLab):
 
     def minilm(self, name: str) -> Transformer:
         base = importlib.import_module(MINILM).get_model_path()
-        return self._tuned(name, "minilm", tuning(False, {"learning_rate": 1e-4, "epochs": 4}), Path(base), (0, 0))
+        return self._tuned(
+            name, "minilm", tuning(False, {"learning_rate": 1e-4, "epochs": 4}), Path(base), (0, 0)
+        )
 
-    def _tuned(self, name: str, called: str, recipe: Tuning, base: Path | None, size: tuple[int, int]) -> Transformer:
+    def _tuned(
+        self, name: str, called: str, recipe: Tuning, base: Path | None, size: tuple[int, int]
+    ) -> Transformer:
         from heed.training import transformer as t
         from heed.training.own import facts
 
         corpus = self.corpus(name, self.limit(name))
         folder = self.folder / "models" / f"{self.scale}-{corpus.name}-{called}"
         asked = {"seed": self.seed, "recipe": recipe.to_dict(base is None), "size": list(size)}
-        asked |= {"documents": corpus.fingerprint, "base": None if base is None else base.name, "name": folder.name}
+        asked |= {
+            "documents": corpus.fingerprint,
+            "base": None if base is None else base.name,
+            "name": folder.name,
+        }
         known = folder / FACTS
         if not known.exists() or json.loads(known.read_text(encoding="utf8")).get("asked") != asked:
             self.say(f"training {called} on {len(corpus.train):,} documents")
@@ -160,11 +185,18 @@ class EfficientLab(DebateLab):
             t.save(done, folder, known_of | {"base": asked["base"], "asked": asked})
         return load(str(folder))  # type: ignore[return-value]
 
-    def rows(self, what: str, subject: Subject, measure: Callable[[], list[Row]], **settings: Any) -> list[Row]:
+    def rows(
+        self, what: str, subject: Subject, measure: Callable[[], list[Row]], **settings: Any
+    ) -> list[Row]:
         """Rows of a piece of work on a model, kept under all that has a say in them."""
         name = self.name_of(subject)
         documents = self.corpus(name, self.limit(name)).fingerprint
-        about = {"what": what, "data": subject.data, "model": subject.model, "revision": subject.classifier.revision}
+        about = {
+            "what": what,
+            "data": subject.data,
+            "model": subject.model,
+            "revision": subject.classifier.revision,
+        }
         found = self.piece(about | {"documents": documents} | settings, measure)
         return [{"dataset": subject.data, "model": subject.model} | row for row in found]
 
@@ -183,4 +215,6 @@ def _lengthened(part: Dataset) -> Dataset:
             if sum(len(t.split()) for t in texts) >= _LONG:
                 found.append(Document(" ".join(texts), label=label))
                 texts = []
-    return replace(part, documents=tuple(found[i] for i in generator("order").permutation(len(found))))
+    return replace(
+        part, documents=tuple(found[i] for i in generator("order").permutation(len(found)))
+    )

@@ -25,7 +25,10 @@ ALGEBRA = "True by construction: it is algebra, and was checked on every row."
 
 def by_model(lab: EfficientLab, rows: Sequence[Row]) -> list[tuple[Subject, list[Row]]]:
     """Rows of each model in turn."""
-    return [(s, [r for r in rows if (r["dataset"], r["model"]) == (s.data, s.model)]) for s in lab.subjects]
+    return [
+        (s, [r for r in rows if (r["dataset"], r["model"]) == (s.data, s.model)])
+        for s in lab.subjects
+    ]
 
 
 def _whose_row(row: Row) -> str:
@@ -37,7 +40,9 @@ def _whose_row(row: Row) -> str:
 
 def characterised(lab: EfficientLab) -> Outcome:
     """Rank and null space by architecture, layer, head, length and tolerance."""
-    rows = [r for s in lab.subjects for r in lab.rows("null spaces", s, partial(_null_spaces, lab, s))]
+    rows = [
+        r for s in lab.subjects for r in lab.rows("null spaces", s, partial(_null_spaces, lab, s))
+    ]
     results = []
     for s, own in by_model(lab, rows):
         last = [r for r in own if r["layer"] == max(x["layer"] for x in own)]
@@ -47,7 +52,14 @@ def characterised(lab: EfficientLab) -> Outcome:
         if share["ours"] == 0:
             note += " No row is longer than the values are wide, so efficient attention is attention itself."
         results.append(
-            Result("characterised", s.data, s.model, "share of classifying rows with a null space", note=note, **share)
+            Result(
+                "characterised",
+                s.data,
+                s.model,
+                "share of classifying rows with a null space",
+                note=note,
+                **share,
+            )
         )
         results.append(
             Result(
@@ -55,9 +67,14 @@ def characterised(lab: EfficientLab) -> Outcome:
                 **mean_of([r["null space"] for r in last]),
             )
         )  # fmt: skip
-    kinds = lab.piece({"what": "architectures", "lengths": LENGTHS, "seed": lab.seed}, partial(_architectures, lab))
+    kinds = lab.piece(
+        {"what": "architectures", "lengths": LENGTHS, "seed": lab.seed},
+        partial(_architectures, lab),
+    )
     shared = max(r["apart"] for r in kinds if r["architecture"] == "grouped keys")
-    sweep = [r for s in lab.subjects for r in lab.rows("tolerances", s, partial(_tolerances, lab, s))]
+    sweep = [
+        r for s in lab.subjects for r in lab.rows("tolerances", s, partial(_tolerances, lab, s))
+    ]
     results.append(
         Result(
             "characterised", "random weights", "grouped keys", "null space of a row of 128 keys",
@@ -110,7 +127,9 @@ def characterised(lab: EfficientLab) -> Outcome:
 
 
 def _mean_of_head(rows: Sequence[Row], layer: int, head: int) -> float:
-    return float(np.mean([r["null space"] for r in rows if (r["layer"], r["head"]) == (layer, head)]))
+    return float(
+        np.mean([r["null space"] for r in rows if (r["layer"], r["head"]) == (layer, head)])
+    )
 
 
 def _null_spaces(lab: EfficientLab, subject: Subject) -> list[Row]:
@@ -125,18 +144,36 @@ def _null_spaces(lab: EfficientLab, subject: Subject) -> list[Row]:
                 for p in parts:
                     peak = float(p.rows.max(1).mean())
                     rows.append(
-                        {"document": i, "layer": layer, "head": p.heads[0], "keys": len(p.keys), "peak": peak}
-                        | {"values": p.space.T.shape[1], "rank": p.space.Q.shape[1], "null space": p.space.nullity}
+                        {
+                            "document": i,
+                            "layer": layer,
+                            "head": p.heads[0],
+                            "keys": len(p.keys),
+                            "peak": peak,
+                        }
+                        | {
+                            "values": p.space.T.shape[1],
+                            "rank": p.space.Q.shape[1],
+                            "null space": p.space.nullity,
+                        }
                     )
     return rows
 
 
 def _tolerances(lab: EfficientLab, subject: Subject) -> list[Row]:
     rows = []
-    for _, _, p in subject.problems(lab.pick(4, 40), TOLERANCES[0]):  # values as they are, with their rounding
-        rows += [{"tolerance": t, "null space": Space.of(p.space.T, tolerance=t).nullity} for t in TOLERANCES]
+    for _, _, p in subject.problems(
+        lab.pick(4, 40), TOLERANCES[0]
+    ):  # values as they are, with their rounding
+        rows += [
+            {"tolerance": t, "null space": Space.of(p.space.T, tolerance=t).nullity}
+            for t in TOLERANCES
+        ]
     return [
-        {"tolerance": t, "null space": float(np.mean([r["null space"] for r in rows if r["tolerance"] == t]))}
+        {
+            "tolerance": t,
+            "null space": float(np.mean([r["null space"] for r in rows if r["tolerance"] == t])),
+        }
         for t in TOLERANCES
     ]
 
@@ -151,37 +188,63 @@ def _architectures(lab: EfficientLab) -> list[Row]:
 
     rng = generator(lab.seed, "architectures")
     corpus = lab.corpus(lab.names[0], lab.limit(lab.names[0]))
-    words = sorted({w for d in corpus.test.documents[:200] for w in d.text.lower().split() if w.isalpha()})
-    kinds = {"bert": "two-way", "gpt2": "causal", "llama": "grouped keys", "mistral": "sliding window"}
+    words = sorted(
+        {w for d in corpus.test.documents[:200] for w in d.text.lower().split() if w.isalpha()}
+    )
+    kinds = {
+        "bert": "two-way",
+        "gpt2": "causal",
+        "llama": "grouped keys",
+        "mistral": "sliding window",
+    }
     rows: list[Row] = []
     for family, shown in kinds.items():
         for keys in LENGTHS:
-            recipe = tuning(True, {"family": family, "max_tokens": keys, "vocabulary": 2000, "heads": 4})
+            recipe = tuning(
+                True, {"family": family, "max_tokens": keys, "vocabulary": 2000, "heads": 4}
+            )
             with torch.random.fork_rng():
                 torch.manual_seed(lab.seed)
-                network, tokenizer = scratch(corpus.test.documents[:200], corpus.classes, recipe, (2, 128))
+                network, tokenizer = scratch(
+                    corpus.test.documents[:200], corpus.classes, recipe, (2, 128)
+                )
             model = Transformer(network, tokenizer, shown)
-            tokens = model.tokens([" ".join(rng.choice(words, 2 * keys)) for _ in range(4)])  # cut to so many keys
+            tokens = model.tokens(
+                [" ".join(rng.choice(words, 2 * keys)) for _ in range(4)]
+            )  # cut to so many keys
             with torch.no_grad():
                 trace = model.trace(tokens)
-            rows += [{"architecture": shown, "keys": keys} | _space_of(parts) for parts in problems(trace, tokens)]
+            rows += [
+                {"architecture": shown, "keys": keys} | _space_of(parts)
+                for parts in problems(trace, tokens)
+            ]
     for attention in ("additive", "dot"):
         for keys in LENGTHS:
             tokens_of = Tokenizer.words(words, keys + 1)
             shape = RecurrentShape(len(tokens_of), 2, "lstm", attention, 32, 32, keys)
             encoder = Recurrent(
-                RecurrentNetwork(shape, torch.Generator().manual_seed(lab.seed)), tokens_of, corpus.classes
+                RecurrentNetwork(shape, torch.Generator().manual_seed(lab.seed)),
+                tokens_of,
+                corpus.classes,
             )
             tokens = encoder.tokens([" ".join(rng.choice(words, keys)) for _ in range(4)])
             with torch.no_grad():
                 trace = encoder.trace(tokens)
-            rows += [{"architecture": attention, "keys": keys} | _space_of(parts) for parts in problems(trace, tokens)]
+            rows += [
+                {"architecture": attention, "keys": keys} | _space_of(parts)
+                for parts in problems(trace, tokens)
+            ]
     means = []
     for shown in (*kinds.values(), "additive", "dot"):
         for keys in LENGTHS:
             own = [r for r in rows if (r["architecture"], r["keys"]) == (shown, keys)]
             means.append(
-                {"architecture": shown, "keys": keys, "seen": own[0]["seen"], "apart": max(r["apart"] for r in own)}
+                {
+                    "architecture": shown,
+                    "keys": keys,
+                    "seen": own[0]["seen"],
+                    "apart": max(r["apart"] for r in own),
+                }
                 | {"null space": float(np.mean([r["null space"] for r in own]))}
             )
     return means
@@ -203,7 +266,9 @@ def _space_of(parts: Sequence[Problem]) -> Row:
 def family_of_rows(lab: EfficientLab) -> Outcome:
     """Steps in the null space against the simplex, and the size of the class."""
     rows = [r for s in lab.subjects for r in lab.rows("steps", s, partial(_steps, lab, s))]
-    drawn = lab.piece({"what": "drawn rows", "seed": lab.seed, "n": lab.pick(2, 8)}, partial(_drawn, lab))
+    drawn = lab.piece(
+        {"what": "drawn rows", "seed": lab.seed, "n": lab.pick(2, 8)}, partial(_drawn, lab)
+    )
     results = []
     for s, own in by_model(lab, rows):
         if not own:
@@ -224,7 +289,9 @@ def family_of_rows(lab: EfficientLab) -> Outcome:
                    **mean_of([r["farthest"] for r in own])),
         ]  # fmt: skip
     for n, low in ((128, 0.25), (256, 0.6), (400, 0.85)):
-        far = [r["farthest"] for r in drawn if (r["keys"], r["values"], r["spread"]) == (n, 64, 2.0)]
+        far = [
+            r["farthest"] for r in drawn if (r["keys"], r["values"], r["spread"]) == (n, 64, 2.0)
+        ]
         results.append(
             Result("older-argument", "drawn", "softmax of 2 N(0, 1)", f"TVD to the farthest, {n} keys, 64 dimensions",
                    **mean_of(far), note=f"About {low:g} was measured before, with other draws.")
@@ -259,7 +326,11 @@ def _steps_note(rows: Sequence[Row]) -> str:
     inside, far = (float(np.mean([r[key] for r in rows])) for key in ("inside", "farthest"))
     return (
         f"A random direction ends at the simplex after {inside:.3f}, where the farthest attention is {far:.3f} away: "
-        + ("random steps are no adversary." if inside < far / 3 else "here random steps come far, too.")
+        + (
+            "random steps are no adversary."
+            if inside < far / 3
+            else "here random steps come far, too."
+        )
     )
 
 
@@ -277,7 +348,9 @@ def _open(row: Float[np.ndarray, "key"], space: Space, rng: np.random.Generator)
     steps = rng.standard_normal((32, space.nullity)) @ space.N.T
     steps /= np.abs(steps).sum(1, keepdims=True).clip(1e-300) / 2  # a step of one is a TVD of one
     inside = np.where(steps < 0, -row / np.where(steps < 0, steps, -1), np.inf).min(1)
-    inside = np.where(np.isfinite(inside), inside, 0.0)  # where there is no null space, there is no step
+    inside = np.where(
+        np.isfinite(inside), inside, 0.0
+    )  # where there is no null space, there is no step
     far = space.farthest(row)
     return {
         "keys": len(row), "peak": float(row.max()), "values": space.T.shape[1], "null space": space.nullity,
@@ -295,7 +368,9 @@ def _drawn(lab: EfficientLab) -> list[Row]:
                     rng = generator(lab.seed, "drawn", n, p, str(spread), k)
                     space = Space.of(rng.standard_normal((n, p)))
                     row = np.exp(spread * rng.standard_normal(n))
-                    rows.append({"spread": spread} | _open(row / row.sum(), space, rng) | {"values": p})
+                    rows.append(
+                        {"spread": spread} | _open(row / row.sum(), space, rng) | {"values": p}
+                    )
     return rows
 
 
@@ -304,7 +379,9 @@ def _drawn(lab: EfficientLab) -> list[Row]:
 
 def distribution(lab: EfficientLab) -> Outcome:
     """Efficient attention is attention; effective attention is not."""
-    rows = [r for s in lab.subjects for r in lab.rows("distribution", s, partial(_distribution, lab, s))]
+    rows = [
+        r for s in lab.subjects for r in lab.rows("distribution", s, partial(_distribution, lab, s))
+    ]
     results, shown = [], []
     for s, own in by_model(lab, rows):
         open_ = [r for r in own if r["null space"]]
@@ -345,7 +422,14 @@ def minimal(lab: EfficientLab) -> Outcome:
     for s, own in by_model(lab, rows):
         if not own:
             results.append(
-                Result("minimal", s.data, s.model, "norm dropped", 0.0, note="Every row is determined: nothing is.")
+                Result(
+                    "minimal",
+                    s.data,
+                    s.model,
+                    "norm dropped",
+                    0.0,
+                    note="Every row is determined: nothing is.",
+                )
             )
             continue
         smaller = sum(r["smaller"] for r in own)
@@ -383,7 +467,8 @@ def _whose(rows: Sequence[Row]) -> str:
     """Which tokens lost weight."""
     total = sum(r["lost"] for r in rows) or 1.0
     parts = [
-        f"{sum(r[f'lost {kind}'] for r in rows) / total:.0%} {kind}" for kind in ("words", "punctuation", "specials")
+        f"{sum(r[f'lost {kind}'] for r in rows) / total:.0%} {kind}"
+        for kind in ("words", "punctuation", "specials")
     ]
     return f"Of the weight that was taken away, it lay on: {', '.join(parts)}."
 
@@ -392,11 +477,15 @@ def _minimal(lab: EfficientLab, subject: Subject) -> list[Row]:
     rows = []
     for i, t, p in subject.problems(lab.pick(6, 60)):
         if p.space.nullity:
-            rows.append({"document": i, "head": p.heads[0]} | _smallest(p, t.names, t.special, lab.seed, i))
+            rows.append(
+                {"document": i, "head": p.heads[0]} | _smallest(p, t.names, t.special, lab.seed, i)
+            )
     return rows
 
 
-def _smallest(problem: Problem, names: Sequence[str], special: np.ndarray, seed: int, document: int) -> Row:
+def _smallest(
+    problem: Problem, names: Sequence[str], special: np.ndarray, seed: int, document: int
+) -> Row:
     row, space = problem.rows[0], problem.space
     x = space.efficient(problem.rows).rows[0]
     rng = generator(seed, "members", document, problem.heads[0])
@@ -415,7 +504,8 @@ def _smallest(problem: Problem, names: Sequence[str], special: np.ndarray, seed:
         for k in problem.keys
     ]
     by_kind = {
-        f"lost {name}": float(lost[[k == name for k in kind]].sum()) for name in ("words", "punctuation", "specials")
+        f"lost {name}": float(lost[[k == name for k in kind]].sum())
+        for name in ("words", "punctuation", "specials")
     }
     return {
         "norm": float(norms[0]), "efficient norm": own, "other norm": float(np.median(norms[1:])),
@@ -458,7 +548,11 @@ def _lost(way: str, rows: Sequence[Row]) -> str:
     worst = max(r["error"] for r in rows)
     if way == "the right one":
         return "Of the norm of the output."
-    return f"The output is lost: up to {worst:.2g} of its norm." if worst > 1e-6 else "Nothing is lost on these rows."
+    return (
+        f"The output is lost: up to {worst:.2g} of its norm."
+        if worst > 1e-6
+        else "Nothing is lost on these rows."
+    )
 
 
 def _failing(lab: EfficientLab, subject: Subject) -> list[Row]:
@@ -483,7 +577,9 @@ def _failing(lab: EfficientLab, subject: Subject) -> list[Row]:
                 "clipped and renormalised": clipped / clipped.sum(),
             }
             if len(beside) > len(p.keys):
-                found["decomposed with padding"] = Space.of(beside).sum_preserving(padded[None])[0][p.keys]
+                found["decomposed with padding"] = Space.of(beside).sum_preserving(padded[None])[0][
+                    p.keys
+                ]
             for tolerance in (0.01, 0.1):
                 Q = Space.of(T, tolerance=tolerance).Q
                 found[f"tolerance {tolerance:g}"] = Q @ (Q.T @ a)
