@@ -21,6 +21,8 @@ LAYERS = [
     "settings",
     "text",
     "metrics",
+    "store",
+    "progress",
     "algebra",
     "data",
     "models",

@@ -14,6 +14,14 @@ The message is one sentence that says what was wrong and what to do; the command
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+LONGEST = 200  # characters of somebody's input that a sentence may quote
+
+
+def quoted(value: object) -> str:
+    """Somebody's input as a sentence may show it: in one line, and cut where it is long."""
+    text = " ".join((value if isinstance(value, str) else repr(value)).split())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
 
 class HeedError(Exception):
     """The root of all errors that heed raises on purpose."""
@@ -36,7 +44,7 @@ class UnknownName(InputError):
             hint = "known are " + ", ".join(f"'{k}'" for k in known) + "."
         else:
             hint = f"there are {len(known)}, see `heed list`."
-        super().__init__(f"There is no {kind} '{name}': {hint}")
+        super().__init__(f"There is no {kind} '{quoted(name)}': {hint}")
 
 
 class DataError(HeedError):

@@ -130,15 +130,14 @@ def _inert(value: Any) -> Markup:
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    settings = {
-        "autoescape": True,
-        "undefined": StrictUndefined,
-        "trim_blocks": True,
-        "lstrip_blocks": True,
-    }
     return Environment(
-        loader=PackageLoader("heed", "report/templates"), finalize=_clean, **settings
-    )  # type: ignore[arg-type]
+        loader=PackageLoader("heed", "report/templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_clean,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
 
 
 def _clean(value: Any) -> Any:

@@ -227,7 +227,10 @@ def _less(rows: Sequence[Row], dataset: str) -> list[Result]:
         found = mean_by_document(own, "more")
         low, high = found["low"] or 0.0, found["high"] or 0.0
         verdict = "better" if low > 0 else "worse" if high < 0 else "neither better nor worse"
-        note = f"Attention agrees {verdict} with LIME than with a final layer. W_l W_v is one matrix: without W_l nearly"
+        note = (
+            f"Attention agrees {verdict} with LIME than with a final layer. W_l W_v is one matrix:"
+            " without W_l nearly"
+        )
         results.append(
             Result(
                 "no-final-layer",

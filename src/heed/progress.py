@@ -1,0 +1,128 @@
+"""Tell somebody who waits: progress bars and remarks, through one context variable.
+
+Code that computes calls `bar` and `say` and never learns who listens. By default nobody does. The
+command line listens with `listening(Terminal())`; so does a Python user who wants bars:
+
+    with heed.progress():
+        heed.audit(model, reviews)
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Listener:
+    """Who is told. This one hears everything and shows nothing."""
+
+    def open(self, label: str, total: int, unit: str, done: int) -> Any:
+        """Show a bar; what is returned has `update(n)`, `set_postfix_str(text)` and `close()`."""
+        return None
+
+    def say(self, line: str) -> None:
+        """Show a remark of one line."""
+
+
+class Log(Listener):
+    """Remarks without bars: for a log file, where the frames of a bar are noise."""
+
+    def say(self, line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+class Terminal(Log):
+    """Bars for what takes more than a second, and remarks above them."""
+
+    def open(self, label: str, total: int, unit: str, done: int) -> Any:
+        from tqdm.auto import tqdm
+
+        return tqdm(desc=label, total=total, unit=unit, initial=done, leave=False, delay=1)
+
+    def say(self, line: str) -> None:
+        from tqdm.auto import tqdm
+
+        tqdm.write(line, file=sys.stderr)
+
+
+_NOBODY = Listener()
+_listener: ContextVar[Listener] = ContextVar("heed_progress", default=_NOBODY)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Tell this listener, as long as the context lasts."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+@contextmanager
+def progress() -> Iterator[None]:
+    """Show progress bars and remarks on standard error, as long as the context lasts."""
+    with listening(Terminal()):
+        yield
+
+
+def for_stderr() -> Listener:
+    """Bars and remarks if standard error is a terminal; remarks alone if it is a file or a pipe."""
+    return Terminal() if sys.stderr.isatty() else Log()
+
+
+def say(line: str) -> None:
+    """A remark for somebody who waits."""
+    _listener.get().say(line)
+
+
+class Bar(Generic[T]):
+    """Progress over items, or by `advance` where there are none to go through."""
+
+    def __init__(self, items: Iterable[T], label: str, total: int, unit: str, done: int):
+        self._items = items
+        self._shown = _listener.get().open(label, total, unit, done)
+
+    def advance(self, n: int = 1) -> None:
+        if self._shown is not None:
+            self._shown.update(n)
+
+    def note(self, text: str) -> None:
+        """A word behind the bar, such as the loss so far."""
+        if self._shown is not None:
+            self._shown.set_postfix_str(text)
+
+    def __iter__(self) -> Iterator[T]:
+        with self:
+            for item in self._items:
+                yield item
+                self.advance()
+
+    def __enter__(self) -> Bar[T]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown is not None:
+            self._shown.close()
+
+
+def bar(
+    items: Iterable[T] = (),
+    label: str = "",
+    total: int | None = None,
+    unit: str = "doc",
+    done: int = 0,
+) -> Bar[T]:
+    """A progress bar: go through it (`for d in bar(documents, "lime")`), or open it with a `total`
+    (`with bar(total=n, label="lime") as b: b.advance(64)`); `done` counts what an earlier run did.
+    """
+    if total is None:
+        items = items if hasattr(items, "__len__") else list(items)
+        total = len(items)  # type: ignore[arg-type]
+    return Bar(items, label, total, unit, done)
