@@ -30,6 +30,7 @@ from heed.models import checkpoint
 from heed.models.classifier import Classifier
 from heed.models.recurrent import Recurrent
 from heed.models.single_layer import SingleLayer
+from heed.progress import Listener, listening
 from heed.text import Document
 from heed.training import own as training
 from heed.training.again import Retraining, guide_random, guide_uniform
@@ -247,9 +248,13 @@ def test_a_flat_model_has_an_adversary_everywhere_and_an_identified_one_has_none
 def test_other_layers_may_be_attacked(layers: str) -> None:
     model = stacked(layers=2, block="relu")
     said: list[str] = []
-    rows = Exclusive(candidates=2, steps=3, layers=layers).measure(
-        Study(model, DOCUMENTS[:2], say=said.append)
-    )
+
+    class Ear(Listener):
+        def say(self, line: str) -> None:
+            said.append(line)
+
+    with listening(Ear()):
+        rows = Exclusive(candidates=2, steps=3, layers=layers).measure(Study(model, DOCUMENTS[:2]))
     assert all(0 <= row["value"] <= 1 for row in rows)
     assert "minutes" in said[0]
 

@@ -135,6 +135,7 @@ def test_public_names() -> None:
         "load",
         "load_explanations",
         "save_explanations",
+        "show_progress",
         "tasks",
     ]
     assert all(hasattr(heed, name) for name in heed.__all__)

@@ -10,6 +10,7 @@ from heed.models import load
 from heed.models.classifier import Classifier
 from heed.models.function import Function
 from heed.models.trace import Trace
+from heed.progress import show_progress
 from heed.text import Document, Tokens
 
 __all__ = [
@@ -31,5 +32,6 @@ __all__ = [
     "load",
     "load_explanations",
     "save_explanations",
+    "show_progress",
     "tasks",
 ]

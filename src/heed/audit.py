@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float
-from tqdm.auto import tqdm
 
 from heed.claims import CLAIMS, ClaimTest, Evidence, Study, Verdict, judge
 from heed.claims.claim import FAMILIES, GATES, Row
@@ -45,6 +44,7 @@ from heed.methods.attention import heads
 from heed.models import Model
 from heed.models import of as classifier_of
 from heed.models.classifier import ATTENTION, Classifier
+from heed.progress import bar
 from heed.settings import plain
 from heed.text import Document, Tokens, counted, printable
 
@@ -261,11 +261,9 @@ def audit(
     limit: int | None = None,
     seed: int = 0,
     examples: int = 200,
-    progress: bool = False,
     training: Dataset | Sequence[Document] | None = None,
     validation: Sequence[Document] = (),
     folder: Path | None = None,
-    say: Callable[[str], None] | None = None,
     base: str | Path | None = None,
     budget: float | None = None,
 ) -> Audit:
@@ -279,7 +277,6 @@ def audit(
     training     documents for the claims that train the model again, which do not apply without them; a part of these
                  is held out where there are no `validation` documents
     folder       rows and trained models are kept there as they come in: an audit that was stopped goes on from them
-    say          where remarks go that a person who waits would want to read
     base         what a transformer was fine-tuned from, for the claims that train it again
     budget       minutes after which no further claim is begun; those that take long come last
     """
@@ -316,25 +313,14 @@ def audit(
         texts,
         judged[0],
         seed,
-        progress,
         gold=_gold(model, texts, data.labels if data else ()),
-        lessons=_lessons(model, training, validation, folder, progress, base),
-        say=say or (lambda line: None),
+        lessons=_lessons(model, training, validation, folder, base),
         notebook=Notebook(None if folder is None else folder / "rows.jsonl", about),
     )
     studies = [replace(first, method=e) for e in judged]  # which share what they have explained
     chosen = _tests(claims, studies)
     measured: dict[str, list[Evidence]] = {}
-    bar = tqdm(
-        sorted(chosen, key=_turn),
-        desc="claims",
-        leave=False,
-        delay=1,
-        disable=not progress,
-        position=1,
-    )
-    for test in bar:
-        bar.set_postfix_str(test.claim.id)
+    for test in bar(sorted(chosen, key=_turn), "claims", unit="claim"):
         for study in studies if test.claim.of_explanation else studies[:1]:
             spent = budget is not None and time.perf_counter() - began > 60 * budget
             over = (
@@ -644,7 +630,6 @@ def _lessons(
     training: Dataset | Sequence[Document] | None,
     validation: Sequence[Document],
     folder: Path | None,
-    progress: bool,
     base: str | Path | None,
 ) -> Any:
     """How the model can be trained again, or why it cannot."""
@@ -666,9 +651,9 @@ def _lessons(
     from heed.training.again import Retraining
 
     if isinstance(model, Trained):
-        return Retraining(model, list(training), list(validation), where, progress)
+        return Retraining(model, list(training), list(validation), where)
     from heed.training.again_transformer import Retuning
 
     if facts.get("base") and base is None:
         return f"it trains models again, and the model was fine-tuned from {facts['base']}: name that with --base"
-    return Retuning(model, list(training), list(validation), where, progress, base=base)  # type: ignore[arg-type]
+    return Retuning(model, list(training), list(validation), where, base=base)  # type: ignore[arg-type]

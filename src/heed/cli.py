@@ -27,6 +27,7 @@ from rich.text import Text
 from typer.core import TyperCommand
 
 from heed.errors import DataError, HeedError, InputError, OutputError, UnknownName
+from heed.progress import for_stderr, listening
 
 if TYPE_CHECKING:
     from heed.data import Dataset
@@ -158,7 +159,6 @@ def explain(
     if not all(segment.strip() for segment in document.segments):
         raise InputError("The text is empty: there is nothing to explain.")
     loaded = _load(model)
-    loaded.progress = sys.stderr.isatty()
     if method is None:
         chosen = _fast([m for m in chosen if m.needs <= loaded.offers], loaded, document, unit)
     found = [m.explain(loaded, [document], label, unit.value, seed)[0] for m in chosen]
@@ -354,11 +354,9 @@ def audit(
             judged,
             seed=seed,
             examples=200 if shown else 0,
-            progress=sys.stderr.isatty(),
             training=lessons[0],
             validation=lessons[1],
             folder=folder,
-            say=_say,
             base=base,
             budget=budget,
         )
@@ -462,7 +460,7 @@ def reproduce(
     folder = output or Path(paper)
     _check_reproducible(folder, model)
     with _resumable():
-        lab = PAPERS[paper].lab(cast("Scale", scale), folder, model, seed, progress=True)
+        lab = PAPERS[paper].lab(cast("Scale", scale), folder, model, seed)
         lab.choose(data or ())
         sections = run(paper, lab, experiment or (), again)
     _emit_reproduction(folder, paper, sections, experiment)
@@ -578,9 +576,7 @@ def train_single_layer(
         from heed.models import checkpoint
         from heed.training.own import fit, single_layer_card
 
-    done = fit(
-        training.documents, training.labels, chosen, seed, output.name, validation, progress=True
-    )
+    done = fit(training.documents, training.labels, chosen, seed, output.name, validation)
     if half:
         checkpoint.round_to_half(done.model)  # so that what is measured is what is stored
     facts = _facts(done, training, tested, {"name": recipe} | done.recipe.to_dict(), seed)
@@ -628,9 +624,7 @@ def train_recurrent(
         from heed.models import checkpoint
         from heed.training.recurrent import fit, recurrent_card
 
-    done = fit(
-        training.documents, training.labels, chosen, seed, output.name, validation, progress=True
-    )
+    done = fit(training.documents, training.labels, chosen, seed, output.name, validation)
     if half:
         checkpoint.round_to_half(done.model)
     facts = _facts(done, training, tested, {"name": "recurrent"} | done.recipe.to_dict(), seed)
@@ -800,7 +794,9 @@ def main() -> None:
                 errors="replace"
             )  # a terminal that is not UTF-8 shows '?', and not a traceback
     try:
-        sys.exit(app(prog_name="heed", standalone_mode=False) or 0)
+        with listening(for_stderr()):
+            code = app(prog_name="heed", standalone_mode=False)
+        sys.exit(code or 0)
     except _UsageError as error:
         if sentence := _usage(error):
             _say(sentence)

@@ -3,14 +3,14 @@
 Code that computes calls `bar` and `say` and never learns who listens. By default nobody does. The
 command line listens with `listening(Terminal())`; so does a Python user who wants bars:
 
-    with heed.progress():
+    with heed.show_progress():
         heed.audit(model, reviews)
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
@@ -66,7 +66,7 @@ def listening(listener: Listener) -> Iterator[None]:
 
 
 @contextmanager
-def progress() -> Iterator[None]:
+def show_progress() -> Iterator[None]:
     """Show progress bars and remarks on standard error, as long as the context lasts."""
     with listening(Terminal()):
         yield
@@ -98,6 +98,10 @@ class Bar(Generic[T]):
         if self._shown is not None:
             self._shown.set_postfix_str(text)
 
+    def close(self) -> None:
+        if self._shown is not None:
+            self._shown.close()
+
     def __iter__(self) -> Iterator[T]:
         with self:
             for item in self._items:
@@ -108,21 +112,14 @@ class Bar(Generic[T]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._shown is not None:
-            self._shown.close()
+        self.close()
 
 
-def bar(
-    items: Iterable[T] = (),
-    label: str = "",
-    total: int | None = None,
-    unit: str = "doc",
-    done: int = 0,
-) -> Bar[T]:
-    """A progress bar: go through it (`for d in bar(documents, "lime")`), or open it with a `total`
-    (`with bar(total=n, label="lime") as b: b.advance(64)`); `done` counts what an earlier run did.
-    """
-    if total is None:
-        items = items if hasattr(items, "__len__") else list(items)
-        total = len(items)  # type: ignore[arg-type]
-    return Bar(items, label, total, unit, done)
+def bar(items: Sequence[T], label: str, unit: str = "doc") -> Bar[T]:
+    """Progress over items: `for document in bar(documents, "lime")`."""
+    return Bar(items, label, len(items), unit, 0)
+
+
+def counter(total: int, label: str, unit: str = "doc", done: int = 0) -> Bar[int]:
+    """Progress by number: `with counter(n, "lime") as b: b.advance(64)`; an earlier run did `done`."""
+    return Bar((), label, total, unit, done)

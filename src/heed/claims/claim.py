@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
-from tqdm.auto import tqdm
 
 from heed.claims.notebook import Notebook
 from heed.errors import InputError
 from heed.methods import AttentionMean, Explanation, Method, reads_attention
 from heed.metrics import bootstrap, bootstrap_mean
 from heed.models.classifier import Classifier, batches
+from heed.progress import bar, counter
 from heed.randomness import generator
 from heed.text import Document, Tokens
 
@@ -144,7 +144,6 @@ class Study:
 
     gold       the label of every document among those of the model, where it is known
     lessons    how the model can be trained again, or why it cannot
-    say        where remarks for the person who waits go
     notebook   rows that were measured before
     """
 
@@ -152,10 +151,8 @@ class Study:
     documents: Sequence[Document]
     method: Method = field(default_factory=AttentionMean)
     seed: int = 0
-    progress: bool = False
     gold: Sequence[int | None] = ()
     lessons: Retraining | str = "it trains models again, and no training data were given"
-    say: Callable[[str], None] = field(default=lambda line: None, repr=False)
     notebook: Notebook = field(default_factory=Notebook, repr=False)
     _explanations: dict[Method, list[Explanation]] = field(default_factory=dict, repr=False)
 
@@ -186,7 +183,7 @@ class Study:
             found = self.explain(method)
             return [found[i] for i in places]
         chosen = [self.documents[i] for i in places]
-        return method.explain(self.model, chosen, seed=self.seed, progress=self.progress)
+        return method.explain(self.model, chosen, seed=self.seed)
 
     def _explained(self, method: Method, again: int = 0) -> list[Explanation]:
         """Explanations, some documents at a time where there is a file to keep them in."""
@@ -196,12 +193,10 @@ class Study:
         open_ = [i for i, key in enumerate(keys) if key not in self.notebook]
         seed = self.seed + again
         if self.notebook.path is None:
-            return method.explain(self.model, self.documents, seed=seed, progress=self.progress)
+            return method.explain(self.model, self.documents, seed=seed)
         for start in range(0, len(open_), CHUNK):
             part = open_[start : start + CHUNK]
-            found = method.explain(
-                self.model, [self.documents[i] for i in part], seed=seed, progress=self.progress
-            )
+            found = method.explain(self.model, [self.documents[i] for i in part], seed=seed)
             self.notebook.write({keys[i]: e.to_dict() for i, e in zip(part, found, strict=True)})
         return [Explanation.from_dict(self.notebook[key]) for key in keys]
 
@@ -222,16 +217,13 @@ class Study:
         waiting = [tokens[i] for i in open_]
         limit = most if together else min(most, self.model.batch_tokens)
         found = batches([self.model.width(t) for t in waiting], limit, self.model.even)
-        bar = tqdm(
-            total=len(waiting), desc=test.claim.id, leave=False, delay=1, disable=not self.progress
-        )
-        with bar:
+        with counter(len(waiting), test.claim.id) as shown:
             for batch in found:
                 rows = measure([waiting[i] for i in batch])
                 self.notebook.write(
                     {keys[open_[i]]: row for i, row in zip(batch, rows, strict=True)}
                 )
-                bar.update(len(batch))
+                shown.advance(len(batch))
         return [self.notebook[key] for key in keys]
 
     def by_explanation(
@@ -244,8 +236,7 @@ class Study:
             self.notebook.key(*about, e.method, e.label, e.scores.tolist(), asdict(e.document))
             for e in explained
         ]
-        bar = tqdm(explained, desc=test.claim.id, leave=False, delay=1, disable=not self.progress)
-        for i, explanation in enumerate(bar):
+        for i, explanation in enumerate(bar(explained, test.claim.id)):
             if keys[i] not in self.notebook:
                 self.notebook.write({keys[i]: measure(i, explanation)})
         return [self.notebook[key] for key in keys]

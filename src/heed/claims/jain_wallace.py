@@ -18,6 +18,7 @@ from heed.methods.comparison import rank_agreement
 from heed.metrics import tvd
 from heed.models.classifier import GRADIENT, REPLACEABLE, Classifier
 from heed.models.trace import Trace
+from heed.progress import say
 from heed.text import Tokens
 
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ class Exclusive(ClaimTest):
         began = time.perf_counter()
         replace(self, steps=1)._batch(study, few)
         minutes = (time.perf_counter() - began) * self.steps * len(tokens) / len(few) / 60
-        study.say(
+        say(
             f"exclusive takes about {minutes:.0f} minutes for {len(tokens)} documents: every step is a pass through the"
             f" whole model (layers={self.layers})."
         )

@@ -57,7 +57,6 @@ class Sensitive(ClaimTest):
                     [own[i].document for i in places],
                     label,
                     seed=study.seed,
-                    progress=study.progress,
                 )
                 for i, other in zip(places, others, strict=True):
                     found[draw, i] = spearman(*(np.abs(x) for x in aligned([own[i], other])))

@@ -129,7 +129,6 @@ def explain(
     label: int | str | None = None,
     unit: UnitKind = "word",
     seed: int = 0,
-    progress: bool = False,
     **settings: Any,
 ) -> Explanation | list[Explanation]:
     """Explain one text, or each of a list of texts, by one method.
@@ -141,12 +140,12 @@ def explain(
     """
     model, method = classifier_of(model), make_method(method, settings)
     if isinstance(text, str | Document | tuple):
-        return method.explain(model, [text], label, unit, seed, progress)[0]
+        return method.explain(model, [text], label, unit, seed)[0]
     if not isinstance(text, Iterable):
         raise InputError(
             f"A text must be a string, a pair of strings or a list of these, got {type(text).__name__}."
         )
-    return method.explain(model, list(text), label, unit, seed, progress)
+    return method.explain(model, list(text), label, unit, seed)
 
 
 def compare(

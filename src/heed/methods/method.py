@@ -15,11 +15,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
-from tqdm.auto import tqdm
 
 from heed.errors import InputError, NotApplicable, UnknownName
 from heed.methods.explanation import Explanation, Special, Unit, UnitKind
 from heed.models.classifier import OUTPUTS, Classifier, Output
+from heed.progress import bar
 from heed.randomness import generator
 from heed.text import Tokens
 
@@ -122,7 +122,6 @@ class Method(ABC):
         label: int | str | None = None,
         unit: UnitKind = "word",
         seed: int = 0,
-        progress: bool = False,
     ) -> list[Explanation]:
         """Explain each document for one label, by default the one that the model predicts for it."""
         if why := self.obstacle(model, documents):
@@ -134,15 +133,7 @@ class Method(ABC):
         chosen, seed = None if label is None else model.label(label), int(seed)
         settings = {f.name: getattr(self, f.name) for f in fields(self)}
         found: list[Explanation] = []
-        bar = tqdm(
-            total=len(documents),
-            desc=self.name,
-            unit="doc",
-            disable=not progress,
-            leave=False,
-            delay=1,
-        )
-        for start in range(0, len(documents), _CHUNK):
+        for start in bar(range(0, len(documents), _CHUNK), self.name, unit="chunk"):
             began = time.perf_counter()
             tokens = model.tokens(documents[start : start + _CHUNK])
             _refuse_empty(tokens, start, len(documents))
@@ -157,8 +148,6 @@ class Method(ABC):
             seconds = (time.perf_counter() - began) / len(jobs)
             for job, m in zip(jobs, measured, strict=True):
                 found.append(self._assemble(model, job, m, settings, seed, unit, seconds))
-            bar.update(len(jobs))
-        bar.close()
         return found
 
     def _rng(self, tokens: Tokens, seed: int) -> np.random.Generator:

@@ -78,7 +78,6 @@ class Classifier(ABC):
     notes            what a user of the model should know
     batch_tokens     how many tokens a batch of traces may hold
     even             whether only documents of equal length may share a batch
-    progress         whether to show a bar when many forward passes take more than a second
     """
 
     name: str
@@ -92,7 +91,6 @@ class Classifier(ABC):
     notes: tuple[str, ...] = ()
     batch_tokens: int = 20_000
     even: bool = False
-    progress: bool = False
     tokenizer: Tokenizer
 
     # The four doors

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from tqdm.auto import tqdm
 
 from heed.models.classifier import Classifier, Removal, batches, presence
+from heed.progress import counter
 from heed.text import Tokens
 
 
@@ -68,15 +68,8 @@ class Passes(Classifier):
     ) -> Float[np.ndarray, "row label"]:
         """Logits of many rows, in batches of similar length; rows are made when their turn comes."""
         found = np.empty((len(lengths), len(self.labels)))
-        bar = tqdm(
-            total=len(lengths),
-            desc="forward passes",
-            leave=False,
-            delay=1,
-            disable=not self.progress,
-        )
-        with torch.inference_mode(), bar:
+        with torch.inference_mode(), counter(len(lengths), "forward passes") as shown:
             for batch in batches(lengths, self.batch_tokens, self.even):
                 found[batch] = self.outputs([row(i) for i in batch])
-                bar.update(len(batch))
+                shown.advance(len(batch))
         return found

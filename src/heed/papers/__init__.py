@@ -10,6 +10,7 @@ from heed.errors import UnknownName
 from heed.papers import debate, lopardo, naim_asher
 from heed.papers.lab import Lab, Paper
 from heed.papers.results import Figure, Outcome, Result, Section, Store
+from heed.progress import say
 
 __all__ = ["PAPERS", "Figure", "Lab", "Outcome", "Paper", "Result", "Section", "Store", "run"]
 
@@ -35,9 +36,9 @@ def run(
     for name in experiments or known:
         facts = {"paper": paper, "scale": lab.scale, "model": lab.examined, "seed": lab.seed}
         if not again and store.has(name, facts):
-            lab.say(f"{name}: done before")
+            say(f"{name}: done before")
             continue
-        lab.say(f"{name} …")
+        say(f"{name} …")
         began = time.perf_counter()
         outcome = known[name].run(lab)
         more = {"seconds": round(time.perf_counter() - began, 1), "heed": metadata.version("heed")}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tqdm.auto import tqdm
 
 from heed import data
 from heed.data import Dataset, tasks
@@ -22,6 +20,7 @@ from heed.models import load
 from heed.models.classifier import CLOSED, Classifier
 from heed.models.folders import read_config
 from heed.papers.results import Outcome, Row
+from heed.progress import say
 from heed.text import Document, Tokenizer
 from heed.training.recipes import RECIPES, Recipe, change
 
@@ -54,7 +53,6 @@ class Lab:
     folder: Path
     model: str | None = None
     seed: int = 0
-    progress: bool = False
     again: bool = False
     _models: dict[str, Classifier] = field(default_factory=dict, repr=False)
     _data: dict[tuple[str, str], Dataset] = field(default_factory=dict, repr=False)
@@ -159,7 +157,6 @@ class Lab:
                 chosen,
                 seed,
                 name,
-                progress=self.progress,
                 stack=stack,
                 tokenizer=tokenizer(data.documents) if tokenizer else None,
             )
@@ -176,7 +173,7 @@ class Lab:
         if str(folder) not in self._models:
             asked = {"trained_on": {"name": data.name, "documents": len(data)}} | dict(asked)
             if not (folder / "model.json").exists() or not _same(read_config(folder), asked):
-                self.say(f"training {name} on {len(data):,} documents")
+                say(f"training {name} on {len(data):,} documents")
                 done = make()
                 checkpoint.save(
                     done.model, folder, asked | {"history": done.history, "best_epoch": done.best}
@@ -195,7 +192,7 @@ class Lab:
                 for key in ("what", "data", "encoder", "attention")
                 if key in settings
             ]
-            self.say(f"  {', '.join(shown)}")
+            say(f"  {', '.join(shown)}")
             table = pa.Table.from_pylist(measure()).replace_schema_metadata({"heed": about})
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -209,15 +206,6 @@ class Lab:
             raise DataError(
                 f"{path} cannot be read ({error}): delete it, and it is measured again."
             ) from None
-
-    @property
-    def bars(self) -> bool:
-        """Whether there is somebody to show progress bars to."""
-        return self.progress and sys.stderr.isatty()
-
-    def say(self, line: str) -> None:
-        if self.progress:
-            tqdm.write(line, file=sys.stderr)
 
 
 def _same(config: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:

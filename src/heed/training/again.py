@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -14,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from tqdm.auto import tqdm
 
 from heed.errors import NotApplicable
 from heed.models import checkpoint
@@ -22,6 +20,7 @@ from heed.models.classifier import Classifier
 from heed.models.network import Trained
 from heed.models.recurrent import Recurrent
 from heed.models.stacked import Stacked
+from heed.progress import say
 from heed.settings import read as read_settings
 from heed.text import Document, Tokens
 from heed.training import loop as learning
@@ -42,7 +41,6 @@ class Retraining:
     documents: Sequence[Document]
     validation: Sequence[Document] = ()
     folder: Path | None = None
-    progress: bool = False
     _kept: dict[str, Any] = field(default_factory=dict, repr=False)
     _guided: dict[tuple[str, int], Guided] = field(default_factory=dict, repr=False)
 
@@ -169,15 +167,11 @@ class Retraining:
             if folder is not None and (folder / "model.json").exists():
                 self._kept[key] = checkpoint.load(folder)
             else:
-                self.tell(f"training {name} on {len(self.documents):,} documents")
+                say(f"training {name} on {len(self.documents):,} documents")
                 self._kept[key] = make(name)
                 if folder is not None:
                     checkpoint.save(self._kept[key], folder, dict(settings))
         return self._kept[key]
-
-    def tell(self, line: str) -> None:
-        if self.progress:
-            tqdm.write(line, file=sys.stderr)
 
     @cached_property
     def _fingerprint(self) -> str:

@@ -21,6 +21,7 @@ from heed.models.classifier import Classifier
 from heed.models.hook import Recorder, recording
 from heed.models.passes import Row
 from heed.models.transformer import Transformer
+from heed.progress import say
 from heed.training import loop as learning
 from heed.training import transformer as tuning
 from heed.training.again import Retraining
@@ -86,7 +87,7 @@ class Retuning(Retraining):
         settings = {"kind": "uniform" if uniform else "seed", "seed": seed}
         name, key = self.place(settings)
         if key not in self._kept:
-            self.tell(f"training {name} on {len(self.documents):,} documents")
+            say(f"training {name} on {len(self.documents):,} documents")
             config = self.model.model.config
             size = (getattr(config, "num_hidden_layers", 2), getattr(config, "hidden_size", 128))
             done = tuning.tune(
@@ -101,7 +102,6 @@ class Retuning(Retraining):
                 None
                 if self.folder is None
                 else self.folder / key,  # a training that was stopped goes on
-                self.progress,
                 uniform,
                 self.model.pretrained_tokenizer,
             )
@@ -121,7 +121,7 @@ class Retuning(Retraining):
             if path is not None and path.exists():
                 subject.model.load_state_dict(safetensors.torch.load_file(path))
             else:
-                self.tell(f"training {name} on {len(self.documents):,} documents")
+                say(f"training {name} on {len(self.documents):,} documents")
                 self._disagree(subject, strength, seed, epochs)
                 if path is not None:
                     path.parent.mkdir(parents=True, exist_ok=True)
@@ -154,6 +154,5 @@ class Retuning(Retraining):
             self.recipe.batch,
             rng,
             epochs,
-            self.progress,
             patience=3,
         )

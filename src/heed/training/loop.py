@@ -7,7 +7,6 @@ A `Goal` says what is minimised over a batch, and what an epoch is judged by. A 
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,11 +16,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
-from tqdm.auto import tqdm
 
 from heed.metrics import auc
 from heed.models.classifier import Classifier
 from heed.models.network import Trained
+from heed.progress import bar, say
 from heed.text import Document, Tokenizer, Tokens
 from heed.training.own import padded, shuffled_batches
 
@@ -206,7 +205,6 @@ def disagree(
     batch: int,
     seed: int = 0,
     name: str = "adversary",
-    progress: bool = False,
     epochs: int = 20,
     patience: int = 3,
 ) -> Trained:
@@ -224,7 +222,6 @@ def disagree(
         batch,
         rng,
         epochs,
-        progress,
         patience,
     )
     return model
@@ -239,7 +236,6 @@ def train(
     batch: int,
     rng: np.random.Generator,
     epochs: int,
-    progress: bool = False,
     patience: int | None = None,
 ) -> tuple[list[dict[str, float]], int]:
     """Learn epoch by epoch, and keep the best; stop early after so many epochs that did not improve.
@@ -254,20 +250,13 @@ def train(
     chosen, highest = 0, -np.inf
     for epoch in range(1, epochs + 1):
         batches = shuffled_batches(examples.ids, batch, rng)
-        bar = tqdm(
-            batches,
-            f"epoch {epoch}/{epochs}",
-            disable=None if progress else True,
-            leave=False,
-            unit="batch",
-        )
         losses = []
         with torch.random.fork_rng(
             devices=[]
         ):  # dropout draws from torch's generator, which belongs to the user
             torch.manual_seed(int(rng.integers(1 << 62)))
             network.train()
-            for places in bar:
+            for places in bar(batches, f"epoch {epoch}/{epochs}", unit="batch"):
                 loss = goal.loss(network, examples, places)
                 optimizer.zero_grad()
                 loss.backward()
@@ -278,11 +267,8 @@ def train(
         judged = next(iter(worth.values()))
         if judged > highest or not best:
             best, chosen, highest = copy.deepcopy(network.state_dict()), epoch, judged
-        if progress:
-            shown = "  ".join(
-                f"{key} {value:.4f}" for key, value in history[-1].items() if key != "epoch"
-            )
-            tqdm.write(f"epoch {epoch:>2}  {shown}", file=sys.stderr)
+        numbers = (f"{key} {value:.4f}" for key, value in history[-1].items() if key != "epoch")
+        say(f"epoch {epoch:>2}  {'  '.join(numbers)}")
         if patience is not None and epoch - chosen >= patience:
             break
     network.load_state_dict(best)

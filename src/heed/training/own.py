@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,6 @@ import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from heed.data import Dataset
 from heed.errors import InputError
@@ -23,6 +21,7 @@ from heed.models.classifier import Classifier
 from heed.models.shapes import Shape, StackShape
 from heed.models.single_layer import Network, SingleLayer, pad
 from heed.models.stacked import Stacked, StackNetwork
+from heed.progress import bar, say
 from heed.text import Document, Tokenizer
 from heed.training.recipes import RECIPES, Recipe
 
@@ -45,7 +44,6 @@ def fit(
     seed: int = 0,
     name: str = "single-layer",
     validation: Sequence[Document] | None = None,
-    progress: bool = False,
     stack: Mapping[str, Any] | None = None,
     tokenizer: Tokenizer | None = None,
     uniform: bool = False,
@@ -83,20 +81,13 @@ def fit(
     best: dict[str, Tensor] = {}
     for epoch in range(1, recipe.epochs + 1):
         batches = shuffled_batches(examples.ids, recipe.batch, rng)
-        hidden = None if progress else True  # None: shown on a terminal only
-        bar = tqdm(
-            batches, f"epoch {epoch}/{recipe.epochs}", disable=hidden, leave=False, unit="batch"
-        )
-        loss = float(np.mean([run.step(examples, batch) for batch in bar]))
+        shown = bar(batches, f"epoch {epoch}/{recipe.epochs}", unit="batch")
+        loss = float(np.mean([run.step(examples, batch) for batch in shown]))
         correct = _accuracy(run.averaged, checks)
         if correct > max((row["accuracy"] for row in history), default=-1.0):
             best = copy.deepcopy(run.averaged.state_dict())
         history.append({"epoch": epoch, "loss": loss, "accuracy": correct})
-        if progress:
-            tqdm.write(
-                f"epoch {epoch:>2}  loss {loss:.4f}  validation accuracy {correct:.4f}",
-                file=sys.stderr,
-            )
+        say(f"epoch {epoch:>2}  loss {loss:.4f}  validation accuracy {correct:.4f}")
     network.load_state_dict(best)
     chosen = int(np.argmax([row["accuracy"] for row in history])) + 1
     pairs = any(d.pair is not None for d in train)

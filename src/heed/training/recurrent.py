@@ -27,7 +27,6 @@ def fit(
     seed: int = 0,
     name: str = "recurrent",
     validation: Sequence[Document] | None = None,
-    progress: bool = False,
     tokenizer: Tokenizer | None = None,
     guide: Guide | None = None,
 ) -> Training:
@@ -47,9 +46,7 @@ def fit(
     pairs = any(d.pair is not None for d in train)
     model = Recurrent(network, tokenizer, labels, name, pairs)
     goal, steps = Classify.of(examples, len(labels)), optimizer(network, recipe)
-    history, best = learn(
-        network, steps, goal, examples, checks, recipe.batch, rng, recipe.epochs, progress
-    )
+    history, best = learn(network, steps, goal, examples, checks, recipe.batch, rng, recipe.epochs)
     return Training(model, recipe, history, best, time.perf_counter() - began)
 
 

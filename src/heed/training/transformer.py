@@ -10,7 +10,6 @@ import copy
 import json
 import math
 import signal
-import sys
 import threading
 import time
 from collections import Counter
@@ -27,7 +26,6 @@ import tokenizers
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
@@ -42,6 +40,7 @@ from heed.models.folders import FACTS, PARTIAL, UNFINISHED, writing
 from heed.models.hook import Recorder, install, recording
 from heed.models.passes import Row
 from heed.models.transformer import Transformer
+from heed.progress import counter, say
 from heed.randomness import generator
 from heed.text import Document, Tokens
 from heed.training import recipes
@@ -75,7 +74,6 @@ def tune(
     name: str = "transformer",
     validation: Sequence[Document] | None = None,
     resume: Path | None = None,
-    progress: bool = False,
     uniform: bool = False,
     tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> Tuned:
@@ -98,38 +96,30 @@ def tune(
     state = (
         None if resume is None else _State(resume, _identity(recipe, base, size, seed, train, held))
     )
-    if state is not None and state.restore(run) and progress:
-        tqdm.write(f"going on after {run.step:,} of {run.steps:,} steps", file=sys.stderr)
+    if state is not None and state.restore(run):
+        say(f"resuming after {run.step:,} of {run.steps:,} steps")
     if uniform and not install(network):
         raise NotApplicable(
             f"The attention of {name} cannot be replaced: its family has its own code for it."
         )
     with recording(Recorder(uniform=True)) if uniform else nullcontext():
-        _train(run, state, progress)
+        _train(run, state)
     run.averaged.load_state_dict(run.best)
     chosen = int(np.argmax([row["accuracy"] for row in run.history])) + 1
     return Tuned(run.subject, run.averaged, tokenizer, recipe, run.history, chosen, run.seconds)
 
 
-def _train(run: _Run, state: _State | None, progress: bool) -> None:
+def _train(run: _Run, state: _State | None) -> None:
     saved = time.monotonic()
     with _deferred_interrupt() as interrupt:
         for epoch in range(len(run.history) + 1, run.recipe.epochs + 1):
             done = run.step - (epoch - 1) * run.per_epoch
-            bar = tqdm(
-                desc=f"epoch {epoch}/{run.recipe.epochs}",
-                total=run.per_epoch,
-                initial=done,
-                disable=None if progress else True,  # None: shown on a terminal only
-                leave=False,
-                unit="batch",
-            )
+            label = f"epoch {epoch}/{run.recipe.epochs}"
+            shown = counter(run.per_epoch, label, "batch", done)
             for batch in run.order(epoch)[done:]:
                 run.learn(batch)
-                bar.update()
-                bar.set_postfix_str(
-                    f"loss {run.loss / (run.step - (epoch - 1) * run.per_epoch):.3f}"
-                )
+                shown.advance()
+                shown.note(f"loss {run.loss / (run.step - (epoch - 1) * run.per_epoch):.3f}")
                 if state is not None and (
                     interrupt.asked or time.monotonic() - saved > _SAVE_EVERY
                 ):
@@ -137,16 +127,14 @@ def _train(run: _Run, state: _State | None, progress: bool) -> None:
                     saved = time.monotonic()
                 if interrupt.asked:
                     raise KeyboardInterrupt
-            bar.close()
+            shown.close()
             row = run.validate(epoch)
             if state is not None:
                 state.save(run)
                 saved = time.monotonic()
-            if progress:
-                tqdm.write(
-                    f"epoch {epoch:>2}  loss {row['loss']:.4f}  validation accuracy {row['accuracy']:.4f}",
-                    file=sys.stderr,
-                )
+            say(
+                f"epoch {epoch:>2}  loss {row['loss']:.4f}  validation accuracy {row['accuracy']:.4f}"
+            )
             if interrupt.asked:
                 raise KeyboardInterrupt
 

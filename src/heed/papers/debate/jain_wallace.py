@@ -155,7 +155,7 @@ def _correlations(lab: DebateLab, name: str, encoder: str, attention: str, seed:
 
     corpus, model = lab.corpus(name), lab.base(name, encoder, attention, seed=seed)
     documents = corpus.test.documents[: lab.pick(40, 500 if name == "imdb" else 10**9)]
-    study = Study(model, documents, seed=lab.seed, progress=lab.bars)
+    study = Study(model, documents, seed=lab.seed)
     weights = study.explain(AttentionMean())
     gradients = study.explain(GradientInput(output="probability", attention="fixed"))
     removals = study.explain(Occlusion(output="probability", removal="delete"))
@@ -285,7 +285,7 @@ def bin_of(largest: float) -> int:
 
 def _measured(lab: DebateLab, name: str, test: Used | Exclusive) -> list[Row]:
     documents = lab.corpus(name).test.documents
-    return test.measure(Study(lab.base(name), documents, seed=lab.seed, progress=lab.bars))
+    return test.measure(Study(lab.base(name), documents, seed=lab.seed))
 
 
 def adversarial(lab: DebateLab) -> Outcome:
@@ -348,8 +348,6 @@ def adversaries(lab: DebateLab, name: str, limit: int | None = None) -> list[Row
 
     def measure() -> list[Row]:
         documents = lab.corpus(name, limit).test.documents
-        return test.measure(
-            Study(lab.base(name, limit=limit), documents, seed=lab.seed, progress=lab.bars)
-        )
+        return test.measure(Study(lab.base(name, limit=limit), documents, seed=lab.seed))
 
     return lab.measured("adversarial", name, measure, limit, **asdict(test))

@@ -174,7 +174,6 @@ class DebateLab(Lab):
                 seed,
                 called,
                 corpus.dev.documents,
-                self.progress,
             ),
         )
 
@@ -207,7 +206,6 @@ class DebateLab(Lab):
             corpus.train.documents,
             corpus.dev.documents,
             self.folder / "models",
-            self.progress,
         )
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
-from tqdm.auto import tqdm
 
 from heed.algebra.limits import exact
 from heed.methods import (
@@ -33,6 +32,7 @@ from heed.metrics import kendall, spearman
 from heed.papers.lab import Lab
 from heed.papers.lopardo.theorems import form, predicted
 from heed.papers.results import Figure, Outcome, Result, Row, mean_of
+from heed.progress import bar
 from heed.randomness import generator
 
 if TYPE_CHECKING:  # which load torch
@@ -132,9 +132,7 @@ def correlations(lab: Lab) -> Outcome:
     rows: list[Row] = []
     names = [m.name for m in methods]
     for model in _models(lab):
-        explanations = [
-            m.explain(model, data.documents, seed=lab.seed, progress=lab.bars) for m in methods
-        ]
+        explanations = [m.explain(model, data.documents, seed=lab.seed) for m in methods]
         for i, group in enumerate(zip(*explanations, strict=True)):
             tau = agreement(group)
             rows += [
@@ -200,9 +198,7 @@ def against_the_model(lab: Lab) -> Outcome:
         changes = [f.whole() - f(~np.eye(f.units, dtype=bool)) for f in forms]
         units = LimeExact().explain(model, data.documents, label)
         for method in methods:
-            explanations = method.explain(
-                model, data.documents, label, seed=lab.seed, progress=lab.bars
-            )
+            explanations = method.explain(model, data.documents, label, seed=lab.seed)
             for i, (e, change) in enumerate(zip(explanations, changes, strict=True)):
                 score = aligned([e, units[i]])[0]
                 rows.append(
@@ -293,10 +289,10 @@ def _bootstrap_spearman(
 def signs(lab: Lab) -> Outcome:
     """How much of what attention points to speaks against the label."""
     model, data = lab.main, lab.documents(lab.pick(60, 2000))
-    attention = AttentionMean().explain(model, data.documents, progress=lab.bars)
+    attention = AttentionMean().explain(model, data.documents)
     rows: list[Row] = []
     for method in (LimeExact(), ShapleyExact()):
-        exactly = method.explain(model, data.documents, progress=lab.bars)
+        exactly = method.explain(model, data.documents)
         for i, pair in enumerate(zip(attention, exactly, strict=True)):
             points, score = aligned(pair)
             if len(points) < 10 or not score.any():
@@ -351,9 +347,7 @@ def signatures(lab: Lab) -> Outcome:
     for model in _models(lab):
         tokens, labels = predicted(model, data.documents)
         every = list(zip(tokens, labels.tolist(), strict=True))
-        for i, (t, label) in enumerate(
-            tqdm(every, "signatures", disable=not lab.bars, leave=False)
-        ):
+        for i, (t, label) in enumerate(bar(every, "signatures")):
             found = signature(model, t, label)
             if len(found.units) < 10:
                 continue
@@ -623,7 +617,7 @@ def _ordering_law(lab: Lab) -> list[Result]:
 def anchors(lab: Lab) -> Outcome:
     """How far anchors and attention point to the same words; how precise attention's top words are as a rule."""
     model, data = lab.main, lab.documents(lab.pick(6, 200), longest=150)
-    rules = Anchors().explain(model, data.documents, seed=lab.seed, progress=lab.bars)
+    rules = Anchors().explain(model, data.documents, seed=lab.seed)
     others = {
         m.name: m.explain(model, data.documents, seed=lab.seed)
         for m in (AttentionMean(), GradientInput(), LimeExact())

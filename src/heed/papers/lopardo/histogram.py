@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tqdm.auto import tqdm
-
 from heed.papers.lab import Lab
 from heed.papers.results import Figure, Outcome, Result, Row, mean_of
+from heed.progress import bar
 
 LENGTH, LETTERS, DIM = 10, 12, 16
 SHOWN = "DATAIAIAIA"
@@ -26,7 +25,7 @@ def histogram(lab: Lab) -> Outcome:
     runs = [
         (start, seed) for start in ("semantic", "positional", "random") for seed in range(seeds)
     ]
-    for start, seed in tqdm(runs, "histogram", disable=not lab.bars, leave=False):
+    for start, seed in bar(runs, "histogram", unit="run"):
         found = _trained(start, seed, steps)
         rows.append(
             {"start": start, "seed": seed}

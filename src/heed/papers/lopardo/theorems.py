@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from tqdm.auto import tqdm
 
 from heed.algebra.limits import exact, mixture_moments, ratio_bound, relative_error, slope
 from heed.algebra.limits import lime_theorem as theorem
@@ -20,6 +19,7 @@ from heed.metrics import kendall
 from heed.models.classifier import Classifier
 from heed.papers.lab import Lab
 from heed.papers.results import Figure, Outcome, Result, Row, mean_of
+from heed.progress import bar
 from heed.text import Document, Tokens
 
 if TYPE_CHECKING:  # which load torch
@@ -55,7 +55,7 @@ def gradient_theorem(lab: Lab) -> Outcome:
     model = _double(lab.main)
     data = lab.documents(lab.pick(60, 25_000))
     rows: list[Row] = []
-    for start in tqdm(range(0, len(data), 64), "gradients", disable=not lab.bars, leave=False):
+    for start in bar(range(0, len(data), 64), "gradients", unit="chunk"):
         tokens, labels = predicted(model, data.documents[start : start + 64])
         ours = model.gradient(tokens, labels.tolist())
         theirs = Classifier.gradient(model, tokens, labels.tolist())
@@ -182,7 +182,7 @@ def lime_theorem(lab: Lab) -> Outcome:
             **one,
         ),
     ]
-    rows = _per_document(model, data, lab.progress)
+    rows = _per_document(model, data)
     results += _summary(rows, common)
     shown = np.argsort(-np.abs(truth), kind="stable")[:15]
     boxes = [
@@ -241,12 +241,12 @@ def _like(model: Classifier, documents: Sequence[Document], length: int, distinc
     return min(documents, key=distance)
 
 
-def _per_document(model: SingleLayer, data: Dataset, progress: bool) -> list[Row]:
+def _per_document(model: SingleLayer, data: Dataset) -> list[Row]:
     """How the theorem does on every document of at least ten distinct words."""
     tokens, labels = predicted(model, data.documents)
     rows: list[Row] = []
     pairs = list(zip(tokens, labels.tolist(), strict=True))
-    for i, (t, label) in enumerate(tqdm(pairs, "exact LIME", disable=not progress, leave=False)):
+    for i, (t, label) in enumerate(bar(pairs, "exact LIME")):
         f = form(model, t, label)
         if f.units < 10:
             continue
@@ -325,7 +325,7 @@ def _summary(rows: Sequence[Row], common: dict[str, Any]) -> list[Result]:
 def reach(lab: Lab) -> Outcome:
     """Error and factor of the theorem against length, repetition, positions and peakedness; and what R² says."""
     data = lab.documents(lab.pick(100, 1000))
-    rows = _per_document(lab.main, data, lab.progress)
+    rows = _per_document(lab.main, data)
     common: dict[str, Any] = {"experiment": "reach", "dataset": data.name, "model": lab.name}
     curves: list[Row] = []
     names = {
@@ -415,7 +415,7 @@ def _positions(lab: Lab, data: Dataset) -> tuple[list[Row], list[Result]]:
         return [], []
     least = lab.main.shape.max_words
     for positions in (least, 2 * least, 4 * least, 8 * least):
-        rows = _per_document(_stretched(lab.main, positions), short, False)
+        rows = _per_document(_stretched(lab.main, positions), short)
         if not rows:
             return [], []
         for quantity, column in (("factor", "slope"), ("error", "error_fitted")):
@@ -472,7 +472,7 @@ def replacement(lab: Lab) -> Outcome:
     tokens, labels = predicted(lab.main, data.documents)
     rows: list[Row] = []
     pairs = list(zip(tokens, labels.tolist(), strict=True))
-    for i, (t, label) in enumerate(tqdm(pairs, "replacements", disable=not lab.bars, leave=False)):
+    for i, (t, label) in enumerate(bar(pairs, "replacements")):
         if len(units_of(t, "word", True)[0]) < 10:
             continue
         forms = {name: form(model, t, label) for name, model in fillers.items()}

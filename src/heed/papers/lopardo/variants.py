@@ -102,9 +102,7 @@ def _agreements(lab: Lab, model: Classifier, data: Dataset, samples: int) -> lis
     }
     if deep:
         methods["rollout"] = Rollout()
-    found = {
-        k: m.explain(model, documents, seed=lab.seed, progress=lab.bars) for k, m in methods.items()
-    }
+    found = {k: m.explain(model, documents, seed=lab.seed) for k, m in methods.items()}
     rows: list[Row] = []
     for i in range(len(documents)):
         e = {k: v[i] for k, v in found.items()}
@@ -462,7 +460,7 @@ def tokenizer(lab: Lab) -> Outcome:
     for name, (make, changes) in kinds.items():
         model = lab.train(f"tokens-{name}", changes, lab.seed, tokenizer=make)
         by_word, by_token = (
-            LimeExact(repeats="apart").explain(model, some.documents, unit=unit, progress=lab.bars)
+            LimeExact(repeats="apart").explain(model, some.documents, unit=unit)
             for unit in ("word", "token")
         )
         whole[name] = by_word

@@ -21,6 +21,7 @@ from heed.models.classifier import Classifier
 from heed.models.folders import FACTS
 from heed.papers.debate.lab import MAX_WORDS, Corpus, DebateLab
 from heed.papers.results import Row
+from heed.progress import say
 from heed.randomness import generator
 from heed.text import Document, Tokens
 from heed.training.recipes import RECIPES, Tuning, tuning
@@ -124,7 +125,7 @@ class EfficientLab(DebateLab):
                 if importlib.util.find_spec(MINILM):
                     found.append(Subject(corpus.name, "MiniLM", self.minilm(name), test))
                 else:
-                    self.say("MiniLM is left out: its weights are not installed (see the README)")
+                    say("MiniLM is left out: its weights are not installed (see the README)")
             if name in ("imdb", "generated"):
                 found += [
                     Subject(corpus.name, shown, self.scratch(name, f), test)
@@ -174,10 +175,10 @@ class EfficientLab(DebateLab):
         }
         known = folder / FACTS
         if not known.exists() or json.loads(known.read_text(encoding="utf8")).get("asked") != asked:
-            self.say(f"training {called} on {len(corpus.train):,} documents")
+            say(f"training {called} on {len(corpus.train):,} documents")
             done = t.tune(
                 corpus.train.documents, corpus.classes, recipe, base, size, self.seed, folder.name,
-                corpus.dev.documents, folder, self.progress,
+                corpus.dev.documents, folder,
             )  # fmt: skip
             named = {"name": "fine-tuned" if base else "scratch"} | recipe.to_dict(base is None)
             command = "heed reproduce naim-asher-2024"
