@@ -27,8 +27,8 @@ def judged(construction: Construction, seed: int = 0) -> list[Verdict]:
     evidence = []
     for claim in construction.truth:
         test = CLAIMS[claim]()
-        reason = test.refusal(study)
-        evidence.append(Evidence(test.claim, [] if reason else test.measure(study), reason))
+        refusal = test.refusal(study)
+        evidence.append(Evidence(test.claim, [] if refusal else test.measure(study), refusal))
     return judge(evidence)
 
 
