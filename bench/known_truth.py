@@ -23,7 +23,7 @@ def judged(construction: Construction, seed: int = 0) -> list[Verdict]:
     """Verdicts on all claims of which the truth is known, judged together."""
     study = Study(construction.model, construction.documents, seed=seed)
     if construction.lessons is not None:
-        study.lessons = construction.lessons
+        study.retraining = construction.lessons
     evidence = []
     for claim in construction.truth:
         test = CLAIMS[claim]()
