@@ -60,7 +60,7 @@ def test_half_precision_halves_the_file_and_keeps_the_output_close(
     make: Callable[..., SingleLayer], texts: list, tmp_path: Path
 ) -> None:
     model = make(double=False)
-    checkpoint.save(model, tmp_path / "half", {}, half=True)
+    checkpoint.save(model, tmp_path / "half", {}, fp16=True)
     again = checkpoint.load(tmp_path / "half")
     assert {v.dtype for v in load_file(tmp_path / "half" / "model.safetensors").values()} == {
         torch.float16

@@ -456,10 +456,10 @@ def test_threads_do_not_disturb_each_other() -> None:
 
 
 def test_single_logit_and_multi_label_heads() -> None:
-    single = Transformer(network("bert", num_labels=1), tokenizer(), "single")
+    single = Transformer(network("bert", num_labels=1, problem_type="multi_label_classification"), tokenizer(), "single")
     assert single.labels == ("not LABEL_0", "LABEL_0")
     z = single(TEXTS)
-    raw = network("bert", num_labels=1)
+    raw = network("bert", num_labels=1, problem_type="multi_label_classification")
     for text, row, p in zip(TEXTS, z, single.predict(TEXTS)[:, 1], strict=True):
         with torch.no_grad():
             logit = raw.eval()(**inputs(single, text)).logits.item()

@@ -33,7 +33,7 @@ from heed.models.classifier import (
     Removal,
     linear_attending,
 )
-from heed.models.network import Trained
+from heed.models.network import NetworkClassifier
 from heed.models.passes import Passes, Row
 from heed.models.shapes import RecurrentShape
 from heed.models.single_layer import pad
@@ -144,15 +144,11 @@ def words_of(
     return real & ((ids == 0) | (ids > _SPECIAL))
 
 
-class Recurrent(Trained, Passes):
+class Recurrent(NetworkClassifier, Passes):
     """The classifier: a `RecurrentNetwork`, a word-level `Tokenizer` and the names of the labels."""
 
-    kind, called, shaped, made = (
-        "recurrent",
-        "an encoder with attention",
-        RecurrentShape,
-        RecurrentNetwork,
-    )
+    kind, title = "recurrent", "an encoder with attention"
+    shape_class, network_class = RecurrentShape, RecurrentNetwork
     network: RecurrentNetwork
     offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, DIFFERENTIABLE, PROJECTED})
     removals: tuple[Removal, ...] = ("delete", "replace")

@@ -40,7 +40,7 @@ from heed.models.classifier import (
     linear_attending,
     output_slope,
 )
-from heed.models.network import Trained
+from heed.models.network import NetworkClassifier
 from heed.models.scalar_form import ScalarForm
 from heed.models.shapes import Shape
 from heed.models.trace import Trace
@@ -144,10 +144,11 @@ class Directions(NamedTuple):
     W_p: Float[np.ndarray, "position dim"]
 
 
-class SingleLayer(Trained):
+class SingleLayer(NetworkClassifier):
     """The classifier: a `Network`, a word-level `Tokenizer` and the names of the labels."""
 
-    kind, called, shaped, made = "single-layer", "the single-layer classifier", Shape, Network
+    kind, title = "single-layer", "the single-layer classifier"
+    shape_class, network_class = Shape, Network
     network: Network
     offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, DIFFERENTIABLE, PROJECTED, CLOSED})
     removals: tuple[Removal, ...] = ("replace", "delete", "hide")

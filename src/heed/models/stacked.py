@@ -27,7 +27,7 @@ from heed.models.classifier import (
     REPLACEABLE,
     Removal,
 )
-from heed.models.network import Trained
+from heed.models.network import NetworkClassifier
 from heed.models.passes import Passes, Row
 from heed.models.shapes import StackShape
 from heed.models.single_layer import pad, positions
@@ -162,10 +162,11 @@ def _replaced(own: Tensor, wanted: Tensor) -> Tensor:
     return torch.where(wanted.isnan(), own, wanted)
 
 
-class Stacked(Trained, Passes):
+class Stacked(NetworkClassifier, Passes):
     """The classifier: a `StackNetwork`, a `Tokenizer` and the names of the labels."""
 
-    kind, called, shaped, made = "stacked", "a stack of layers", StackShape, StackNetwork
+    kind, title = "stacked", "a stack of layers"
+    shape_class, network_class = StackShape, StackNetwork
     network: StackNetwork
     offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, DIFFERENTIABLE, BETWEEN})
     removals: tuple[Removal, ...] = ("replace", "delete", "hide")

@@ -13,7 +13,7 @@ import copy
 import hashlib
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -23,9 +23,9 @@ import numpy as np
 import tokenizers
 import torch
 from jaxtyping import Bool, Float, Int
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
+    AutoConfig,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedModel,
@@ -33,7 +33,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from heed.errors import CheckpointError, InputError, NotApplicable
+from heed.errors import CheckpointError, InputError, NotApplicable, quoted
 from heed.models import folders
 from heed.models.classifier import (
     ATTENTION,
@@ -57,12 +57,13 @@ from heed.models.hook import (
     recording,
     watching,
 )
-from heed.models.network import redrawn
+from heed.models.network import redraw_weights
 from heed.models.passes import Passes, Row
 from heed.models.trace import Trace
 from heed.text import Tokenizer, Tokens
 
 _LONGEST = 4096  # tokens read by models that set no limit
+_MOST_LAYERS = 1000  # more would be built for hours before the weights turned out not to fit
 
 
 class Transformer(Passes):
@@ -76,14 +77,25 @@ class Transformer(Passes):
     facts: Mapping[str, Any] = MappingProxyType({})  # how heed trained it, if it did
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str):
+        with folders.reading(
+            f"The family {model.config.model_type} of {quoted(name)} is not one that heed can run"
+        ):
+            self._set_up(model, tokenizer, name)
+
+    def _set_up(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str
+    ) -> None:
+        self.name = name
         if not getattr(tokenizer, "is_fast", False):
             raise CheckpointError(
-                f"The tokenizer of {name} has no fast version, which heed needs to find words in the text."
+                f"The tokenizer of {name} has no fast version, which heed needs to find words in"
+                " the text."
             )
+        _check_classifies(model, name)
         self.model = model = _view(model)
         self.pretrained_tokenizer = tokenizer
-        self.name = name
-        self.notes = _set_padding(model, tokenizer)
+        self._embedded = _embedded_ids(model)
+        self.notes = _set_padding(model, tokenizer, self._embedded)
         self._pad = int(model.config.pad_token_id)
         self._typed = "token_type_ids" in tokenizer.model_input_names and _takes(
             model, "token_type_ids"
@@ -94,14 +106,17 @@ class Transformer(Passes):
         self.labels = _labels(model)
         if model.config.num_labels == 1:
             self.notes += (
-                "The model has one logit: half of it is shown for its label, and minus half for the other.",
+                "The model has one logit: half of it is shown for its label, and minus half for"
+                " the other.",
             )
-        self.exclusive = model.config.problem_type != "multi_label_classification"
+        # one logit is spread over two labels that exclude each other
+        several = model.config.problem_type == "multi_label_classification"
+        self.exclusive = not several or model.config.num_labels == 1
         # a decoder looks for its last token by its id: padding cannot stand in for a word
         fillers = [
             i
             for i in (tokenizer.mask_token_id, tokenizer.unk_token_id)
-            if i not in (None, self._pad)
+            if i is not None and i != self._pad and i < self._embedded
         ]
         self.filler = int(fillers[0]) if fillers else self._pad
         self.removals = ("replace", "delete", "hide") if fillers else ("hide", "delete")
@@ -113,13 +128,9 @@ class Transformer(Passes):
         self._projections: tuple[nn.Module, ...] = ()
         if not model.config.is_encoder_decoder:
             self.offers |= {ATTENTION, REPLACEABLE} if self._hooked else {ATTENTION}
-        try:
-            self._row, self.even = self._probe()
-        except Exception as error:
-            why = " ".join(str(error).split())[:200]
-            raise CheckpointError(
-                f"The family {model.config.model_type} of {name} is not one that heed can run ({why})."
-            ) from error
+        self._row, self.even = self._probe()
+        with suppress(InputError):  # an added token without an embedding: other texts can be read
+            self([folders.ODD_TEXT])
 
     @cached_property
     def revision(self) -> str:  # type: ignore[override]
@@ -218,9 +229,9 @@ class Transformer(Passes):
                 config, attn_implementation=before(config)
             )
         network.load_state_dict(self.model.state_dict())
-        return Transformer(
-            redrawn(network, seed), self.pretrained_tokenizer, f"{self.name}, weights drawn anew"
-        )
+        redraw_weights(network, seed)
+        name = f"{self.name}, weights drawn anew"
+        return Transformer(network, self.pretrained_tokenizer, name)
 
     def embeddings(self, tokens: Sequence[Tokens]) -> Float[Tensor, "batch token dim"]:
         inputs, _ = self.inputs([Row(t.ids, t.types) for t in tokens])
@@ -273,9 +284,17 @@ class Transformer(Passes):
     def inputs(self, rows: Sequence[Row]) -> tuple[dict[str, Tensor], Bool[Tensor, "batch token"]]:
         """What the model takes, padded on the right, and which of it is real."""
         lengths = np.array([len(row.ids) for row in rows])
+        if not lengths.all():
+            raise InputError(f"A text without a single token cannot be read by {self.name}.")
         real = np.arange(lengths.max()) < lengths[:, None]
         padded = np.full(real.shape, self._pad)
         padded[real] = np.concatenate([row.ids for row in rows])
+        if padded.max() >= self._embedded:
+            token = self.tokenizer.backend.id_to_token(int(padded.max()))
+            raise InputError(
+                f"The token '{quoted(token)}' of the tokenizer has no embedding in {self.name}: it"
+                " was added, and the model was never resized."
+            )
         attends = real.astype(np.int64)
         for i, row in enumerate(rows):
             if row.seen is not None:
@@ -305,12 +324,15 @@ class Transformer(Passes):
 
     def _probe(self) -> tuple[Literal["first", "last", "mean"], bool]:
         """Which query row classifies, and whether padding changes the answer; what there is to see goes to `offers`."""
-        some = np.array([i for i in range(len(self.tokenizer)) if i != self._pad][-7:])
+        most = min(len(self.tokenizer), self._embedded)  # added tokens may have no embedding
+        ids = np.array([i for i in range(max(0, most - 8), most) if i != self._pad][-7:])
         ends = [self.model.config.eos_token_id] if self.model.config.is_encoder_decoder else []
-        probes = [np.append(np.resize(some, n), ends).astype(np.int64) for n in (7, 4)]
+        probes = [np.append(np.resize(ids, n), ends).astype(np.int64) for n in (7, 4)]
         rows = [Row(ids, np.zeros_like(ids)) for ids in probes]
         together = self.run([len(row.ids) for row in rows], rows.__getitem__)
         alone = self.run([len(rows[1].ids)], lambda _: rows[1])
+        if not np.isfinite(together).all():
+            raise CheckpointError(f"The outputs of {self.name} are not finite numbers.")
         even = bool(np.abs(together[1:] - alone).max() > 1e-3 * max(1, np.abs(together).max()))
         inputs, _ = self.inputs(rows[:1])
         shown = {} if self._hooked else {"output_attentions": ATTENTION in self.offers}
@@ -376,12 +398,13 @@ def load(model: str | Path) -> Transformer:
     network, tokenizer, missing = read(model)
     if missing:
         raise CheckpointError(
-            f"The model {model} is not a trained classifier: it lacks {', '.join(missing[:3])}."
+            f"The model {quoted(str(model))} is not a trained classifier: it lacks"
+            f" {quoted(', '.join(missing[:3]))}."
         )
-    found = Transformer(network, tokenizer, _name(model))
+    classifier = Transformer(network, tokenizer, _name(model))
     if (Path(model) / FACTS).is_file():
-        found.facts = folders.facts(Path(model))
-    return found
+        classifier.facts = folders.facts(Path(model))
+    return classifier
 
 
 def wrap(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Transformer:
@@ -398,25 +421,24 @@ def read(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list[str]]:
     """A network in single precision, its tokenizer, and the names of weights that are not in the files."""
     safe = {"trust_remote_code": False}
-    try:
-        with quiet():
-            tokenizer = AutoTokenizer.from_pretrained(model, **safe)
-            network, info = AutoModelForSequenceClassification.from_pretrained(
-                model,
-                use_safetensors=True,
-                output_loading_info=True,
-                dtype=torch.float32,
-                **safe,
-                **options,
-            )
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
-        why = " ".join(str(error).split())[:300]
-        raise CheckpointError(f"The model {model} cannot be loaded ({why}).") from None
-    if 10 * len(tokenizer) < getattr(
-        network.config, "vocab_size", 0
-    ):  # the library makes one up where files lack
+    name = quoted(str(model))
+    with folders.reading(f"The model {name} cannot be loaded"), quiet():
+        config = AutoConfig.from_pretrained(model, **safe)
+        if getattr(config, "num_hidden_layers", 0) > _MOST_LAYERS:
+            raise ValueError(f"its config.json names {config.num_hidden_layers} layers")
+        tokenizer = AutoTokenizer.from_pretrained(model, **safe)
+        network, info = AutoModelForSequenceClassification.from_pretrained(
+            model,
+            use_safetensors=True,
+            output_loading_info=True,
+            dtype=torch.float32,
+            **safe,
+            **options,
+        )
+        vocabulary = int(getattr(network.config, "vocab_size", 0))
+    if 10 * len(tokenizer) < vocabulary:  # the library makes one up where files lack
         raise CheckpointError(
-            f"The model {model} comes without its tokenizer: put its files beside the weights."
+            f"The model {name} comes without its tokenizer: put its files beside the weights."
         )
     return network, tokenizer, sorted(info["missing_keys"])
 
@@ -462,13 +484,33 @@ def _takes(model: PreTrainedModel, argument: str) -> bool:
     return argument in inspect.signature(model.forward).parameters
 
 
-def _set_padding(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
+def _check_classifies(model: PreTrainedModel, name: str) -> None:
+    """Refuse a head whose output is a number and no label.
+
+    The library takes a single output for a number to be predicted, unless the model says otherwise.
+    """
+    kind = model.config.problem_type
+    if kind == "regression" or (kind is None and model.config.num_labels == 1):
+        raise CheckpointError(
+            f"The model {quoted(name)} predicts a number, not a label: if its one output is the"
+            " logit of a label, set problem_type to multi_label_classification in its config."
+        )
+
+
+def _embedded_ids(model: PreTrainedModel) -> int:
+    """How many ids have an embedding. A tokenizer may have more, if tokens were added to it."""
+    return int(lookup(model).weight.shape[0])  # type: ignore[union-attr]
+
+
+def _set_padding(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, embedded: int
+) -> tuple[str, ...]:
     """Every batch needs a padding id; decoders often come without one."""
-    if (-1 if model.config.pad_token_id is None else model.config.pad_token_id) >= 0:
+    named = model.config.pad_token_id
+    if named is not None and 0 <= named < embedded:
         return ()
-    fallback = next(
-        (i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id) if i is not None), 0
-    )
+    candidates = (tokenizer.pad_token_id, tokenizer.eos_token_id)
+    fallback = next((i for i in candidates if i is not None and 0 <= i < embedded), 0)
     model.config.pad_token_id = fallback
     return (f"The model names no padding token: token {fallback} is used for it.",)
 
