@@ -46,6 +46,7 @@ from heed.models import of as classifier_of
 from heed.models.classifier import ATTENTION, Classifier
 from heed.progress import bar
 from heed.settings import plain
+from heed.store import Store
 from heed.text import Document, Tokens, counted, printable
 
 SHOWN = (
@@ -646,14 +647,20 @@ def _lessons(
             f"The labels of the training data ({', '.join(names)}) are not those of the model"
             f" ({', '.join(model.labels)})."
         )
-    where = None if folder is None else folder / "models"
-    from heed.models.network import Trained
+    store = Store(folder)
+    from heed.models.network import NetworkClassifier
     from heed.training.again import Retraining
 
-    if isinstance(model, Trained):
-        return Retraining(model, list(training), list(validation), where)
-    from heed.training.again_transformer import Retuning
+    if isinstance(model, NetworkClassifier):
+        return Retraining(model, list(training), list(validation), store)
+    from heed.training.again_transformer import TransformerRetraining
 
     if facts.get("base") and base is None:
         return f"it trains models again, and the model was fine-tuned from {facts['base']}: name that with --base"
-    return Retuning(model, list(training), list(validation), where, base=base)  # type: ignore[arg-type]
+    return TransformerRetraining(
+        model,  # type: ignore[arg-type]
+        list(training),
+        list(validation),
+        store,
+        base=base,
+    )

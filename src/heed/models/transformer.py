@@ -499,7 +499,8 @@ def _check_classifies(model: PreTrainedModel, name: str) -> None:
 
 def _embedded_ids(model: PreTrainedModel) -> int:
     """How many ids have an embedding. A tokenizer may have more, if tokens were added to it."""
-    return int(lookup(model).weight.shape[0])  # type: ignore[union-attr]
+    table: Any = lookup(model).weight
+    return len(table)
 
 
 def _set_padding(
