@@ -14,7 +14,7 @@ from heed.methods import METHODS
 from heed.models.folders import BUNDLED, DEFAULT, bundled, facts
 from heed.models.single_layer import SingleLayer
 from heed.text import Tokenizer
-from heed.training.own import accuracy
+from heed.training.card import accuracy
 
 EXACT = ("lime-exact", "lime-theorem", "shapley-exact")  # for the single-layer classifier
 SECOND = "transformer-imdb"

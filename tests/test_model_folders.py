@@ -87,7 +87,7 @@ def mutate_weights(path: Path, rng: np.random.Generator) -> None:
     name = sorted(state)[rng.integers(len(state))]
     tensor = state.pop(name)
     changed = {
-        0: lambda: {},
+        0: dict,
         1: lambda: {name: tensor.flatten()[:-1].clone()},
         2: lambda: {name: torch.full_like(tensor, float("nan"))},
         3: lambda: {name: torch.full_like(tensor, 3e38)},

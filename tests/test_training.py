@@ -10,7 +10,8 @@ import torch
 
 from heed.errors import InputError
 from heed.text import Document
-from heed.training.own import accuracy, fit
+from heed.training.card import accuracy
+from heed.training.own import fit
 from heed.training.recipes import RECIPES, change
 
 FILLER = [f"w{i}" for i in range(40)]

@@ -456,7 +456,11 @@ def test_threads_do_not_disturb_each_other() -> None:
 
 
 def test_single_logit_and_multi_label_heads() -> None:
-    single = Transformer(network("bert", num_labels=1, problem_type="multi_label_classification"), tokenizer(), "single")
+    single = Transformer(
+        network("bert", num_labels=1, problem_type="multi_label_classification"),
+        tokenizer(),
+        "single",
+    )
     assert single.labels == ("not LABEL_0", "LABEL_0")
     z = single(TEXTS)
     raw = network("bert", num_labels=1, problem_type="multi_label_classification")
