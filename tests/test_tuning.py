@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +20,7 @@ from heed.models.network import round_to_fp16
 from heed.text import Document
 from heed.training import loop, recipes, transformer
 from heed.training.card import accuracy
+from tests.test_loop import interrupt
 
 SMALL = recipes.tuning(
     True,
@@ -87,19 +86,6 @@ def test_the_seed_decides_everything() -> None:
     assert any(not torch.equal(once[key], other[key]) for key in once)
 
 
-def interrupt_at(patch: pytest.MonkeyPatch, where: str, at: int) -> None:
-    """Ctrl-C, when a function of the loop is called for the so-manieth time."""
-    calls, own = [], getattr(loop, where)
-
-    def interrupted(*arguments: Any) -> Any:
-        calls.append(where)
-        if len(calls) == at:
-            os.kill(os.getpid(), signal.SIGINT)
-        return own(*arguments)
-
-    patch.setattr(loop, where, interrupted)
-
-
 @pytest.mark.parametrize("average", [0.0, 0.9])
 @pytest.mark.parametrize(
     ("where", "at"), [("_learn", 3), ("_learn", 9), ("_close_epoch", 2), ("_close_epoch", 3)]
@@ -112,7 +98,7 @@ def test_an_interrupted_training_ends_with_the_same_weights(
     recipe = replace(SMALL, epochs=3, average=average, dropout=0.2)
     whole = transformer.fit(documents, NAMES[:2], recipe, size=(1, 16))
 
-    interrupt_at(monkeypatch, where, at)
+    interrupt(monkeypatch, where, at)
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         transformer.fit(documents, NAMES[:2], recipe, size=(1, 16), resume=tmp_path)
