@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from tqdm.auto import tqdm
 
+from bench.constructed import CONSTRUCTIONS, TRUTH, Construction
 from heed.claims import CLAIMS, Evidence, Study, Verdict, judge
-from heed.models.constructed import CONSTRUCTIONS, TRUTH, Construction
 
 SEEDS = 20
 OUTCOMES = ("supported", "refuted", "not applicable", "undecided")

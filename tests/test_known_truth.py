@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 
 import heed
-from bench.coverage import CASES
-from bench.known_truth import by_cell, confusion, judged, over, right
-from heed.claims import CLAIMS, Verdict
-from heed.metrics import jsd
-from heed.models.constructed import (
+from bench.constructed import (
     CONSTRUCTIONS,
     SIDES,
     TRUTH,
@@ -21,6 +17,10 @@ from heed.models.constructed import (
     two_minds,
     two_sided,
 )
+from bench.coverage import CASES
+from bench.known_truth import by_cell, confusion, judged, over, right
+from heed.claims import CLAIMS, Verdict
+from heed.metrics import jsd
 from heed.text import Document
 
 

@@ -23,7 +23,7 @@ _KINDS: dict[str, type[NetworkClassifier]] = {
 
 
 def load(model: str | Path | None = None) -> NetworkClassifier:
-    """A model by the name of a bundled one (the default one if no name is given) or by its folder."""
+    """A model by its folder, or by the name of a bundled one (by default the default one)."""
     folder = find(model)
     config = read_config(folder)
     kind = config.get("kind")

@@ -2,10 +2,11 @@
 
 logits     the output for whole documents
 score      the output when only some of the words are present, for many choices of words at once
-trace      what a pass showed, or would show if attention or embeddings were these; differentiable in both
+trace      what a pass showed, or would show if attention or embeddings were these;
+           differentiable in both
 gradient   of the output with respect to the embeddings
 
-Methods and claims are callers of these four and of nothing else, so batching, padding, removal and memory are
+Methods and claims call these four and nothing else, so batching, padding, removal and memory are
 settled here.
 """
 
@@ -42,17 +43,21 @@ CLOSED = "a closed form"  # outputs as sums of ratios of sums over words
 
 
 class Gradient(NamedTuple):
-    """Embeddings of one document and the gradient of its output; rows beyond its tokens are padding that attends."""
+    """Embeddings of one document and the gradient of its output.
+
+    Rows beyond its tokens are padding that attends.
+    """
 
     embeddings: Float[np.ndarray, "row dim"]
     gradient: Float[np.ndarray, "row dim"]
 
 
 class Attending(NamedTuple):
-    """Documents as a model reads them, and what it would say, had it attended elsewhere in its last layer.
+    """Documents as a model reads them, and what it would say if its last layer attended elsewhere.
 
     trace     the pass as it is
-    logits    the output for other rows of attention in the place of those that classify, differentiable in them
+    logits    what the model would output if the classifying row attended like this; a function of
+              the rows, and differentiable in them
     cheap     whether that takes less than a whole pass
     linear    whether it is a sum over keys, plus what does not depend on attention
     """
@@ -70,11 +75,13 @@ class Classifier(ABC):
 
     name, revision   what provenance says of the model
     labels           their names, in the order of the logits
-    offers           which of ATTENTION, REPLACEABLE, GRADIENT, BETWEEN, DIFFERENTIABLE, PROJECTED, CLOSED it has
+    offers           which it has of ATTENTION, REPLACEABLE, GRADIENT, BETWEEN, DIFFERENTIABLE,
+                     PROJECTED, CLOSED
     removals         the ways in which it can remove a word, the default first
     filler           the id that stands in for a word removed by "replace"
     pairs            whether it was trained on pairs of texts
-    exclusive        whether a document has one label (softmax) or any number of them (a sigmoid for each)
+    exclusive        whether a document has one label (softmax) or any number of them (a sigmoid
+                     for each)
     notes            what a user of the model should know
     batch_tokens     how many tokens a batch of traces may hold
     even             whether only documents of equal length may share a batch
@@ -109,7 +116,8 @@ class Classifier(ABC):
     ) -> list[Float[np.ndarray, "_ label"]]:
         """The output of each document for each row of its `keep` (True = present).
 
-        `groups` says which column of `keep` each token follows (-1: always present); by default the columns are words.
+        `groups` says which column of `keep` each token follows (-1: always present); by default the
+        columns are words.
         """
 
     @abstractmethod
@@ -120,9 +128,11 @@ class Classifier(ABC):
         embeddings: Float[Tensor, "batch token dim"] | None = None,
         layers: Sequence[int] | None = None,
     ) -> Trace:
-        """What one pass shows; with `attention` (by layer) or `embeddings`, what it would show if they were these.
+        """What one pass shows.
 
-        With `layers`, attention and values of the others may be left out (empty), where that saves time and memory.
+        With `attention` (by layer) or `embeddings` it is what the pass would show if they were
+        these. With `layers`, attention and values of the others may be left out (empty), where that
+        saves time and memory.
         """
 
     def attending(self, tokens: Sequence[Tokens]) -> Attending:
@@ -155,9 +165,10 @@ class Classifier(ABC):
         output: Output = "logit",
         held: bool = False,
     ) -> list[Gradient]:
-        """The gradient of each document's output for its label: one backward pass per batch, not per document.
+        """The gradient of each document's output for its label.
 
-        With `held`, attention stays as it is while the embeddings move.
+        One backward pass per batch, not per document. With `held`, attention stays as it is while
+        the embeddings move.
         """
         import torch
 
@@ -195,7 +206,7 @@ class Classifier(ABC):
         )
 
     def head(self, index: int) -> Classifier:
-        """The part of the output that one attention head contributes, as a classifier of its own."""
+        """What one attention head contributes to the output, as a classifier of its own."""
         raise NotApplicable(
             f"The heads of {self.name} do not add up to its output, so none can be explained alone."
         )
@@ -247,7 +258,8 @@ class Classifier(ABC):
         index = int(label)
         if not 0 <= index < len(self.labels):
             raise InputError(
-                f"There is no label {label}: the model has {len(self.labels)}, {', '.join(self.labels)}."
+                f"There is no label {label}: the model has {len(self.labels)},"
+                f" {', '.join(self.labels)}."
             )
         return index
 
@@ -265,7 +277,10 @@ class Classifier(ABC):
 
 
 def linear_attending(trace: Trace) -> Attending:
-    """`Attending` for a model whose output is linear in its one attention: a sum over keys plus a constant."""
+    """`Attending` for a model whose output is linear in its one attention.
+
+    Then the output is a sum over keys, plus a constant.
+    """
     import torch
 
     (values,), (projection,) = trace.values, trace.projections
@@ -340,7 +355,10 @@ def presence(
     keep: Sequence[Bool[np.ndarray, "_ _"]],
     groups: Sequence[Int[np.ndarray, "_"]] | None = None,
 ) -> tuple[list[Bool[np.ndarray, "_ _"]], list[Int[np.ndarray, "_"]]]:
-    """The distinct rows of each document's `keep`, by token; and where every row of `keep` is among all of these."""
+    """The distinct rows of each document's `keep`, by token.
+
+    And where every row of `keep` is among all of these.
+    """
     rows: list[Bool[np.ndarray, "_ _"]] = []
     places: list[Int[np.ndarray, "_"]] = []
     count = 0
@@ -353,9 +371,10 @@ def presence(
 
 
 def batches(lengths: Sequence[int], tokens: int, even: bool = False) -> Iterator[list[int]]:
-    """Indices of documents in batches of similar (or `even`: equal) length, padded to no more than so many tokens.
+    """Indices of documents in batches of similar (or `even`: equal) length.
 
-    A batch that holds a quarter of these ends where documents become much longer, so that little of it is padding.
+    A batch is padded to no more than so many tokens. If it holds a quarter of these, it ends where
+    documents become much longer, so that little of it is padding.
     """
     batch: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):

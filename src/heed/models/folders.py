@@ -90,7 +90,10 @@ def bundled() -> dict[str, Path]:
 
 
 def find(model: str | Path | None) -> Path:
-    """The folder of a model: a bundled one by its name (the default one if no name is given), or any other."""
+    """The folder of a model: that of a bundled one by its name, or any other.
+
+    Without a name it is that of the default one.
+    """
     known = bundled()
     return (
         known[str(model or DEFAULT)]
@@ -100,7 +103,7 @@ def find(model: str | Path | None) -> Path:
 
 
 def is_transformer(model: str | Path | None) -> bool:
-    """Whether this is a Hugging Face model: a folder with its config.json, or an ORG/NAME that is no path."""
+    """Whether this is a Hugging Face model: a folder with a config.json, or ORG/NAME, no path."""
     folder = find(model)
     if folder.exists():
         return (folder / "config.json").is_file() and not (folder / "model.json").exists()
@@ -108,7 +111,10 @@ def is_transformer(model: str | Path | None) -> bool:
 
 
 def transformer_at(model: str) -> Path | str:
-    """The folder or hub id of a Hugging Face model; anything else is refused before a network is asked."""
+    """The folder or hub id of a Hugging Face model.
+
+    Anything else is refused before a network is asked.
+    """
     folder = find(model)
     if not is_transformer(model):
         if folder.exists():
@@ -127,8 +133,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         )
     if not folder.exists():
         raise CheckpointError(
-            f"There is no model '{folder}': give a folder, one of {', '.join(bundled())}, or ORG/NAME as on the Hugging"
-            " Face hub."
+            f"There is no model '{quoted(str(folder))}': give a folder, one of"
+            f" {', '.join(bundled())}, or ORG/NAME as on the Hugging Face hub."
         )
     if not folder.is_dir():
         raise CheckpointError(
@@ -138,8 +144,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         pickled = sorted(p.name for p in folder.iterdir() if p.suffix in PICKLES)
         if pickled:
             raise CheckpointError(
-                f"{folder} holds only pickled weights ({pickled[0]}), which can run any code when read:"
-                " convert them to safetensors."
+                f"{folder} holds only pickled weights ({pickled[0]}), which can run any code when"
+                " read: convert them to safetensors."
             )
         raise CheckpointError(
             f"The folder {folder} has no model.safetensors: it is not a model of heed."
@@ -164,7 +170,7 @@ def _read_json(path: Path, schema: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a folder that a checkpoint cannot be written to, before hours are spent on training."""
+    """Refuse a folder that no model can be written to, before hours are spent on training."""
     if (
         folder.is_dir()
         and any(folder.iterdir())

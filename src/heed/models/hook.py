@@ -1,10 +1,11 @@
 """One attention function for every transformer.
 
-`transformers` lets a program register an attention function and a mask function under a name. Ours, "heed", look at a
-context variable. Without a recorder they are the model's own default, bit for bit. With one they are the family's eager
-attention, so that soft caps, sinks, grouped keys and scaling stay the model's business, and they write down what
-passed: weights, values, queries and keys, layer by layer. Where other weights were asked for, these multiply the
-values instead. Nothing has to be restored afterwards, and threads do not see each other's recorders.
+`transformers` lets a program register an attention function and a mask function under a name. Ours,
+"heed", look at a context variable. Without a recorder they are the model's own default, bit for
+bit. With one they are the family's eager attention, so that soft caps, sinks, grouped keys and
+scaling stay the model's business, and they write down what passed: weights, values, queries and
+keys, layer by layer. Where other weights were asked for, these multiply the values instead. Nothing
+has to be restored afterwards, and threads do not see each other's recorders.
 """
 
 from __future__ import annotations
@@ -36,14 +37,15 @@ _FIRST = "heed_first_row"  # marks an attention of which only the first row has 
 class Recorder:
     """What to replace in a pass, and what the pass showed.
 
-    attention    weights by layer; NaN leaves the model's own weight where it is; with a single query row they replace
-                 that of `row` (all rows where it is -1)
+    attention    weights by layer; NaN leaves the model's own weight where it is; with a single
+                 query row they replace that of `row` (all rows where it is -1)
     embeddings   used in place of what the ids look up
     layers       those to write down (all, if None); the others show empty tensors
     states       what each layer put out, if all are written down and layers are modules in a list
-    below        what the layer before the last put out; if it is `given`, neither that nor those before it are run
-    seen         the values of the last layer; if given, only the row that classifies is run, with `attention` of layer
-                 0, which may have a leading axis of variants
+    below        what the layer before the last put out; if it is `given`, neither that nor those
+                 before it are run
+    seen         the values of the last layer; if given, only the row that classifies is run, with
+                 `attention` of layer 0, which may have a leading axis of variants
     uniform      attend to everything that may be attended to alike, and write nothing down
     learning     leave the embeddings in the graph, for a pass that is learnt from
     """
@@ -72,7 +74,7 @@ class Recorder:
         return self.layers == frozenset() and not self.attention and not self.uniform
 
     def skip(self, query: Tensor, value: Tensor) -> bool:
-        """Whether the layer that is to come neither has to be written down nor replaced; if so, note that."""
+        """Whether the next layer need neither be written down nor replaced; if so, note that."""
         layer = len(self.weights)  # layers are counted by calls
         if self.layers is None or layer in self.layers or layer in self.attention:
             return False
@@ -96,7 +98,11 @@ def recording(recorder: Recorder) -> Iterator[Recorder]:
 
 @dataclass
 class Maps:
-    """The linear maps of a pass: those fed with what attention put out, by layer; all, each with the layers before."""
+    """The linear maps of a pass.
+
+    fed      those fed with what attention put out, by layer
+    called   all, each with the number of layers before it
+    """
 
     fed: dict[int, list[nn.Module]] = field(default_factory=dict)
     called: list[tuple[int, nn.Module]] = field(default_factory=list)
@@ -128,7 +134,10 @@ def watching(model: PreTrainedModel, recorder: Recorder) -> Iterator[Maps]:
 
 
 def make_skippable(model: PreTrainedModel, recorder: Recorder) -> bool:
-    """Let a recorder see what layers put out, and give that of those before the last; False if they are in no list."""
+    """Let a recorder see what layers put out, and give what those before the last put out.
+
+    False if the layers are in no list.
+    """
     attention = recorder.modules
     for found in model.modules():
         if isinstance(found, nn.ModuleList) and len(found) == len(attention) > 1:
@@ -166,7 +175,7 @@ def by_head(module: nn.Module, heads: int) -> Float[Tensor, "head dim out"]:
 
 
 def install(model: PreTrainedModel) -> bool:
-    """Switch a model to heed's attention for good; False if its family has an attention of its own."""
+    """Switch a model to heed's attention for good; False if its family has code of its own."""
     default = model.config._attn_implementation or "eager"
     if default != NAME:
         setattr(model.config, _DEFAULT, default)
@@ -182,7 +191,7 @@ def before(config: Any) -> str:
 
 
 def lookup(model: PreTrainedModel) -> nn.Module:
-    """What looks up the embeddings of a text; that of the encoder, where there is a decoder as well."""
+    """What looks up the embeddings of a text; where there is a decoder, that of the encoder."""
     return (
         model.get_encoder() if model.config.is_encoder_decoder else model
     ).get_input_embeddings()
@@ -239,7 +248,7 @@ def attend(
 
 
 def _eager(module: nn.Module) -> Callable[..., Any]:
-    """The eager attention of a family, from the file that holds its class or one that it derives from."""
+    """The eager attention of a family, from the file of its class or of one it derives from."""
     files = (sys.modules[cls.__module__] for cls in type(module).__mro__)
     return next(
         file.eager_attention_forward for file in files if hasattr(file, "eager_attention_forward")

@@ -1,4 +1,4 @@
-"""Classifiers that need a forward pass for every output: perturbed documents in full batches with little padding."""
+"""Classifiers that need a forward pass for every output: full batches with little padding."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Passes(Classifier):
     def run(
         self, lengths: Sequence[int], row: Callable[[int], Row]
     ) -> Float[np.ndarray, "row label"]:
-        """Logits of many rows, in batches of similar length; rows are made when their turn comes."""
+        """Logits of many rows, in batches of similar length; rows are made when needed."""
         found = np.empty((len(lengths), len(self.labels)))
         with torch.inference_mode(), counter(len(lengths), "forward passes") as shown:
             for batch in batches(lengths, self.batch_tokens, self.even):

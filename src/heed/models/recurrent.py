@@ -1,15 +1,17 @@
-"""The classifiers of Jain and Wallace (2019): an encoder, one attention over its states, a linear output.
+"""The classifiers of Jain and Wallace (2019): encoder, attention over its states, linear output.
 
     e_t = W_e[ξ_t]
-    h_t = the state of token t          "lstm"     one LSTM from each side, their states side by side
+    h_t = the state of token t          "lstm"     one LSTM from each side, both states
                                         "cnn"      convolutions over 1, 3, 5 and 7 tokens, ReLU
                                         "average"  tanh of a linear map of the token alone
     s_t = w_2·tanh(W_1 h_t + b)  "additive",   w·h_t / √H  "dot",   0  "uniform"
     a   = softmax of s over the words: special tokens are read, and not attended to
-    z   = W_o Σ_t a_t h_t + b_o         of two labels one number is learnt, and half of it speaks for each: ∓z/2
+    z   = W_o Σ_t a_t h_t + b_o         of two labels one number is learnt; half of it speaks for
+                                        each: ∓z/2
 
-Uniform attention is a setting. Weights that come from elsewhere take the place of the softmax, in training too: with
-the encoder "average" that is the per-token network by which Wiegreffe and Pinter (2019) test what weights are worth.
+Uniform attention is a setting. Weights that come from elsewhere take the place of the softmax, in
+training too: with the encoder "average" that is the per-token network by which Wiegreffe and Pinter
+(2019) test what weights are worth.
 """
 
 from __future__ import annotations
@@ -145,7 +147,7 @@ def words_of(
 
 
 class Recurrent(NetworkClassifier, Passes):
-    """The classifier: a `RecurrentNetwork`, a word-level `Tokenizer` and the names of the labels."""
+    """The classifier: a `RecurrentNetwork`, a word-level `Tokenizer` and names of the labels."""
 
     kind, title = "recurrent", "an encoder with attention"
     shape_class, network_class = RecurrentShape, RecurrentNetwork

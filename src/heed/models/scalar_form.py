@@ -1,14 +1,15 @@
 """The single-layer classifier as two small tables, for outputs of very many perturbed documents.
 
-<cls> stands at position 0 of every document, so its query q is a constant of the trained model. Then the score
-q·k_t/√d_att and the value w_t = W_l v_t are linear in the embedding e_t, and both split into a part of the word and a
-part of the position:
+<cls> stands at position 0 of every document, so its query q is a constant of the trained model.
+Then the score q·k_t/√d_att and the value w_t = W_l v_t are linear in the embedding e_t, and both
+split into a part of the word and a part of the position:
 
     log g_t = S_word[ξ_t] + S_position[t]           [word, head] and [position, head]
     w_t     = w_word[ξ_t] + w_position[t]           [word, head, label] and [position, head, label]
     f       = (1/K) Σ_heads Σ_t g_t w_t / Σ_t g_t
 
-A perturbed document only exchanges some of the pairs (g_t, g_t w_t) that are summed. Word 0 is <unk>, and pads.
+A perturbed document only exchanges some of the pairs (g_t, g_t w_t) that are summed. Word 0 is
+<unk>, and pads.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ Scores = Float[np.ndarray, "sample label"]
 
 @dataclass(frozen=True, eq=False)
 class ScalarForm:
-    """The tables (float64), what biases add to the logits, and whether padding up to the last position attends.
+    """The tables, in double precision.
 
-    `filler` is the word that stands in for one that is replaced.
+    constant          what biases add to the logits
+    padding_attends   whether padding up to the last position attends
+    filler            the word that stands in for one that is replaced
     """
 
     S_word: Float[np.ndarray, "word head"]
@@ -92,19 +95,26 @@ class ScalarForm:
         return ratio.mean(1) + self.constant
 
     def score(self, ids: Ids, keep: Keep, groups: Ids, removal: Removal) -> Scores:
-        """Outputs of one document for each choice of units to keep; `groups` is the unit of each token (-1: none)."""
+        """Outputs of one document for each choice of units to keep.
+
+        `groups` is the unit of each token (-1: none).
+        """
         if removal == "delete":
             return self._deleted(ids, keep, groups)
         return self._in_place(ids, keep, groups, removal)
 
     def _in_place(self, ids: Ids, keep: Keep, groups: Ids, removal: Removal) -> Scores:
-        """Per head N/D, where unit j adds (Σg, Σgw) over its positions if kept and the same sums for <unk> if not."""
+        """Per head N/D, the sums Σgw and Σg over all positions.
+
+        Unit j adds the sums over its positions if it is kept, and those of <unk> there if not.
+        """
         units, K = keep.shape[1], self.heads
         kept, removed, fixed = self._parts(ids, groups, units, removal)
         least = fixed[:K] + np.minimum(kept, removed)[:, :K].sum(0)
         if (least < 1e-200).any() or (removed[:, :K].sum(0) > 1e4 * least).any():
             return self._literally(ids, keep, groups, removal)
-        # Σ over kept units + Σ over removed ones = all removed + Σ over kept units of the difference: one product
+        # Σ over kept units + Σ over removed ones
+        # = all removed + Σ over kept units of the difference: one matrix product for all samples
         base, difference = fixed + removed.sum(0), kept - removed
         found = np.empty((len(keep), self.labels))
         step = max(1, _ENTRIES // max(1, units))
@@ -118,7 +128,7 @@ class ScalarForm:
     ) -> tuple[
         Float[np.ndarray, "unit sum"], Float[np.ndarray, "unit sum"], Float[np.ndarray, "sum"]
     ]:
-        """Σg and Σgw of every unit where it is kept and where it is removed, and of what is always there."""
+        """Σg and Σgw of every unit, kept and removed, and of what is always there."""
         padded = self.padded(ids)
         owner = np.concatenate([groups, np.full(len(padded) - len(ids), -1)])
         at = np.arange(len(padded))
@@ -140,7 +150,10 @@ class ScalarForm:
         return Ratios(kept[:K], n, removed[:K], m, fixed[:K], n_c, float(self.constant[label]))
 
     def _deleted(self, ids: Ids, keep: Keep, groups: Ids) -> Scores:
-        """What is left moves up: a table holds (g, gw) of each token at each place it can move to."""
+        """What is left moves up.
+
+        A table holds (g, gw) of each token at each position that it can take.
+        """
         T = len(ids)
         token, place = np.tril_indices(T)  # a token only moves forward
         s, w = self.at(ids[token], place)
@@ -171,7 +184,11 @@ class ScalarForm:
         return found
 
     def _literally(self, ids: Ids, keep: Keep, groups: Ids, removal: Removal) -> Scores:
-        """Each sample on its own scale, for documents in which one word outweighs the rest beyond the reach of sums."""
+        """Each sample on its own scale.
+
+        Where one word outweighs the rest by more than a sum in double precision can hold, sums that
+        share a scale would lose the rest.
+        """
         found = np.empty((len(keep), self.labels))
         step = max(1, _ENTRIES // (self.length * self.heads * (1 + self.labels)))
         for start in range(0, len(keep), step):
@@ -210,10 +227,11 @@ def _present(keep: Keep, groups: Ids) -> Bool[np.ndarray, "sample token"]:
 
 
 class ExactBag:
-    """Sums of chosen rows of a table, for many choices at once, as exact as float64 at the speed of float32.
+    """Sums of rows of a table, for many choices, as exact as float64 at the speed of float32.
 
-    Every column is written in slices of 12 bits, as many as give `bits` below its largest entry. Sums of up to 4096
-    such integers are exact in float32, for which torch has a fast kernel; the slices of the sums meet in float64.
+    Every column is written in slices of 12 bits, as many as give `bits` below its largest entry.
+    Sums of up to 4096 such integers are exact in float32, for which torch has a fast kernel; the
+    slices of the sums meet in float64.
     """
 
     def __init__(self, table: Float[np.ndarray, "row column"], bits: float):

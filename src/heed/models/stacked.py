@@ -5,8 +5,9 @@
     layer   "attention"  x ← W_o heads              "skip"  x ← norm(x + W_o heads)
             "relu", "gelu"  as "skip", and then  x ← norm(x + W_2 act(W_1 x))
 
-The last layer of "attention" has no W_o: the final layer W_l reads the heads. With one such layer this is the
-single-layer classifier up to its sizes. What the layers around attention do to explanations is measured on these.
+The last layer of "attention" has no W_o: the final layer W_l reads the heads. With one such layer
+this is the single-layer classifier up to its sizes. What the layers around attention do to
+explanations is measured on these.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class StackNetwork(nn.Module):
         mask: Bool[Tensor, "batch token"],
         weights: Float[Tensor, "batch token"] | None = None,
     ) -> tuple[Float[Tensor, "batch label"], Float[Tensor, "batch token"]]:
-        """Logits, and the attention of the last layer to <cls>, mean over heads: its own, unless weights are given."""
+        """Logits, and the last attention of <cls>, mean over heads: its own, or what is given."""
         record: list[tuple[Tensor, ...]] = []
         given = (
             weights[:, None, None].expand(-1, self.shape.heads, -1, -1)
@@ -105,9 +106,10 @@ class StackNetwork(nn.Module):
         replaced: Weights | None = None,
         record: list[tuple[Tensor, ...]] | None = None,
     ) -> Float[Tensor, "batch label"]:
-        """Logits from embeddings; with a record, attention is computed openly and written down layer by layer.
+        """Logits from embeddings.
 
-        Of the last layer only the row of <cls> is read, so that a pass without record computes no other.
+        With a record, attention is computed openly and written down layer by layer. Of the last
+        layer only the row of <cls> is read, so that a pass without a record computes no other.
         """
         for i in range(self.shape.layers):
             last = i == self.shape.layers - 1

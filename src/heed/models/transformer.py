@@ -1,10 +1,11 @@
 """Any Hugging Face sequence classifier behind the four doors.
 
-Passes run in eval mode, without cache, on batches of similar length padded on the right. Without a trace they use the
-model's own fast attention; `trace` records through `hook.py`. A small probe finds out when a model is loaded: which
-query row classifies (the first, the last, or all of them averaged), whether padding changes the answer (then only
-documents of equal length share a batch), and what the family shows of its attention: the weights, their gradients, and
-the linear map that every layer puts behind the weighted values.
+Passes run in eval mode, without cache, on batches of similar length padded on the right. Without a
+trace they use the model's own fast attention; `trace` records through `hook.py`. A small probe
+finds out when a model is loaded: which query row classifies (the first, the last, or all of them
+averaged), whether padding changes the answer (then only documents of equal length share a batch),
+and what the family shows of its attention: the weights, their gradients, and the linear map that
+every layer puts behind the weighted values.
 """
 
 from __future__ import annotations
@@ -69,8 +70,9 @@ _MOST_LAYERS = 1000  # more would be built for hours before the weights turned o
 class Transformer(Passes):
     """A sequence classifier and its tokenizer.
 
-    The model that is passed in is left alone: heed works on a view, modules of its own over the same weights. Training
-    the model further, in place, shows in the view; its revision is that of the weights when it was first asked for.
+    The model that is passed in is left alone: heed works on a view, modules of its own over the
+    same weights. Training the model further, in place, shows in the view; its revision is that of
+    the weights when it was first asked for.
     """
 
     batch_tokens = 2048  # on few cores larger batches are slower
@@ -150,7 +152,8 @@ class Transformer(Passes):
     ) -> Trace:
         if attention and not self._hooked:
             raise NotApplicable(
-                f"The attention of {self.name} can be read but not replaced: its family has its own code for it."
+                f"The attention of {self.name} can be read but not replaced: its family has its own"
+                " code for it."
             )
         inputs, real = self.inputs([Row(t.ids, t.types) for t in tokens])
         several = [w.ndim > 4 for w in (attention or {}).values()]
@@ -188,7 +191,7 @@ class Transformer(Passes):
         )
 
     def attending(self, tokens: Sequence[Tokens]) -> Attending:
-        """Only the row that classifies goes through the last layer again: its values are known, and all below it."""
+        """Only the row that classifies goes through the last layer again: all else is known."""
         inputs, real = self.inputs([Row(t.ids, t.types) for t in tokens])
         if not self._skippable or self._row == "mean":
             return super().attending(tokens)
@@ -257,7 +260,7 @@ class Transformer(Passes):
         attention: Mapping[int, Float[Tensor, "*variant batch head query key"]],
         embeddings: Float[Tensor, "batch token dim"] | None,
     ) -> Trace:
-        """Many replacements for the same documents: a few at a time in one batch; of each only the logits are kept."""
+        """Many replacements for the same documents, a few at a time; only logits are kept."""
         count = max(w.shape[0] for w in attention.values() if w.ndim > 4)
         step = max(1, self.batch_tokens // real.numel())
         parts, recorder = [], Recorder()
@@ -310,7 +313,10 @@ class Transformer(Passes):
         return inputs, torch.from_numpy(real)
 
     def _spread(self, logits: Float[Tensor, "batch output"]) -> Float[Tensor, "batch label"]:
-        """A single logit speaks for its label and against the other: half of it each, so that both can be explained."""
+        """A single logit speaks for its label and against the other.
+
+        Half of it each, so that both can be explained.
+        """
         return torch.cat([-logits / 2, logits / 2], -1) if logits.shape[-1] == 1 else logits
 
     def _rows(self, inputs: Mapping[str, Tensor]) -> Int[Tensor, "batch"]:
@@ -323,7 +329,10 @@ class Transformer(Passes):
     # Probe
 
     def _probe(self) -> tuple[Literal["first", "last", "mean"], bool]:
-        """Which query row classifies, and whether padding changes the answer; what there is to see goes to `offers`."""
+        """Which query row classifies, and whether padding changes the answer.
+
+        What there is to see of attention goes to `offers`.
+        """
         most = min(len(self.tokenizer), self._embedded)  # added tokens may have no embedding
         ids = np.array([i for i in range(max(0, most - 8), most) if i != self._pad][-7:])
         ends = [self.model.config.eos_token_id] if self.model.config.is_encoder_decoder else []
@@ -375,7 +384,7 @@ class Transformer(Passes):
     def _look(
         self, total: Float[Tensor, ""], weights: Sequence[Tensor], maps: Maps, length: int
     ) -> None:
-        """What one pass shows of attention: between all tokens, in the graph, and with a known map behind it."""
+        """What one pass shows of attention: between all tokens, in the graph, with known maps."""
         if not weights or any(w is None for w in weights):
             self.offers -= {ATTENTION, REPLACEABLE}
             return
@@ -394,7 +403,7 @@ class Transformer(Passes):
 
 
 def load(model: str | Path) -> Transformer:
-    """A sequence classifier by its folder or its id on the Hugging Face hub; safetensors only, no remote code."""
+    """A sequence classifier by its folder or hub id; safetensors only, no code of others."""
     network, tokenizer, missing = read(model)
     if missing:
         raise CheckpointError(
@@ -419,7 +428,7 @@ def wrap(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Transfor
 def read(
     model: str | Path, **options: Any
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list[str]]:
-    """A network in single precision, its tokenizer, and the names of weights that are not in the files."""
+    """A network in single precision, its tokenizer, and names of weights that the files lack."""
     safe = {"trust_remote_code": False}
     name = quoted(str(model))
     with folders.reading(f"The model {name} cannot be loaded"), quiet():
@@ -450,7 +459,10 @@ def _name(model: str | Path) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the progress bars and reports of `transformers`; what matters in them becomes a sentence of heed's."""
+    """Without the progress bars and reports of `transformers`.
+
+    What matters in them becomes a sentence of heed's.
+    """
     shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()

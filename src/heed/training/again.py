@@ -175,7 +175,10 @@ class Retraining:
     def _kept(
         self, settings: Mapping[str, Any], make: Callable[[str, Path | None], Classifier]
     ) -> Classifier:
-        """The model that was made like this before, or a new one; `make` gets a name and a folder."""
+        """The model that was made like this before, or a new one.
+
+        `make` gets its name, and the folder in which an interrupted training resumes.
+        """
         name = "-".join(str(value) for value in settings.values())
         key = self.key(settings)
         unfinished = self.store.unfinished(key)

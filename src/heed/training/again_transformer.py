@@ -1,4 +1,4 @@
-"""Training a transformer again: from another seed, with uniform attention, or to disagree with it."""
+"""Training a transformer again: from another seed, with uniform attention, or against it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class UniformTransformer(Transformer):
 
 
 class TrainableTransformer(nn.Module):
-    """A transformer as goals run it: ids in, logits and the attention of the classifying row out."""
+    """A transformer as goals run it: ids in, logits and the classifying row of attention out."""
 
     def __init__(self, model: Transformer):
         super().__init__()

@@ -58,14 +58,18 @@ def card(facts: Mapping[str, Any], name: str, about: str, shape: str, limits: st
     """The model card of a checkpoint: data, recipe, command, accuracy, limits."""
     data, test = facts["data"], facts["test"]
     recipe = ", ".join(f"{k} {v}" for k, v in facts["recipe"].items() if k not in ("name", "shape"))
-    best = facts["history"][facts["best_epoch"] - 1]
+    best = facts["history"][facts["best_epoch"] - 1]["accuracy"]
+    epochs = f"epoch {facts['best_epoch']} of {len(facts['history'])}"
     measured = "–"
     if test:
         other = f" of {test['data']}" if test["data"] != data["name"] else ""
-        measured = f"{test['accuracy']:.2%} on {test['documents']:,} documents of the {test['split']} split{other}"
+        measured = (
+            f"{test['accuracy']:.2%} on {test['documents']:,} documents of the {test['split']}"
+            f" split{other}"
+        )
     text = (
-        f"Limits: {limits} Texts unlike its training data get predictions of unknown worth. It is meant for explaining"
-        " and auditing, not for decisions about people."
+        f"Limits: {limits} Texts unlike its training data get predictions of unknown worth. It is"
+        " meant for explaining and auditing, not for decisions about people."
     )
     return f"""# {name}
 
@@ -78,7 +82,7 @@ def card(facts: Mapping[str, Any], name: str, about: str, shape: str, limits: st
 | shape | {shape} |
 | seed | {facts["seed"]} |
 | command | `{facts["command"]}` |
-| validation accuracy | {best["accuracy"]:.2%} (epoch {facts["best_epoch"]} of {len(facts["history"])}) |
+| validation accuracy | {best:.2%} ({epochs}) |
 | test accuracy | {measured} |
 
 {textwrap.fill(text, 100)}
@@ -90,12 +94,13 @@ def single_layer_card(model: SingleLayer, facts: Mapping[str, Any]) -> str:
     return card(
         facts,
         model.name,
-        f"A single-layer, {shape.heads}-head attention classifier for the labels {', '.join(model.labels)}.",
-        f"{shape.vocabulary:,} words, d_e {shape.d_e}, d_att {shape.d_att}, d_out {shape.d_out}; reads"
-        f" {shape.max_words} words, padding {shape.padding}",
-        "it reads lower-cased words and knows only those of its training data; every other word is `<unk>`. It has no"
-        " layers above its attention, so that it cannot compose words (negation is learnt only as far as single words"
-        " give it away).",
+        f"A single-layer, {shape.heads}-head attention classifier for the labels"
+        f" {', '.join(model.labels)}.",
+        f"{shape.vocabulary:,} words, d_e {shape.d_e}, d_att {shape.d_att}, d_out {shape.d_out};"
+        f" reads {shape.max_words} words, padding {shape.padding}",
+        "it reads lower-cased words and knows only those of its training data; every other word is"
+        " `<unk>`. It has no layers above its attention, so that it cannot compose words (negation"
+        " is learnt only as far as single words give it away).",
     )
 
 
@@ -109,10 +114,12 @@ def recurrent_card(model: Recurrent, facts: Mapping[str, Any]) -> str:
     return card(
         facts,
         model.name,
-        f"A classifier for the labels {', '.join(model.labels)}: {encoders[shape.encoder]} under {shape.attention}"
-        " attention.",
-        f"{shape.vocabulary:,} words of {shape.width} numbers, states of {shape.hidden}; reads {shape.max_words} words",
-        "it reads lower-cased words and knows only those of its training data; every other word is `<unk>`.",
+        f"A classifier for the labels {', '.join(model.labels)}: {encoders[shape.encoder]} under"
+        f" {shape.attention} attention.",
+        f"{shape.vocabulary:,} words of {shape.width} numbers, states of {shape.hidden}; reads"
+        f" {shape.max_words} words",
+        "it reads lower-cased words and knows only those of its training data; every other word is"
+        " `<unk>`.",
     )
 
 
@@ -130,7 +137,8 @@ def transformer_card(trained: TrainedTransformer, facts: Mapping[str, Any]) -> s
         f"A {config.model_type} classifier for the labels {', '.join(trained.model.labels)},"
         f" {f'fine-tuned from {base}' if base else 'trained from scratch'}.",
         f"{layers} layer{'s' * (layers != 1)}, {heads} heads, {millions:.1f} million weights,"
-        f" {len(trained.tokenizer):,} word pieces; reads {trained.model.tokenizer.max_tokens} tokens",
+        f" {len(trained.tokenizer):,} word pieces; reads {trained.model.tokenizer.max_tokens}"
+        " tokens",
         "it reads the beginning of a long text and was trained on nothing but the data above"
         + (
             " and what its base had seen."

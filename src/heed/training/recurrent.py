@@ -1,4 +1,4 @@
-"""Training encoders with attention, as in "Attention is not Explanation" (Jain and Wallace, 2019)."""
+"""Training encoders with attention, by the recipe of Jain and Wallace (2019)."""
 
 from __future__ import annotations
 

@@ -208,7 +208,10 @@ def scratch(
     size: tuple[int, int],
     tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A model of so many layers and such a width, and a WordPiece tokenizer of the documents (or a given one)."""
+    """A model of `size` (layers, width), and a tokenizer of word pieces.
+
+    The tokenizer is made from the documents, unless one is given.
+    """
     layers, width = size
     recipes.check_heads(size, recipe)
     if tokenizer is None:
@@ -236,7 +239,8 @@ def scratch(
     return AutoModelForSequenceClassification.from_config(config), tokenizer
 
 
-# What each family calls its own. Dropout of attention doubles the time of a step on a CPU: dropped words do its work.
+# What each family calls its own. There is no dropout of attention, which doubles the time of a step
+# on a CPU: masked tokens do its work.
 _OPTIONS: dict[str, Callable[[Tuning], dict[str, Any]]] = {
     "bert": lambda r: {
         "max_position_embeddings": r.max_tokens,
@@ -276,7 +280,10 @@ def _names(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def _wordpiece(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:
-    """A WordPiece tokenizer; the same texts give the same one, which the library's own trainer does not promise."""
+    """A WordPiece tokenizer.
+
+    The same texts give the same one, which the library's own trainer does not promise.
+    """
     n = tokenizers.normalizers
     normalizer = n.Sequence([n.Replace(tokenizers.Regex(r"(?i)<br ?/?>"), " "), n.BertNormalizer()])
     splitter = tokenizers.pre_tokenizers.BertPreTokenizer()
@@ -301,8 +308,9 @@ def _wordpiece(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:
 def _pieces(words: Iterable[str], size: int) -> list[str]:
     """Word pieces by merging frequent pairs.
 
-    A character inside a word is another symbol than the same one at its beginning. While pairs are merged it is
-    written as one of a private range of Unicode, because the library numbers pieces with a prefix in random order.
+    A character inside a word is another symbol than the same one at its beginning. While pairs are
+    merged it is written as one of a private range of Unicode, because the library numbers pieces
+    with a prefix in random order.
     """
     counts = Counter(words)
     inner = {

@@ -1,4 +1,4 @@
-"""Word vectors to start training from: GloVe (Pennington and others, 2014), 50 numbers for each of 400,000 words."""
+"""Word vectors to start training from: those of GloVe (Pennington and others, 2014)."""
 
 from __future__ import annotations
 
