@@ -180,9 +180,13 @@ def test_many_broken_folders(hugging_face: Path, own: Path, tmp_path: Path, part
 
 @pytest.mark.parametrize(
     "options",
-    [{"num_labels": 1}, {"num_labels": 1, "problem_type": "regression"}, {"problem_type": "regression"}],
+    [
+        {"num_labels": 1},
+        {"num_labels": 1, "problem_type": "regression"},
+        {"problem_type": "regression"},
+    ],
     ids=["one output", "a regression", "several numbers"],
-)  # fmt: skip
+)
 def test_a_regression_is_refused(options: dict[str, Any], tmp_path: Path) -> None:
     network("bert", **options).save_pretrained(tmp_path)
     tokenizer().save_pretrained(tmp_path)

@@ -45,7 +45,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Transformer:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_uniform_attention_is_the_mean_of_what_may_be_seen(family: str) -> None:
-    """Against a pass in which every layer's weights are replaced by equal ones where the model has any."""
+    """Against a pass in which all weights are replaced by equal ones where the model has any."""
     m = model(family)
     for text in TEXTS[:2]:
         tokens = m.tokens([text])

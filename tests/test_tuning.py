@@ -1,4 +1,4 @@
-"""Training transformers: planted words are learnt, an interruption changes nothing, and the folder is a model."""
+"""Training transformers: words are learnt, interruptions change nothing, the folder is a model."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_planted_words_are_learnt_from_scratch(labels: int, pairs: bool) -> None
 
 
 def test_word_pieces_are_those_of_the_texts_alone() -> None:
-    """And frequent words are pieces of their own, rarer ones fall into several, inner ones marked by ##."""
+    """Frequent words are pieces of their own, rarer ones several, inner ones marked ##."""
     texts = ["the naïve showing of it<br />"] * 30 + ["shows, showed; shown?", "日本 the 😀x"]
     once, again = (transformer._wordpiece(texts, 200) for _ in range(2))
     assert once.to_str() == again.to_str()

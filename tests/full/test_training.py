@@ -49,7 +49,8 @@ def test_the_paper_recipe_on_imdb(tmp_path: Path) -> None:
     assert len(config["history"]) == 10
 
 
-# Measured with seeds 0 and 1: ag_news .903 and .903, sst .791 and .783, sick .620 and .628 (its largest label is .567).
+# Measured with seeds 0 and 1: ag_news .903 and .903, sst .791 and .783, sick .620 and .628 (its
+# largest label is .567).
 @pytest.mark.parametrize(
     ("name", "labels", "least"),
     [

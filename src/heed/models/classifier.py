@@ -172,25 +172,25 @@ class Classifier(ABC):
         """
         import torch
 
-        found: list[Gradient] = [None] * len(tokens)  # type: ignore[list-item]
+        gradients: list[Gradient] = [None] * len(tokens)  # type: ignore[list-item]
         for batch in self.batches(tokens):
-            some = [tokens[i] for i in batch]
-            own = None
+            documents = [tokens[i] for i in batch]
+            attention = None
             if held:
                 with torch.no_grad():
-                    own = dict(enumerate(self.trace(some).attention))
+                    attention = dict(enumerate(self.trace(documents).attention))
             with torch.enable_grad():
-                trace = self.trace(some, attention=own, layers=())
-                chosen = torch.tensor([labels[i] for i in batch])
-                total = select_output(trace.logits, chosen, output, self.exclusive).sum()
+                trace = self.trace(documents, attention=attention, layers=())
+                indices = torch.tensor([labels[i] for i in batch])
+                total = select_output(trace.logits, indices, output, self.exclusive).sum()
                 (gradient,) = torch.autograd.grad(total, trace.embeddings)
             for position, i in enumerate(batch):
                 take = slice(self.width(tokens[i]))
-                found[i] = Gradient(
+                gradients[i] = Gradient(
                     trace.embeddings[position].detach().cpu().numpy()[take],
                     gradient[position].cpu().numpy()[take],
                 )
-        return found
+        return gradients
 
     def ratios(
         self,
@@ -284,9 +284,8 @@ def linear_attending(trace: Trace) -> Attending:
     import torch
 
     (values,), (projection,) = trace.values, trace.projections
-    worth = torch.einsum(
-        "bkto,koc->bktc", values, projection
-    ).detach()  # of each key, if it had all the attention
+    # what each key would add to the logits if it had all the attention
+    worth = torch.einsum("bkto,koc->bktc", values, projection).detach()
     constant = trace.logits.detach() - torch.einsum(
         "bkqt,bktc->bc", trace.attention[0].detach(), worth
     )
@@ -319,17 +318,17 @@ def output_slope(
     logits: Float[np.ndarray, "label"], label: int, output: Output, exclusive: bool = True
 ) -> Float[np.ndarray, "label"]:
     """The derivative of `output_of` with respect to the logits."""
-    own = np.eye(len(logits))[label]
+    unit = np.eye(len(logits))[label]
     if output == "logit" or (output == "log-odds" and not exclusive):
-        return own
+        return unit
     if not exclusive:
         p = output_of(logits, label, output, exclusive)
-        return own * p * (1 - p)
+        return unit * p * (1 - p)
     if output == "probability":
         p = softmax(logits)
-        return p[label] * (own - p)
-    others = np.where(own > 0, -np.inf, logits)
-    return own - softmax(others)
+        return p[label] * (unit - p)
+    others = np.where(unit > 0, -np.inf, logits)
+    return unit - softmax(others)
 
 
 def select_output(
@@ -340,14 +339,14 @@ def select_output(
 ) -> Float[Tensor, "*batch"]:
     """`output_of` for one label per document, differentiable."""
     index = labels.expand(logits.shape[:-1]).unsqueeze(-1)
-    chosen = logits.gather(-1, index).squeeze(-1)
+    selected = logits.gather(-1, index).squeeze(-1)
     if output == "logit" or (output == "log-odds" and not exclusive):
-        return chosen
+        return selected
     if not exclusive:
-        return chosen.sigmoid()
+        return selected.sigmoid()
     if output == "probability":
-        return (chosen - logits.logsumexp(-1)).exp()
-    return chosen - logits.scatter(-1, index, float("-inf")).logsumexp(-1)
+        return (selected - logits.logsumexp(-1)).exp()
+    return selected - logits.scatter(-1, index, float("-inf")).logsumexp(-1)
 
 
 def presence(
@@ -360,14 +359,14 @@ def presence(
     And where every row of `keep` is among all of these.
     """
     rows: list[Bool[np.ndarray, "_ _"]] = []
-    places: list[Int[np.ndarray, "_"]] = []
+    indices: list[Int[np.ndarray, "_"]] = []
     count = 0
     for k, g in zip(keep, [t.word for t in tokens] if groups is None else groups, strict=True):
-        distinct, place = np.unique(k, axis=0, return_inverse=True)
+        distinct, row = np.unique(k, axis=0, return_inverse=True)
         rows.append(np.where(g >= 0, distinct[:, g], True))
-        places.append(count + place.ravel())
+        indices.append(count + row.ravel())
         count += len(distinct)
-    return rows, places
+    return rows, indices
 
 
 def batches(lengths: Sequence[int], tokens: int, even: bool = False) -> Iterator[list[int]]:

@@ -94,10 +94,10 @@ def find(model: str | Path | None) -> Path:
 
     Without a name it is that of the default one.
     """
-    known = bundled()
+    folders = bundled()
     return (
-        known[str(model or DEFAULT)]
-        if str(model or DEFAULT) in known
+        folders[str(model or DEFAULT)]
+        if str(model or DEFAULT) in folders
         else Path(model or DEFAULT).expanduser()
     )
 

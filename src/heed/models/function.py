@@ -105,7 +105,7 @@ class Function(Classifier):
     ) -> list[Float[np.ndarray, "_ label"]]:
         """Texts of all documents share batches; equal texts are evaluated once."""
         removal = self.removal(removal)
-        present, places = presence(tokens, keep, groups)
+        present, indices = presence(tokens, keep, groups)
         outputs = self._run(
             [
                 text
@@ -113,7 +113,7 @@ class Function(Classifier):
                 for text in self._texts(t, p, removal)
             ]
         )
-        return [outputs[place] for place in places]
+        return [outputs[index] for index in indices]
 
     def trace(
         self,
@@ -143,15 +143,15 @@ class Function(Classifier):
         return [_input(parts) for parts in zip(*segments, strict=True)]
 
     def _run(self, inputs: Sequence[Input]) -> Float[np.ndarray, "row label"]:
-        found: dict[Input, Float[np.ndarray, "label"]] = {}
+        outputs: dict[Input, Float[np.ndarray, "label"]] = {}
         for kind in (str, tuple):
             distinct = [i for i in dict.fromkeys(inputs) if isinstance(i, kind)]
             for start in range(0, len(distinct), self.batch):
                 part = distinct[start : start + self.batch]
-                found.update(
+                outputs.update(
                     zip(part, self._logits(self.function(list(part)), len(part)), strict=True)
                 )
-        return np.array([found[i] for i in inputs])
+        return np.array([outputs[i] for i in inputs])
 
     def _logits(self, values: Any, n: int) -> Float[np.ndarray, "row label"]:
         """The function's answer to n texts, checked, as logits."""

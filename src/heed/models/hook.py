@@ -27,9 +27,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.pytorch_utils import Conv1D
 
 NAME = "heed"
-_DEFAULT = (
-    "heed_default_attention"  # where a config keeps the implementation that the model had before
-)
+_DEFAULT = "heed_default_attention"  # where a config keeps what the model used before
 _FIRST = "heed_first_row"  # marks an attention of which only the first row has a say
 
 
@@ -79,8 +77,8 @@ class Recorder:
         if self.layers is None or layer in self.layers or layer in self.attention:
             return False
         nothing = value.new_empty(len(query), query.shape[1], 0, 0)
-        for shown in (self.queries, self.keys, self.values, self.weights, self.outputs):
-            shown.append(nothing)
+        for record in (self.queries, self.keys, self.values, self.weights, self.outputs):
+            record.append(nothing)
         return True
 
 
@@ -117,14 +115,12 @@ def watching(model: PreTrainedModel, recorder: Recorder) -> Iterator[Maps]:
         maps.called.append((len(recorder.outputs), module))
         if recorder.outputs and inputs and isinstance(inputs[0], Tensor):
             given, put_out = inputs[0].flatten(), recorder.outputs[-1].flatten()
-            if given.dtype == put_out.dtype and torch.equal(
-                given, put_out
-            ):  # some families copy it on the way
+            # compared by value, because some families copy it on the way
+            if given.dtype == put_out.dtype and torch.equal(given, put_out):
                 maps.fed.setdefault(len(recorder.outputs) - 1, []).append(module)
 
-    plain = [
-        m for m in model.modules() if type(m) in (nn.Linear, Conv1D)
-    ]  # quantised ones hold no plain matrix
+    # quantised maps, which derive from these, hold no plain matrix
+    plain = [m for m in model.modules() if type(m) in (nn.Linear, Conv1D)]
     handles = [m.register_forward_pre_hook(look) for m in plain]
     try:
         yield maps
@@ -139,19 +135,18 @@ def make_skippable(model: PreTrainedModel, recorder: Recorder) -> bool:
     False if the layers are in no list.
     """
     attention = recorder.modules
-    for found in model.modules():
-        if isinstance(found, nn.ModuleList) and len(found) == len(attention) > 1:
+    for layers in model.modules():
+        if isinstance(layers, nn.ModuleList) and len(layers) == len(attention) > 1:
             inside = [
                 any(m is a for m in layer.modules())
-                for layer, a in zip(found, attention, strict=True)
+                for layer, a in zip(layers, attention, strict=True)
             ]
             if all(inside):
-                for layer in found:
+                for layer in layers:
                     forward = layer.forward
-                    if not (
-                        isinstance(forward, partial) and forward.func is _given_or_run
-                    ):  # of a view of a view
-                        layer.forward = partial(_given_or_run, forward, layer is found[-1])
+                    # a view of a view has it already
+                    if not (isinstance(forward, partial) and forward.func is _given_or_run):
+                        layer.forward = partial(_given_or_run, forward, layer is layers[-1])
                 return True
     return False
 
@@ -232,11 +227,11 @@ def attend(
     wanted = recorder.attention.get(len(recorder.weights))
     if wanted is not None:
         wanted = wanted.to(weights.dtype)
-        own = wanted.isnan()
+        left = wanted.isnan()
         if wanted.shape[2] == 1 and recorder.row is not None:
-            place = torch.arange(weights.shape[2]) == recorder.row[:, None]
-            own = own | ~(place | (recorder.row < 0)[:, None])[:, None, :, None]
-        weights = torch.where(own, weights, wanted)
+            replaced = torch.arange(weights.shape[2]) == recorder.row[:, None]
+            left = left | ~(replaced | (recorder.row < 0)[:, None])[:, None, :, None]
+        weights = torch.where(left, weights, wanted)
         output = (weights @ repeated).transpose(1, 2).contiguous()
     recorder.modules.append(module)
     recorder.queries.append(query)
@@ -290,9 +285,9 @@ def _first_row(
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """The default attention for the first row, and zeros for the others, which nobody reads."""
-    own = None if attention_mask is None else attention_mask[:, :, :1]
+    mask = None if attention_mask is None else attention_mask[:, :, :1]
     output, weights = ALL_ATTENTION_FUNCTIONS["sdpa"](
-        module, query[:, :, :1], key, value, own, **options
+        module, query[:, :, :1], key, value, mask, **options
     )
     return nn.functional.pad(output, (0, 0, 0, 0, 0, query.shape[2] - 1)), weights
 
@@ -331,11 +326,10 @@ def _embed(module: nn.Module, inputs: Any, output: Tensor, turned: bool) -> Tens
     if recorder.embeddings is not None:
         recorder.looked_up = recorder.embeddings
     else:
-        own = output.transpose(0, 1) if turned else output
-        recorder.looked_up = own.detach().requires_grad_(torch.is_grad_enabled())
-    used = (
-        recorder.looked_up.clone() if recorder.looked_up.requires_grad else recorder.looked_up
-    )  # some write into it
+        embeddings = output.transpose(0, 1) if turned else output
+        recorder.looked_up = embeddings.detach().requires_grad_(torch.is_grad_enabled())
+    # a clone, because some families write into it, and a leaf of the graph must not be written to
+    used = recorder.looked_up.clone() if recorder.looked_up.requires_grad else recorder.looked_up
     return used.transpose(0, 1) if turned else used
 
 

@@ -42,7 +42,7 @@ class Passes(Classifier):
     ) -> list[Float[np.ndarray, "_ label"]]:
         """Rows of all documents share batches; equal rows of a document are evaluated once."""
         removal = self.removal(removal)
-        rows, places = presence(tokens, keep, groups)
+        rows, indices = presence(tokens, keep, groups)
         owners = [t for t, p in zip(tokens, rows, strict=True) for _ in p]
         present = [row for p in rows for row in p]
         lengths = (
@@ -51,7 +51,7 @@ class Passes(Classifier):
             else [len(row) for row in present]
         )
         outputs = self.run(lengths, lambda i: self._removed(owners[i], present[i], removal))
-        return [outputs[place] for place in places]
+        return [outputs[index] for index in indices]
 
     def _removed(self, tokens: Tokens, present: Bool[np.ndarray, "token"], removal: Removal) -> Row:
         """A document without some of its tokens."""
@@ -67,9 +67,9 @@ class Passes(Classifier):
         self, lengths: Sequence[int], row: Callable[[int], Row]
     ) -> Float[np.ndarray, "row label"]:
         """Logits of many rows, in batches of similar length; rows are made when needed."""
-        found = np.empty((len(lengths), len(self.labels)))
-        with torch.inference_mode(), counter(len(lengths), "forward passes") as shown:
+        outputs = np.empty((len(lengths), len(self.labels)))
+        with torch.inference_mode(), counter(len(lengths), "forward passes") as bar:
             for batch in batches(lengths, self.batch_tokens, self.even):
-                found[batch] = self.outputs([row(i) for i in batch])
-                shown.advance(len(batch))
-        return found
+                outputs[batch] = self.outputs([row(i) for i in batch])
+                bar.advance(len(batch))
+        return outputs

@@ -53,9 +53,8 @@ class RecurrentNetwork(nn.Module):
         super().__init__()
         self.shape = shape
         source, H = generator or torch.Generator(), shape.hidden
-        with torch.random.fork_rng(
-            devices=[]
-        ):  # layers draw from torch's generator, which belongs to the user
+        # layers draw from torch's generator, which belongs to the user
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**62, (1,), generator=source)))
             self.W_e = nn.Parameter(torch.randn(shape.vocabulary, shape.width) * shape.spread)
             if shape.encoder == "lstm":
@@ -108,12 +107,12 @@ class RecurrentNetwork(nn.Module):
         if self.shape.encoder == "cnn":
             columns = (e * real.unsqueeze(-1)).transpose(1, 2)
             return torch.cat([c(columns) for c in self.convolutions], 1).relu().transpose(1, 2)
-        places, lengths = torch.arange(e.shape[1]), real.sum(1, keepdim=True)
-        turned = torch.where(places < lengths, lengths - 1 - places, places)[
-            ..., None
-        ]  # padding stays behind
-        back = self.back(e.gather(1, turned.expand_as(e)))[0]
-        return torch.cat([self.onward(e)[0], back.gather(1, turned.expand_as(back))], -1)
+        positions, lengths = torch.arange(e.shape[1]), real.sum(1, keepdim=True)
+        # the words from the last to the first; padding stays behind
+        reversed_order = torch.where(positions < lengths, lengths - 1 - positions, positions)
+        reversed_order = reversed_order[..., None]
+        back = self.back(e.gather(1, reversed_order.expand_as(e)))[0]
+        return torch.cat([self.onward(e)[0], back.gather(1, reversed_order.expand_as(back))], -1)
 
     def weights(
         self, h: Float[Tensor, "batch token hidden"], words: Bool[Tensor, "batch token"]

@@ -25,9 +25,8 @@ from jaxtyping import Bool, Float, Int
 from heed.algebra.ratios import Ratios
 from heed.models.classifier import Removal
 
-_ENTRIES = (
-    1 << 21
-)  # floats held at once while scoring: bounds memory however many samples are asked for
+# floats held at once while scoring: this bounds memory, however many samples are asked for
+_ENTRIES = 1 << 21
 
 Keep = Bool[np.ndarray, "sample unit"]
 Ids = Int[np.ndarray, "token"]
@@ -110,18 +109,20 @@ class ScalarForm:
         """
         units, K = keep.shape[1], self.heads
         kept, removed, fixed = self._parts(ids, groups, units, removal)
+        # The difference below cancels. The smallest Σg that a sample can have must neither
+        # underflow nor be so much smaller than what is subtracted that digits are lost.
         least = fixed[:K] + np.minimum(kept, removed)[:, :K].sum(0)
         if (least < 1e-200).any() or (removed[:, :K].sum(0) > 1e4 * least).any():
             return self._literally(ids, keep, groups, removal)
         # Σ over kept units + Σ over removed ones
         # = all removed + Σ over kept units of the difference: one matrix product for all samples
         base, difference = fixed + removed.sum(0), kept - removed
-        found = np.empty((len(keep), self.labels))
+        outputs = np.empty((len(keep), self.labels))
         step = max(1, _ENTRIES // max(1, units))
         for start in range(0, len(keep), step):
             z = keep[start : start + step].astype(float)
-            found[start : start + step] = self._ratio(difference.T @ z.T + base[:, None])
-        return found
+            outputs[start : start + step] = self._ratio(difference.T @ z.T + base[:, None])
+        return outputs
 
     def _parts(
         self, ids: Ids, groups: Ids, units: int, removal: Removal
@@ -134,7 +135,7 @@ class ScalarForm:
         at = np.arange(len(padded))
         s, w = self.at(padded, at)
         s_unk, w_unk = self.at(np.full_like(padded, self.filler), at)
-        shift = np.maximum(s, s_unk).max(0)
+        shift = np.maximum(s, s_unk).max(0)  # the largest exponent is 0, and cancels in the ratio
         kept = _sums(np.exp(s - shift), w, owner, units)
         removed = np.zeros_like(kept)
         if removal == "replace":
@@ -145,8 +146,8 @@ class ScalarForm:
         """The output for one label as a function of the units that are kept, removed in place."""
         K = self.heads
         kept, removed, fixed = (p.T for p in self._parts(ids, groups, units, removal))
-        chosen = K + np.arange(K) * self.labels + label
-        n, m, n_c = (p[chosen] / K for p in (kept, removed, fixed))
+        columns = K + np.arange(K) * self.labels + label
+        n, m, n_c = (p[columns] / K for p in (kept, removed, fixed))
         return Ratios(kept[:K], n, removed[:K], m, fixed[:K], n_c, float(self.constant[label]))
 
     def _deleted(self, ids: Ids, keep: Keep, groups: Ids) -> Scores:
@@ -155,33 +156,31 @@ class ScalarForm:
         A table holds (g, gw) of each token at each position that it can take.
         """
         T = len(ids)
-        token, place = np.tril_indices(T)  # a token only moves forward
-        s, w = self.at(ids[token], place)
+        token, position = np.tril_indices(T)  # a token only moves forward
+        s, w = self.at(ids[token], position)
         end = np.arange(self.length)
         s_pad, w_pad = self.at(np.zeros_like(end), end)
         shift = np.maximum(s.max(0), s_pad.max(0)) if self.padding_attends else s.max(0)
-        least = float((s[0] - shift).min()) / math.log(
-            2
-        )  # <cls>, which always stays, may be all that is left
+        # <cls> always stays, and may be all that is left. Its g lies so many bits below the largest
+        # entry, and sums must be exact below that; more than 24 bits would take too many slices.
+        least = float((s[0] - shift).min()) / math.log(2)
         if least < -24:
             return self._literally(ids, keep, groups, "delete")
         bag = ExactBag(_terms(np.exp(s - shift), w), bits=44 - least)
         del s, w  # large for a long document
-        first = (
-            np.arange(T, dtype=np.int32) * np.arange(1, T + 1, dtype=np.int32) // 2
-        )  # row of token t at place 0
-        found = np.empty((len(keep), self.labels))
+        # the row of the table that holds token t at position 0
+        first = np.arange(T, dtype=np.int32) * np.arange(1, T + 1, dtype=np.int32) // 2
+        outputs = np.empty((len(keep), self.labels))
         step = max(1, _ENTRIES // (4 * T))
         for start in range(0, len(keep), step):
             present = _present(keep[start : start + step], groups)
             total = bag.sums(first + np.cumsum(present, 1, dtype=np.int32) - 1, present)
             if self.padding_attends:
-                after = np.cumsum(_terms(np.exp(s_pad - shift), w_pad)[::-1], 0)[
-                    ::-1
-                ]  # from a place to the end
+                # the sums over padding from each position to the end
+                after = np.cumsum(_terms(np.exp(s_pad - shift), w_pad)[::-1], 0)[::-1]
                 total += np.concatenate([after, np.zeros_like(after[:1])])[present.sum(1)]
-            found[start : start + step] = self._ratio(total.T)
-        return found
+            outputs[start : start + step] = self._ratio(total.T)
+        return outputs
 
     def _literally(self, ids: Ids, keep: Keep, groups: Ids, removal: Removal) -> Scores:
         """Each sample on its own scale.
@@ -189,7 +188,7 @@ class ScalarForm:
         Where one word outweighs the rest by more than a sum in double precision can hold, sums that
         share a scale would lose the rest.
         """
-        found = np.empty((len(keep), self.labels))
+        outputs = np.empty((len(keep), self.labels))
         step = max(1, _ENTRIES // (self.length * self.heads * (1 + self.labels)))
         for start in range(0, len(keep), step):
             present = _present(keep[start : start + step], groups)
@@ -212,8 +211,8 @@ class ScalarForm:
             s = np.where(there[:, :, None], s, -np.inf)
             g = np.exp(s - s.max(1, keepdims=True))
             ratio = np.einsum("ntk,ntkc->nkc", g, w) / g.sum(1)[:, :, None]
-            found[start : start + step] = ratio.mean(1) + self.constant
-        return found
+            outputs[start : start + step] = ratio.mean(1) + self.constant
+        return outputs
 
     def _ratio(self, sums: Float[np.ndarray, "sum sample"]) -> Scores:
         """The mean over heads of Σgw / Σg."""
@@ -238,10 +237,9 @@ class ExactBag:
         count = math.ceil(bits / 12)
         largest = np.maximum(np.abs(table).max(0), np.finfo(float).tiny)
         self.scale = np.exp2(np.ceil(np.log2(largest)))
-        slices = np.zeros(
-            (len(table) + 1, count, table.shape[1]), dtype=np.float32
-        )  # row 0 is what is not there
-        rest = table / (2 * self.scale)
+        # row 0 stands for what is not there
+        slices = np.zeros((len(table) + 1, count, table.shape[1]), dtype=np.float32)
+        rest = table / (2 * self.scale)  # at most 1/2, so that a slice is at most 2048
         for i in range(count):
             rest *= 4096
             whole = np.round(rest)
@@ -276,6 +274,6 @@ def _sums(
     units: int,
 ) -> Float[np.ndarray, "unit_or_fixed sum"]:
     """Σg and Σgw of each unit, one row per unit and, last, one for what is always present."""
-    found = np.zeros((units + 1, g.shape[1] * (1 + w.shape[2])))
-    np.add.at(found, groups, _terms(g, w))  # group -1 is the last row
-    return found
+    sums = np.zeros((units + 1, g.shape[1] * (1 + w.shape[2])))
+    np.add.at(sums, groups, _terms(g, w))  # group -1 is the last row
+    return sums

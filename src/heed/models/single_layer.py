@@ -255,14 +255,14 @@ class SingleLayer(NetworkClassifier):
         and for <cls>, whose query moves as well, W_q^T Σ_s a_s (w_s - w̄) k_s / √d_att on top.
         Where attention is held, only the first term is left.
         """
-        found: list[Gradient] = []
+        gradients: list[Gradient] = []
         step = max(1, self.batch_tokens // (self.shape.max_words + 1))
         for start in range(0, len(tokens), step):
-            some = tokens[start : start + step]
-            rows = zip(self.logits(some), labels[start : start + step], strict=True)
+            documents = tokens[start : start + step]
+            rows = zip(self.logits(documents), labels[start : start + step], strict=True)
             slopes = np.array([output_slope(z, c, output, self.exclusive) for z, c in rows])
-            found += self._gradients(some, slopes, held)
-        return found
+            gradients += self._gradients(documents, slopes, held)
+        return gradients
 
     def _gradients(
         self, tokens: Sequence[Tokens], slopes: Float[np.ndarray, "batch label"], held: bool

@@ -156,12 +156,12 @@ class StackNetwork(nn.Module):
         return getattr(self, f"W_{name}{layer}")
 
 
-def _replaced(own: Tensor, wanted: Tensor) -> Tensor:
+def _replaced(weights: Tensor, wanted: Tensor) -> Tensor:
     """NaN leaves the model's own weight; a single query row replaces that of <cls>."""
-    wanted = wanted.to(own.dtype)
-    if wanted.shape[2] == 1 and own.shape[2] > 1:
-        wanted = torch.cat([wanted, torch.full_like(own[:, :, 1:], torch.nan)], 2)
-    return torch.where(wanted.isnan(), own, wanted)
+    wanted = wanted.to(weights.dtype)
+    if wanted.shape[2] == 1 and weights.shape[2] > 1:
+        wanted = torch.cat([wanted, torch.full_like(weights[:, :, 1:], torch.nan)], 2)
+    return torch.where(wanted.isnan(), weights, wanted)
 
 
 class Stacked(NetworkClassifier, Passes):

@@ -208,12 +208,12 @@ class Transformer(Passes):
             many = rows.shape[:-4]
             n = many.numel()
             given = state.repeat(n, 1, 1)
-            known = Recorder(
+            row_recorder = Recorder(
                 {0: rows},
                 given=(given, *others) if isinstance(recorder.below, tuple) else given,
                 seen=trace.values[-1],
             )
-            with recording(known):
+            with recording(row_recorder):
                 output = self.model(
                     **{k: v.repeat(n, 1) for k, v in alone.items()}, **self._uncached
                 )
@@ -248,8 +248,8 @@ class Transformer(Passes):
         embeddings: Float[Tensor, "batch token dim"] | None,
         layers: Sequence[int] | None = None,
     ) -> tuple[Any, Recorder]:
-        shown = None if layers is None else frozenset(layer % self._depth for layer in layers)
-        with recording(Recorder(attention, embeddings, self._rows(inputs), shown)) as recorder:
+        recorded = None if layers is None else frozenset(layer % self._depth for layer in layers)
+        with recording(Recorder(attention, embeddings, self._rows(inputs), recorded)) as recorder:
             extra = {} if self._hooked or recorder.lean else {"output_attentions": True}
             return self.model(**inputs, **self._uncached, **extra), recorder
 
@@ -266,13 +266,13 @@ class Transformer(Passes):
         parts, recorder = [], Recorder()
         for start in range(0, count, step):
             n = min(step, count - start)
-            chosen = {
+            replaced = {
                 layer: (w[start : start + n] if w.ndim > 4 else w.expand(n, *w.shape)).flatten(0, 1)
                 for layer, w in attention.items()
             }
             repeated = {key: value.repeat(n, 1) for key, value in inputs.items()}
             states = None if embeddings is None else embeddings.repeat(n, 1, 1)
-            output, recorder = self._recorded(repeated, chosen, states, ())
+            output, recorder = self._recorded(repeated, replaced, states, ())
             parts.append(self._spread(output.logits).unflatten(0, (n, -1)))
         assert recorder.looked_up is not None
         looked_up = recorder.looked_up[: len(real)]
@@ -344,14 +344,14 @@ class Transformer(Passes):
             raise CheckpointError(f"The outputs of {self.name} are not finite numbers.")
         even = bool(np.abs(together[1:] - alone).max() > 1e-3 * max(1, np.abs(together).max()))
         inputs, _ = self.inputs(rows[:1])
-        shown = {} if self._hooked else {"output_attentions": ATTENTION in self.offers}
-        shown["output_hidden_states"] = True
+        options = {} if self._hooked else {"output_attentions": ATTENTION in self.offers}
+        options["output_hidden_states"] = True
         with (
             torch.enable_grad(),
             recording(Recorder()) as recorder,
             watching(self.model, recorder) as maps,
         ):
-            output = self.model(**inputs, **self._uncached, **shown)
+            output = self.model(**inputs, **self._uncached, **options)
         self._skippable = self._hooked and make_skippable(self.model, recorder)
         last = recorder.outputs[-1] if recorder.outputs else output.hidden_states[-1]
         # any combination of logits, but not their sum: heads may be trained to opposite weights
@@ -393,8 +393,8 @@ class Transformer(Passes):
             return
         self.offers |= {BETWEEN}
         if all(w.requires_grad for w in weights):
-            found = torch.autograd.grad(total, weights, retain_graph=True, allow_unused=True)
-            if all(gradient is not None for gradient in found):
+            gradients = torch.autograd.grad(total, weights, retain_graph=True, allow_unused=True)
+            if all(gradient is not None for gradient in gradients):
                 self.offers |= {DIFFERENTIABLE}
         fed = [maps.fed.get(layer, []) for layer in range(len(weights))]
         if all(len(modules) == 1 for modules in fed):  # an adapter beside the map would be a second
@@ -463,14 +463,14 @@ def quiet() -> Iterator[None]:
 
     What matters in them becomes a sentence of heed's.
     """
-    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:
         yield
     finally:
         logging.set_verbosity(level)
-        if shown:
+        if bars:
             logging.enable_progress_bar()
 
 
@@ -539,9 +539,8 @@ def longest(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
             and isinstance(module, nn.Embedding)
             and module.padding_idx is not None
         ):
-            positions = min(
-                positions, module.num_embeddings - module.padding_idx - 1
-            )  # counted from behind padding
+            # positions are counted from behind that of padding
+            positions = min(positions, module.num_embeddings - module.padding_idx - 1)
     return int(min(tokenizer.model_max_length, positions, _LONGEST))
 
 

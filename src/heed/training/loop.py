@@ -157,11 +157,11 @@ def train(
             if drawn is not None and done:  # what the epoch began with is drawn already
                 torch.set_rng_state(drawn)
             drawn = None
-            with counter(len(batches), f"epoch {epoch}/{epochs}", "batch", done) as shown:
+            with counter(len(batches), f"epoch {epoch}/{epochs}", "batch", done) as bar:
                 for batch in batches[done:]:
                     _learn(run, task, batch, scheduler, clip)
-                    shown.advance()
-                    shown.note(f"loss {run.loss / (run.step - (epoch - 1) * len(batches)):.3f}")
+                    bar.advance()
+                    bar.note(f"loss {run.loss / (run.step - (epoch - 1) * len(batches)):.3f}")
                     late = time.monotonic() - saved > _SAVE_EVERY
                     if unfinished is not None and (interrupt.asked or late):
                         unfinished.save(run)
