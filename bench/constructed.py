@@ -71,7 +71,7 @@ class Construction:
     name: str
     model: SingleLayer
     documents: list[Document]
-    lessons: Minds | None = None
+    retraining: Minds | None = None
 
     @property
     def truth(self) -> Mapping[str, str]:

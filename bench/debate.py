@@ -9,7 +9,7 @@ import heed
 from bench.timing import interleave, table
 from bench.transformer import minilm
 from heed.claims import Study
-from heed.claims.jain_wallace import Exclusive
+from heed.claims.determined import Exclusive
 from heed.models.classifier import Classifier
 from heed.models.recurrent import Recurrent, RecurrentNetwork
 from heed.models.transformer import Transformer

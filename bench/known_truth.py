@@ -22,13 +22,13 @@ Found = Mapping[tuple[str, str], list[Verdict]]  # (construction, claim): verdic
 def judged(construction: Construction, seed: int = 0) -> list[Verdict]:
     """Verdicts on all claims of which the truth is known, judged together."""
     study = Study(construction.model, construction.documents, seed=seed)
-    if construction.lessons is not None:
-        study.lessons = construction.lessons
+    if construction.retraining is not None:
+        study.retraining = construction.retraining
     evidence = []
     for claim in construction.truth:
         test = CLAIMS[claim]()
-        reason = test.refusal(study)
-        evidence.append(Evidence(test.claim, [] if reason else test.measure(study), reason))
+        refusal = test.refusal(study)
+        evidence.append(Evidence(test.claim, [] if refusal else test.measure(study), refusal))
     return judge(evidence)
 
 

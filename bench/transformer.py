@@ -315,7 +315,10 @@ began = time.perf_counter()
 {run}
 print(time.perf_counter() - began, (status("VmHWM") - before) / 1024)
 """
-_SHAP = "shap.Explainer(lambda t: peers.predict(list(t)), shap.maskers.Text(tokenizer))([text], max_evals=500, silent=True)"
+_SHAP = (
+    "shap.Explainer(lambda t: peers.predict(list(t)), shap.maskers.Text(tokenizer))"
+    "([text], max_evals=500, silent=True)"
+)
 _LAYER = "captum.attr.LayerIntegratedGradients(peers.differentiable, peers.network.bert.embeddings.word_embeddings)"
 _INPUTS = "given = peers.inputs(text); given.pop('feature_mask');"
 

@@ -21,10 +21,12 @@ from scipy.stats import spearmanr
 import heed
 from heed.audit import FEW, OPENED, Audit, Example, audit
 from heed.claims import CLAIMS, Claim, ClaimTest, Evidence, Study, judge
-from heed.claims.claim import FAMILIES
-from heed.claims.eraser import Removes, falls_of, kept_after_removal
-from heed.claims.jain_wallace import Exclusive, Used
-from heed.claims.lopardo import AgreesLime, Signed, Tracks
+from heed.claims.agrees import AgreesLime, Tracks
+from heed.claims.claim import FAMILIES, Refusal
+from heed.claims.determined import Exclusive
+from heed.claims.faithful import Removes, falls_of, kept_after_removal
+from heed.claims.needed import Used
+from heed.claims.signed import Signed
 from heed.data import Dataset
 from heed.errors import DataError, InputError, OutputError, UnknownName
 from heed.methods import (
@@ -66,7 +68,8 @@ def claim(**changes: Any) -> Claim:
 
 def evidence(values: Sequence[float], reason: str = "", **changes: Any) -> Evidence:
     rows = [{"document": i, "id": f"d{i}", "value": v} for i, v in enumerate(values)]
-    return Evidence(claim(**changes), rows, reason)
+    refusal = Refusal("model", reason) if reason else None
+    return Evidence(claim(**changes), rows, refusal)
 
 
 def around(centre: float, n: int = 40) -> list[float]:
@@ -127,7 +130,7 @@ def test_documents_that_share_an_id_are_not_independent() -> None:
     narrow, wide, none = (judge([found])[0] for found in (apart, pairs, same))
     assert narrow == judge([evidence(list(values))])[0]
     assert (wide.high - wide.low) / (narrow.high - narrow.low) == pytest.approx(2**0.5, rel=0.1)  # type: ignore[operator]
-    assert wide.n == narrow.n == 80 and wide.mean == narrow.mean
+    assert (wide.n, narrow.n) == (40, 80) and wide.mean == narrow.mean
     assert none.outcome == "undecided" and "share an id count as one" in none.reason
 
 
@@ -601,7 +604,9 @@ def test_gold_labels_of_examples_are_those_of_the_model(
     documents = tuple(
         Document(t, label=i % 2) for i, t in enumerate(["good film", "bad plot", "slow music"])
     )
-    found = audit(model, Dataset("mine", "all", documents, labels, "", ""), ["removes"])
+    found = audit(
+        model, Dataset("mine", "all", documents, labels, "", ""), ["removes"], examples=200
+    )
     known = {"Positive": 1, "negative": 0}
     assert [e.gold for e in found.examples] == [known.get(labels[d.label or 0]) for d in documents]
 
@@ -686,14 +691,14 @@ def test_rows_of_a_claim_that_takes_long_are_kept(
     model: SingleLayer, named: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claims = ["removes", "competitive", "robust"]
-    one = audit(model, named, claims, examples=0, folder=tmp_path)
+    one = audit(model, named, claims, examples=0, store=tmp_path)
 
     def asked(*_: Any) -> Any:
         raise AssertionError("it was measured before")
 
     monkeypatch.setattr(SingleLayer, "score", asked)
     monkeypatch.setattr(LimeExact, "explain", asked)
-    two = audit(model, named, claims, examples=0, folder=tmp_path)
+    two = audit(model, named, claims, examples=0, store=tmp_path)
     assert all(
         values(one, name) == pytest.approx(values(two, name), nan_ok=True) for name in claims
     )
@@ -792,7 +797,7 @@ def test_documents_without_words_are_left_out_and_counted(model: SingleLayer) ->
 def test_intervals_are_shown_of_the_documents_that_leave_most_open() -> None:
     texts = [d.text for d in heed.data.tasks.reviews(60)]
     long = " ".join(texts)
-    found = audit(heed.load(), [*texts[:OPENED], long], "used")
+    found = audit(heed.load(), [*texts[:OPENED], long], "used", examples=200)
     shown = [
         next(e for e in x.explanations if e.method == "efficient").intervals is not None
         for x in found.examples
@@ -806,7 +811,7 @@ def test_an_example_holds_explanations_of_its_own_document(method: Method) -> No
     growing = [
         " ".join(texts[:n]) for n in (1, 2, 8, 3, 16)
     ]  # of which ever more is open, but for one
-    found = audit(heed.load(), growing, "used", method)
+    found = audit(heed.load(), growing, "used", method, examples=200)
     for text, example in zip(growing, found.examples, strict=True):
         assert {e.document.text for e in example.explanations} == {text}
 
@@ -897,7 +902,7 @@ def test_odd_rows_are_read_back(ids: str | None, kind: str, tmp_path: Path) -> N
             Evidence(CLAIMS["signed"].claim, []),
         ),
         "nan": (Evidence(CLAIMS["used"].claim, rows(40)),),
-        "no-rows": (Evidence(CLAIMS["used"].claim, [], "needs more"),),
+        "no-rows": (Evidence(CLAIMS["used"].claim, [], Refusal("model", "needs more")),),
         "nothing": (),
     }[kind]
     facts = {
@@ -988,7 +993,7 @@ def reviews() -> list[str]:
 
 
 def test_attention_claims_do_not_apply_to_a_model_without_attention(reviews: list) -> None:
-    found = audit(Counting(), reviews)
+    found = audit(Counting(), reviews, examples=200)
     assert {v.claim.id: v.outcome for v in found.verdicts} == dict.fromkeys(
         CLAIMS, "not applicable"
     )
@@ -1044,9 +1049,9 @@ def test_what_takes_long_has_its_turn_last_and_stands_in_its_place(
     turns: list[str] = []
     measure = sys.modules["heed.audit"]._measure
 
-    def spy(test: ClaimTest, study: Study) -> Any:
+    def spy(test: ClaimTest, *arguments: Any) -> Any:
         turns.append(test.claim.id)
-        return measure(test, study)
+        return measure(test, *arguments)
 
     monkeypatch.setattr(sys.modules["heed.audit"], "_measure", spy)
     asked = ["exclusive", "removes", "agrees-removal", "used", "needed"]
@@ -1065,7 +1070,7 @@ def test_a_spent_budget_leaves_only_a_few_slow_explanations_to_the_reader(
     model: SingleLayer, named: list
 ) -> None:
     documents = (named * 3)[: 2 * FEW]
-    found = audit(model, documents, "used", budget=0)
+    found = audit(model, documents, "used", budget=0, examples=200)
     shown = [{e.method for e in example.explanations} for example in found.examples]
     assert all("attention-mean" in methods for methods in shown) and len(shown) == 2 * FEW
     assert [("efficient" in m, "occlusion" in m) for m in shown] == [
@@ -1105,7 +1110,7 @@ def test_the_closing_names_what_does_most_and_the_caveats() -> None:
         (line,) = Audit({"methods": {"attention-mean": {}}}, (Evidence(claim, same),)).closing()
         assert "does most" not in line
     (silent,) = Audit(
-        {"methods": {"attention-mean": {}}}, (Evidence(claim, [], "no time"),)
+        {"methods": {"attention-mean": {}}}, (Evidence(claim, [], Refusal("budget", "no time")),)
     ).closing()
     assert silent.endswith("was not judged: no time.")
 

@@ -12,18 +12,11 @@ import torch
 import heed
 from heed.audit import audit
 from heed.claims import CLAIMS, Study
+from heed.claims.adversary import Adversary
 from heed.claims.claim import Claim, Evidence, judge
-from heed.claims.jain_wallace import Adversary, Exclusive, Used
-from heed.claims.notebook import Notebook
-from heed.claims.wiegreffe_pinter import (
-    ExclusiveModel,
-    Informative,
-    Needed,
-    Stable,
-    attention_of,
-    f1_of,
-    read_off,
-)
+from heed.claims.determined import Exclusive, ExclusiveModel, Stable, attention_of, read_off
+from heed.claims.informative import Informative, f1_of
+from heed.claims.needed import Needed, Used
 from heed.errors import InputError
 from heed.metrics import auc, bootstrap, bootstrap_mean, f1, jsd, kl
 from heed.models import checkpoint
@@ -284,26 +277,15 @@ def test_a_stopped_audit_goes_on_where_it_was(
 
     monkeypatch.setattr(Used, "_batch", stops)
     with pytest.raises(KeyboardInterrupt):
-        audit(model, documents, claims, examples=0, folder=tmp_path)
+        audit(model, documents, claims, examples=0, store=tmp_path)
     done = sum(calls[:2])
-    found = audit(model, documents, claims, examples=0, folder=tmp_path)
+    found = audit(model, documents, claims, examples=0, store=tmp_path)
     assert sum(calls[3:]) == len(documents) - done > 0
     for one, two in zip(whole.evidence, found.evidence, strict=True):
         assert [r["value"] for r in one.rows] == pytest.approx([r["value"] for r in two.rows])
     calls.clear()
-    audit(model, documents, claims, examples=0, folder=tmp_path)
+    audit(model, documents, claims, examples=0, store=tmp_path)
     assert not calls
-
-
-def test_a_notebook_forgets_a_torn_line_and_keeps_models_apart(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    one = Notebook(path, {"model": "a"})
-    one.write({one.key("x", 1): {"value": 1.0}})
-    with path.open("a") as file:
-        file.write('["torn')
-    again, other = Notebook(path, {"model": "a"}), Notebook(path, {"model": "b"})
-    assert again[again.key("x", 1)] == {"value": 1.0}
-    assert other.key("x", 1) not in other
 
 
 # Claims that train
@@ -344,7 +326,7 @@ def test_trained_claims_give_a_row_for_every_document(trained: Recurrent, tmp_pa
     documents = heed.data.tasks.generate("reviews", 40, 5)
     claims = [Needed(), Stable(seeds=2), Informative(seeds=1), ExclusiveModel(seeds=2, epochs=2)]
     texts = heed.data.tasks.generate("reviews", 200, 0)
-    found = audit(trained, documents, claims, examples=0, training=texts, folder=tmp_path)
+    found = audit(trained, documents, claims, examples=0, training=texts, store=tmp_path)
     by_id = {e.claim.id: e for e in found.evidence}
     for e in found.evidence:
         assert not e.reason and len(e.rows) == 40
@@ -368,27 +350,29 @@ def test_trained_claims_give_a_row_for_every_document(trained: Recurrent, tmp_pa
     assert (
         3 + 3 + 5 <= len(before) <= 3 + 3 + 8
     )  # seeds, uniform ones, and adversaries until one is strong enough
-    again = audit(trained, documents, claims, examples=0, training=texts, folder=tmp_path)
+    again = audit(trained, documents, claims, examples=0, training=texts, store=tmp_path)
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "models").glob("*/model.json")} == before
     assert again.to_dict()["verdicts"] == found.to_dict()["verdicts"]
 
 
 def test_needed_is_a_difference_of_accuracies(trained: Recurrent) -> None:
     documents = heed.data.tasks.generate("reviews", 30, 6)
-    lessons = Retraining(trained, list(heed.data.tasks.generate("reviews", 200, 0)))
-    study = Study(trained, list(documents), gold=[d.label for d in documents], lessons=lessons)
+    retraining = Retraining(trained, list(heed.data.tasks.generate("reviews", 200, 0)))
+    study = Study(
+        trained, list(documents), gold=[d.label for d in documents], retraining=retraining
+    )
     rows = Needed(seeds=3).measure(study)
     shares = [
         np.mean(
             [
-                (lessons.again(s, flat)(documents).argmax(1) == documents.gold).mean()
+                (retraining.again(s, flat)(documents).argmax(1) == documents.gold).mean()
                 for s in (1, 2, 3)
             ]
         )
         for flat in (False, True)
     ]
     assert np.mean([r["value"] for r in rows]) == pytest.approx(shares[0] - shares[1])
-    assert lessons.again(1, uniform=True).shape.attention == "uniform"
+    assert retraining.again(1, uniform=True).shape.attention == "uniform"
 
 
 def test_single_layer_models_are_trained_again_from_their_recipe(tmp_path: Path) -> None:
@@ -492,7 +476,7 @@ def test_functions_cannot_be_told_apart_and_keep_nothing(tmp_path: Path) -> None
             ["a film"],
             ["removes"],
             "occlusion",
-            folder=tmp_path,
+            store=tmp_path,
         )
 
 

@@ -9,8 +9,8 @@ from sklearn.metrics import average_precision_score
 
 import heed
 from heed.claims import CLAIMS, Study
-from heed.claims.eraser import SHARES, marked
-from heed.claims.sanity import edited, partners
+from heed.claims.faithful import SHARES
+from heed.claims.plausible import edited, marked, partners
 from heed.errors import NotApplicable
 from heed.methods import AttentionMean, GradientInput, LimeExact, Occlusion
 from heed.metrics import average_precision, spearman
@@ -166,7 +166,9 @@ def test_marks_of_people_are_compared_by_characters(model: SingleLayer) -> None:
     expected = average_precision_score(gold, e.scores) - 2 / 9
     assert row["value"] == pytest.approx(expected) and row["marked"] == pytest.approx(2 / 9)
     assert np.isnan(empty["value"])
-    assert "rationales" in CLAIMS["plausible"]().refusal(Study(model, [Document("the film")]))
+    assert (
+        "rationales" in CLAIMS["plausible"]().refusal(Study(model, [Document("the film")])).reason
+    )
 
 
 def test_an_edit_is_what_the_other_text_has_not(model: SingleLayer) -> None:
@@ -186,7 +188,9 @@ def test_an_edit_is_what_the_other_text_has_not(model: SingleLayer) -> None:
     top = {first.units[i].text for i in np.argsort(-first.scores)[:3]}
     assert rows[0]["value"] == pytest.approx(("good" in top) - 3 / 12)
     assert np.isnan(rows[2]["value"])
-    assert "pairs" in CLAIMS["edited"]().refusal(Study(model, [alone, Document("x", id="c")]))
+    assert (
+        "pairs" in CLAIMS["edited"]().refusal(Study(model, [alone, Document("x", id="c")])).reason
+    )
 
 
 def test_words_beyond_what_the_model_reads_are_no_edit() -> None:

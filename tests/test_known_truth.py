@@ -142,7 +142,7 @@ def test_another_row_gives_the_honest_output() -> None:
 
 def test_two_minds_think_alike_and_look_elsewhere() -> None:
     construction = two_minds(0, 20)
-    minds = construction.lessons
+    minds = construction.retraining
     assert minds is not None and minds.seeds(8) == list(range(1, 9))
     own = construction.model(construction.documents)
     for seed in minds.seeds(8):

@@ -15,7 +15,8 @@ from scipy.optimize import linprog
 import heed
 from heed.algebra.null_space import NotReached
 from heed.claims import CLAIMS
-from heed.claims.naim_asher import EfficientShared, EfficientSufficient, Identified
+from heed.claims.causal import EfficientShared, EfficientSufficient
+from heed.claims.determined import Identified
 from heed.errors import InputError, NotApplicable, UnknownName
 from heed.methods import EffectiveAttention, EfficientAttention, Explanation
 from heed.methods.efficient import LEVELS, efficient_rows, movement, opened, problems, swapped

@@ -22,6 +22,7 @@ from rich.console import Console, RenderableType
 
 from heed.audit import Audit, Example
 from heed.claims import CLAIMS, Claim, Evidence, Verdict
+from heed.claims.claim import Refusal
 from heed.errors import InputError
 from heed.methods.explanation import Explanation, Special, Unit
 from heed.report import browser, charts, html, terminal
@@ -106,7 +107,9 @@ def made(
 def mixed() -> Audit:
     """One verdict of each kind."""
     found = list(evidence({"agrees-removal": 0.5, "signed": 0.1}))
-    found[1] = Evidence(found[1].claim, [], "needs gradient, which the model does not offer")
+    found[1] = Evidence(
+        found[1].claim, [], Refusal("model", "needs gradient, which the model does not offer")
+    )
     pair = (explanation(), explanation(method="attention-mean", signed=False))
     return made(tuple(found), (pair, (explanation("another text"),)))
 
@@ -327,7 +330,7 @@ def test_facts_reasons_claims_and_columns_are_escaped() -> None:
     claim = Claim(HOSTILE, "agrees", HOSTILE.replace("{", ""), HOSTILE, 0.5, HOSTILE)
     found = (
         Evidence(claim, rows(np.linspace(0, 1, 40), **{HOSTILE: 1.0})),
-        Evidence(replace(claim, id="other"), [], HOSTILE),
+        Evidence(replace(claim, id="other"), [], Refusal("model", HOSTILE)),
     )
     audit = made(
         found,
@@ -440,7 +443,9 @@ def test_charts_are_saved(tmp_path: Path) -> None:
 
 
 def test_a_chart_of_nothing_is_refused_with_the_reason() -> None:
-    found = Evidence(CLAIMS["used"].claim, [], "needs attention that can be replaced")
+    found = Evidence(
+        CLAIMS["used"].claim, [], Refusal("model", "needs attention that can be replaced")
+    )
     with pytest.raises(InputError, match="needs attention that can be replaced"):
         charts.claim(found, made((found,)).verdicts[0])
 
@@ -510,7 +515,12 @@ def test_nothing_can_steer_the_terminal() -> None:
         f"{bad} text", label=bad, probabilities={bad: 1.0}, model=bad, revision=bad, notes=(bad,)
     )
     hostile = replace(hostile, document=replace(hostile.document, id=bad))
-    audit = made((Evidence(CLAIMS["used"].claim, [], bad),), model=bad, data=bad, methods={bad: {}})
+    audit = made(
+        (Evidence(CLAIMS["used"].claim, [], Refusal("model", bad)),),
+        model=bad,
+        data=bad,
+        methods={bad: {}},
+    )
     for drawing in (terminal.explanations([hostile, hostile]), terminal.audit(audit)):
         out = printed(drawing)
         assert not set("\x1b\x07\u202e") & set(out)

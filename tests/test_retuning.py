@@ -10,7 +10,9 @@ import torch
 
 import heed
 from heed.audit import audit
-from heed.claims.wiegreffe_pinter import ExclusiveModel, Informative, Needed, Stable, attention_of
+from heed.claims.determined import ExclusiveModel, Stable, attention_of
+from heed.claims.informative import Informative
+from heed.claims.needed import Needed
 from heed.models.hook import Recorder, install, recording
 from heed.models.transformer import Transformer
 from heed.store import Store
@@ -137,4 +139,4 @@ def test_a_fine_tuned_model_asks_for_its_base(trained: Transformer) -> None:
     tuned.facts = {**trained.facts, "base": "minilm"}
     texts = heed.data.tasks.generate("reviews", 30, 0)
     found = audit(tuned, texts[:3], ["needed"], examples=0, training=texts)
-    assert "fine-tuned from minilm: name that with --base" in found.verdicts[-1].reason
+    assert "fine-tuned from minilm: give that with --base" in found.verdicts[-1].reason

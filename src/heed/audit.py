@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 from jaxtyping import Float
 
 from heed.claims import CLAIMS, ClaimTest, Evidence, Study, Verdict, judge
-from heed.claims.claim import FAMILIES, GATES, Row
+from heed.claims.agrees import AgreesLime
+from heed.claims.claim import FAMILIES, GATES, Refusal, Row
 from heed.claims.conditions import LEVEL, Finding, findings
 from heed.claims.conditions import measure as measure_conditions
-from heed.claims.eraser import RIVAL
-from heed.claims.lopardo import AgreesLime, best_lime
-from heed.claims.notebook import Notebook
+from heed.claims.faithful import RIVAL
+from heed.claims.study import NO_TRAINING, best_lime
 from heed.data import Dataset
 from heed.data.dataset import draw
 from heed.errors import DataError, HeedError, InputError, NotApplicable, OutputError, UnknownName
@@ -175,7 +175,8 @@ class Audit:
         about = {
             "facts": self.facts,
             "claims": [
-                {"claim": e.claim.id, "method": e.method, "reason": e.reason} for e in self.evidence
+                {"claim": e.claim.id, "method": e.method, "refusal": e.refusal}
+                for e in self.evidence
             ],
         }
         try:
@@ -204,7 +205,7 @@ class Audit:
                         for row in rows
                         if (row.get("claim"), row.get("method")) == (e["claim"], e["method"])
                     ],
-                    e["reason"],
+                    None if e["refusal"] is None else Refusal(*e["refusal"]),
                     e["method"],
                 )
                 for e in about["claims"]
@@ -261,25 +262,25 @@ def audit(
     methods: Sequence[str | Method] | str | Method | None = None,
     limit: int | None = None,
     seed: int = 0,
-    examples: int = 200,
+    examples: int = 0,
     training: Dataset | Sequence[Document] | None = None,
     validation: Sequence[Document] = (),
-    folder: Path | None = None,
+    store: Store | Path | None = None,
     base: str | Path | None = None,
     budget: float | None = None,
 ) -> Audit:
     """Test what an explanation (attention, by default) is worth on these documents.
 
     claims       by name, or with settings as in `Exclusive(steps=200)`; by default all
-    methods   the explanations that are judged, side by side: names, methods with settings, or `heed.Imported`; by
-                 default attention-mean
-    limit        at most so many documents, drawn at random
-    examples     documents that a report can show
-    training     documents for the claims that train the model again, which do not apply without them; a part of these
-                 is held out where there are no `validation` documents
-    folder       rows and trained models are kept there as they come in: an audit that was stopped goes on from them
-    base         what a transformer was fine-tuned from, for the claims that train it again
-    budget       minutes after which no further claim is begun; those that take long come last
+    methods      the methods that are judged, side by side: by name, with settings, or `heed.Imported`;
+                 by default attention-mean
+    limit        at most this many documents, drawn at random
+    examples     explain this many documents for the reader: the page and the saved file show them
+    training     documents for the claims that retrain the model; without them these are not judged.
+                 Some are held out for validation unless there are `validation` documents
+    store        a folder for rows and trained models: run the audit again to resume it
+    base         what a transformer was fine-tuned from, for the claims that retrain it
+    budget       start no new claim after this many minutes; slow ones run last
     """
     began, model = time.perf_counter(), classifier_of(model)
     if isinstance(dataset, str | Document):
@@ -299,24 +300,20 @@ def audit(
         )
     judged = _methods(methods)
     _check_brought(judged, model, read)
-    if folder is not None and model.revision == "unknown":
+    store = store if isinstance(store, Store) else Store(store)
+    if store.folder is not None and model.revision == "unknown":
         raise InputError(
-            f"heed cannot tell {model.name} from another function: give it a revision, or leave out the folder."
+            f"heed cannot tell {model.name} from another function: give it a revision, or audit"
+            " without a store."
         )
-    about = {
-        "model": model.revision,
-        "name": model.name,
-        "seed": seed,
-        "heed": metadata.version("heed"),
-    }
     first = Study(
         model,
         texts,
         judged[0],
         seed,
         gold=_gold(model, texts, data.labels if data else ()),
-        lessons=_lessons(model, training, validation, folder, base),
-        notebook=Notebook(None if folder is None else folder / "rows.jsonl", about),
+        retraining=_retraining(model, training, validation, store, base),
+        store=store,
     )
     studies = [replace(first, method=e) for e in judged]  # which share what they have explained
     chosen = _tests(claims, studies)
@@ -324,18 +321,13 @@ def audit(
     for test in bar(sorted(chosen, key=_turn), "claims", unit="claim"):
         for study in studies if test.claim.of_explanation else studies[:1]:
             spent = budget is not None and time.perf_counter() - began > 60 * budget
-            over = (
-                test.refusal(study) or f"the budget of {budget:g} minutes was spent"
-                if spent
-                else ""
-            )
-            rows, reason = ([], over) if over else _measure(test, study)
+            rows, refusal = _measure(test, study, budget if spent else None)
             keyed = [
                 {"document": i, "id": printable(d.id)} | row
-                for i, (d, row) in enumerate(zip(texts, rows, strict=not reason))
+                for i, (d, row) in enumerate(zip(texts, rows, strict=refusal is None))
             ]
-            found = Evidence(test.claim, keyed, reason, study.method.name)
-            measured.setdefault(test.claim.id, []).append(found)
+            evidence_of_one = Evidence(test.claim, keyed, refusal, study.method.name)
+            measured.setdefault(test.claim.id, []).append(evidence_of_one)
     evidence = [e for d in chosen for e in measured[d.claim.id]]
     facts = {
         "model": model.name,
@@ -404,14 +396,14 @@ def _examples(studies: Sequence[Study], count: int, spent: bool) -> tuple[Exampl
     for method in (e for e in wanted if named[e.name] == e):
         slow = isinstance(method, Occlusion | EfficientAttention)  # but not so slow as LIME
         quick = not spent if slow else method.evaluations(10) <= 1
-        some = len(few) if quick or first.explained(method) else min(FEW, len(few))
+        some = len(few) if quick or first.has_explained(method) else min(FEW, len(few))
         try:
-            column = first.explain_some(method, range(some))
+            column = first.explain_only(method, range(some))
             if method == SHOWN[-1] and not spent:
                 most = sorted(range(len(few)), key=lambda i: -column[i].facts["null_space"])[
                     :OPENED
                 ]
-                opened = first.explain_some(replace(SHOWN[-1], intervals=12), most)
+                opened = first.explain_only(replace(SHOWN[-1], intervals=12), most)
                 column = [
                     dict(zip(most, opened, strict=True)).get(i, e) for i, e in enumerate(column)
                 ]
@@ -448,15 +440,18 @@ def _check_facts(facts: dict[str, Any]) -> None:
         raise TypeError(f"accuracy is {facts['accuracy']!r}")
 
 
-def _measure(test: ClaimTest, study: Study) -> tuple[list[Row], str]:
-    """Rows, or why there are none: the claim, or the explanation that is judged, asks for what the model lacks."""
-    reason = test.refusal(study)
-    if reason:
-        return [], reason
+def _measure(
+    test: ClaimTest, study: Study, spent: float | None
+) -> tuple[list[Row], Refusal | None]:
+    """Rows, or why there are none; `spent` is the budget in minutes, if it is used up."""
+    if refusal := test.refusal(study):
+        return [], refusal
+    if spent is not None:
+        return [], Refusal("budget", f"the budget of {spent:g} minutes was spent")
     try:
-        return test.measure(study), ""
+        return test.measure(study), None
     except NotApplicable as error:
-        return [], str(error).removesuffix(".")
+        return [], Refusal("other", str(error).removesuffix("."))
 
 
 _WORDS = {
@@ -562,8 +557,8 @@ def _conditions(found: Sequence[Finding]) -> str:
 
 def _turn(test: ClaimTest) -> tuple[bool, ...]:
     """When a claim has its turn: what decides most for the least time goes first, and last what trains."""
-    claim, dear = test.claim, test.dear
-    return claim.id != "used", claim.trains, claim.id != "needed", dear, dear and claim.gated
+    claim, slow = test.claim, test.slow
+    return claim.id != "used", claim.trains, claim.id != "needed", slow, slow and claim.gated
 
 
 def _tests(
@@ -626,28 +621,29 @@ def _accuracy(
     return float(sum(int(p) == g for p, (_, g) in zip(predicted, known, strict=True)) / len(known))
 
 
-def _lessons(
+def _retraining(
     model: Classifier,
     training: Dataset | Sequence[Document] | None,
     validation: Sequence[Document],
-    folder: Path | None,
+    store: Store,
     base: str | Path | None,
 ) -> Any:
     """How the model can be trained again, or why it cannot."""
     if training is None:
-        return "it trains models again, and no training data were given (--train)"
+        return NO_TRAINING
     facts = getattr(model, "facts", None)
     if facts is None:
-        return "it trains models again, which heed does for its own and for transformers that it trained"
+        return Refusal(
+            "training", "it retrains the model, and heed can do so only for models it trained"
+        )
     if "recipe" not in facts:
-        return "it trains models again, and the model does not say how it was trained"
+        return Refusal("training", "it retrains the model, which does not say how it was trained")
     names = training.labels if isinstance(training, Dataset) else model.labels
     if [n.casefold() for n in names] != [n.casefold() for n in model.labels]:
         raise InputError(
             f"The labels of the training data ({', '.join(names)}) are not those of the model"
             f" ({', '.join(model.labels)})."
         )
-    store = Store(folder)
     from heed.models.network import NetworkClassifier
     from heed.training.again import Retraining
 
@@ -656,7 +652,10 @@ def _lessons(
     from heed.training.again_transformer import TransformerRetraining
 
     if facts.get("base") and base is None:
-        return f"it trains models again, and the model was fine-tuned from {facts['base']}: name that with --base"
+        return Refusal(
+            "training",
+            f"it retrains the model, which was fine-tuned from {facts['base']}: give that with --base",
+        )
     return TransformerRetraining(
         model,  # type: ignore[arg-type]
         list(training),

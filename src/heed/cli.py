@@ -356,7 +356,7 @@ def audit(
             examples=200 if shown else 0,
             training=lessons[0],
             validation=lessons[1],
-            folder=folder,
+            store=folder,
             base=base,
             budget=budget,
         )

@@ -1,17 +1,16 @@
-"""All claims, in the order in which an audit reports them."""
+"""All claims, in the order in which an audit reports them; one file per family."""
 
-from heed.claims.claim import Claim, ClaimTest, Evidence, Study, Verdict, judge
-from heed.claims.eraser import Competitive, Plausible, Removes
-from heed.claims.jain_wallace import AgreesGradient, AgreesRemoval, Exclusive, Used
-from heed.claims.lopardo import AgreesLime, Robust, Signed, Tracks
-from heed.claims.naim_asher import (
-    EfficientNecessary,
-    EfficientShared,
-    EfficientSufficient,
-    Identified,
-)
-from heed.claims.sanity import Edited, Sensitive
-from heed.claims.wiegreffe_pinter import ExclusiveModel, Informative, Needed, Stable
+from heed.claims.agrees import AgreesGradient, AgreesLime, AgreesRemoval, Tracks
+from heed.claims.causal import EfficientNecessary, EfficientShared, EfficientSufficient
+from heed.claims.claim import Claim, Evidence, Verdict, judge
+from heed.claims.determined import Exclusive, ExclusiveModel, Identified, Stable
+from heed.claims.faithful import Competitive, Removes, Sensitive
+from heed.claims.informative import Informative
+from heed.claims.needed import Needed, Used
+from heed.claims.plausible import Edited, Plausible
+from heed.claims.signed import Signed
+from heed.claims.stable import Robust
+from heed.claims.study import ClaimTest, Study
 
 CLAIMS: dict[str, type[ClaimTest]] = {
     cls.claim.id: cls

@@ -1,47 +1,47 @@
 """Claims, the evidence for them, and verdicts.
 
-A `Claim` says beforehand what is asserted, by which statistic it is judged and at which threshold. A `ClaimTest`
-measures one row per document. `judge` turns rows into a `Verdict`, needs no model, and treats all claims alike:
+A `Claim` states beforehand what is asserted, by which statistic it is judged, and at which threshold.
+`judge` turns rows into verdicts. It needs no model, and treats all claims alike:
 
-    the bootstrap interval of the mean lies wholly on the claim's side of the threshold    supported
-    wholly on the other side                                                              refuted
-    across it, or fewer than 30 documents (those that share an id count as one)           undecided
-    the model or the data lack what is needed, or the gate is closed                      not applicable
+    supported       the bootstrap interval of the mean lies wholly on the claim's side of the threshold
+    refuted         it lies wholly on the other side
+    undecided       it spans the threshold, or there are fewer than 30 documents
+    not applicable  the claim was not judged; a `Refusal` says why
 
-Intervals are widened for the number of claims that are judged together (Bonferroni).
+Documents that share an id count as one. Intervals are widened for the number of claims that are judged
+together (Bonferroni).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from heed.claims.notebook import Notebook
-from heed.errors import InputError
-from heed.methods import AttentionMean, Explanation, Method, reads_attention
-from heed.metrics import bootstrap, bootstrap_mean
-from heed.models.classifier import Classifier, batches
-from heed.progress import bar, counter
-from heed.randomness import generator
-from heed.text import Document, Tokens
-
-if TYPE_CHECKING:  # which loads torch
-    from heed.training.again import Retraining
+from heed.methods import (
+    reads_attention,
+)
+from heed.metrics import (
+    bootstrap,
+    bootstrap_mean,
+)
 
 Outcome = Literal["supported", "refuted", "undecided", "not applicable"]
+
+
 Row = dict[str, Any]
 
-FEWEST = 30
-GATES = (
-    "needed",
-    "used",
-)  # what must not be refuted for some claims to apply: the first that could be run
-CHUNK = 64  # documents that are explained before what was found is written down
+
+FEWEST = 30  # documents that a verdict needs
+
+
+# What must not be refuted for the gated claims to apply: the first of these that could be run.
+GATES = ("needed", "used")
+
+
 FAMILIES = (
     "needed",
     "determined",
@@ -53,6 +53,22 @@ FAMILIES = (
     "plausible",
     "stable",
 )
+
+
+Cause = Literal["budget", "training", "model", "data", "method", "gate", "other"]
+
+
+class Refusal(NamedTuple):
+    """Why a claim was not judged.
+
+    cause    "budget" (time ran out), "training" (it retrains models, which was not asked for or cannot
+             be done), "model" or "data" (they lack what it needs), "method" (it cannot be judged by
+             this claim), "gate" (the task does not need attention), or "other"
+    reason   the same in words
+    """
+
+    cause: Cause
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -115,6 +131,7 @@ class Verdict:
     level: float = 0.95
     reason: str = ""
     method: str = "attention-mean"
+    cause: Cause | None = None
 
     @property
     def sentence(self) -> str:
@@ -135,157 +152,8 @@ class Verdict:
             "n": self.n,
             "level": self.level,
         }
-        return own | numbers | {"threshold": self.claim.side(), "reason": self.reason}
-
-
-@dataclass(eq=False)
-class Study:
-    """A model, documents and the explanation under audit; explanations that several claims need are computed once.
-
-    gold       the label of every document among those of the model, where it is known
-    lessons    how the model can be trained again, or why it cannot
-    notebook   rows that were measured before
-    """
-
-    model: Classifier
-    documents: Sequence[Document]
-    method: Method = field(default_factory=AttentionMean)
-    seed: int = 0
-    gold: Sequence[int | None] = ()
-    lessons: Retraining | str = "it trains models again, and no training data were given"
-    notebook: Notebook = field(default_factory=Notebook, repr=False)
-    _explanations: dict[Method, list[Explanation]] = field(default_factory=dict, repr=False)
-
-    @property
-    def retraining(self) -> Retraining:
-        """The model's training, to be done again; there is one where no claim that needs it was refused."""
-        assert not isinstance(self.lessons, str)
-        return self.lessons
-
-    def explain(self, method: Method | None = None) -> list[Explanation]:
-        """Explanations of all documents for their predicted labels, by the method under audit or another one."""
-        method = method or self.method
-        if method not in self._explanations:
-            self._explanations[method] = self._explained(method)
-        return self._explanations[method]
-
-    def explain_again(self, method: Method) -> list[Explanation]:
-        """The same with draws of their own."""
-        return self._explained(method, again=1)
-
-    def explained(self, method: Method) -> bool:
-        """Whether some claim has asked for these explanations already."""
-        return method in self._explanations
-
-    def explain_some(self, method: Method, places: Sequence[int]) -> list[Explanation]:
-        """Explanations of the documents at these places alone."""
-        if self.explained(method) or len(places) == len(self.documents):
-            found = self.explain(method)
-            return [found[i] for i in places]
-        chosen = [self.documents[i] for i in places]
-        return method.explain(self.model, chosen, seed=self.seed)
-
-    def _explained(self, method: Method, again: int = 0) -> list[Explanation]:
-        """Explanations, some documents at a time where there is a file to keep them in."""
-        keys = [
-            self.notebook.key(method.name, asdict(method), asdict(d), again) for d in self.documents
-        ]
-        open_ = [i for i, key in enumerate(keys) if key not in self.notebook]
-        seed = self.seed + again
-        if self.notebook.path is None:
-            return method.explain(self.model, self.documents, seed=seed)
-        for start in range(0, len(open_), CHUNK):
-            part = open_[start : start + CHUNK]
-            found = method.explain(self.model, [self.documents[i] for i in part], seed=seed)
-            self.notebook.write({keys[i]: e.to_dict() for i, e in zip(part, found, strict=True)})
-        return [Explanation.from_dict(self.notebook[key]) for key in keys]
-
-    def by_batch(
-        self,
-        test: ClaimTest,
-        measure: Callable[[list[Tokens]], list[Row]],
-        most: int,
-        together: bool = False,
-    ) -> list[Row]:
-        """Rows of all documents, measured in batches of at most so many tokens; those of an earlier run are not again.
-
-        With `together`, a batch may hold more than the model's own limit.
-        """
-        tokens = self.model.tokens(self.documents)
-        keys = [self.notebook.key(test.claim.id, asdict(test), t.document.segments) for t in tokens]
-        open_ = [i for i, key in enumerate(keys) if key not in self.notebook]
-        waiting = [tokens[i] for i in open_]
-        limit = most if together else min(most, self.model.batch_tokens)
-        found = batches([self.model.width(t) for t in waiting], limit, self.model.even)
-        with counter(len(waiting), test.claim.id) as shown:
-            for batch in found:
-                rows = measure([waiting[i] for i in batch])
-                self.notebook.write(
-                    {keys[open_[i]]: row for i, row in zip(batch, rows, strict=True)}
-                )
-                shown.advance(len(batch))
-        return [self.notebook[key] for key in keys]
-
-    def by_explanation(
-        self, test: ClaimTest, measure: Callable[[int, Explanation], Row]
-    ) -> list[Row]:
-        """Rows of all documents from the explanations that are judged, one by one; those of an earlier run are kept."""
-        explained = self.explain()
-        about = test.claim.id, asdict(test)
-        keys = [
-            self.notebook.key(*about, e.method, e.label, e.scores.tolist(), asdict(e.document))
-            for e in explained
-        ]
-        for i, explanation in enumerate(bar(explained, test.claim.id)):
-            if keys[i] not in self.notebook:
-                self.notebook.write({keys[i]: measure(i, explanation)})
-        return [self.notebook[key] for key in keys]
-
-    def rng(self, claim: str, document: Document) -> np.random.Generator:
-        """Randomness from (seed, claim, text) alone."""
-        return generator(self.seed, claim, *document.segments)
-
-
-@dataclass(frozen=True)
-class ClaimTest(ABC):
-    """The test of one claim: its fields are settings, `measure` gives one row per document.
-
-    A row holds `value`, the statistic of the document (NaN where it has none), and whatever else is worth keeping.
-    """
-
-    claim: ClassVar[Claim]
-    cost: ClassVar[str]  # in passes of the model for each document, in words
-    dear: ClassVar[bool] = (
-        False  # whether it takes much longer than others, which a budget is then spent on first
-    )
-    asks: ClassVar[str] = ""  # what documents must have
-    against: ClassVar[tuple[type[Method], ...]] = ()  # the explanations that serve as the yardstick
-
-    @abstractmethod
-    def measure(self, study: Study) -> list[Row]:
-        """One row per document."""
-
-    def at_least(self, **least: int) -> None:
-        """Refuse settings that are too small."""
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                given = getattr(self, name)
-                raise InputError(
-                    f"The setting {name} of the claim {self.claim.id} must be at least {bound}, got {given}."
-                )
-
-    def refusal(self, study: Study) -> str:
-        """Why this claim cannot be tested here, or nothing."""
-        missing = self.claim.needs - study.model.offers
-        if missing:
-            return f"needs {' and '.join(sorted(missing))}, which the model does not offer"
-        if self.claim.trains and isinstance(study.lessons, str):
-            return study.lessons
-        if self.claim.labelled and all(label is None for label in study.gold):
-            return "the documents have no labels that the model knows"
-        if isinstance(study.method, self.against):
-            return f"{study.method.name} would be compared with itself"
-        return ""
+        why = {"cause": self.cause, "reason": self.reason}
+        return own | numbers | {"threshold": self.claim.side()} | why
 
 
 @dataclass(frozen=True)
@@ -294,8 +162,13 @@ class Evidence:
 
     claim: Claim
     rows: list[Row]
-    reason: str = ""
+    refusal: Refusal | None = None
     method: str = "attention-mean"
+
+    @property
+    def reason(self) -> str:
+        """Why there are no rows, in words; empty where there are."""
+        return "" if self.refusal is None else self.refusal.reason
 
     @property
     def values(self) -> Float[np.ndarray, "document"]:
@@ -360,7 +233,7 @@ def _is_number(value: Any) -> bool:
 
 def judge(evidence: Sequence[Evidence]) -> list[Verdict]:
     """Verdicts on claims that are judged together; the gate is for explanations that are attention."""
-    level = 1 - 0.05 / max(1, sum(not e.reason for e in evidence))
+    level = 1 - 0.05 / max(1, sum(e.refusal is None for e in evidence))
     found = [_judge(e, level) for e in evidence]
     by_id = {v.claim.id: v for v in found}
     could_run = [v for name in GATES if (v := by_id.get(name)) and v.outcome != "not applicable"]
@@ -378,20 +251,24 @@ def judge(evidence: Sequence[Evidence]) -> list[Verdict]:
         of_attention = reads_attention(v.method) or not v.claim.of_explanation
         return v.claim.gated and of_attention and v.outcome != "not applicable"
 
-    return [replace(v, outcome="not applicable", reason=reason) if closed(v) else v for v in found]
+    return [
+        replace(v, outcome="not applicable", cause="gate", reason=reason) if closed(v) else v
+        for v in found
+    ]
 
 
 def _judge(evidence: Evidence, level: float) -> Verdict:
     claim, values = evidence.claim, evidence.values
     undecided = Verdict(claim, "undecided", level=level, method=evidence.method)
-    if evidence.reason:
-        return replace(undecided, outcome="not applicable", reason=evidence.reason)
+    if evidence.refusal:
+        cause, reason = evidence.refusal
+        return replace(undecided, outcome="not applicable", cause=cause, reason=reason)
     if not len(values):
         return replace(undecided, reason="no document has this statistic")
     mean, (low, high) = evidence.statistic(level)
     if not np.isfinite([mean, low, high]).all():
         return replace(undecided, reason="the documents do not have this statistic")
-    undecided = replace(undecided, mean=mean, low=low, high=high, n=len(values))
+    undecided = replace(undecided, mean=mean, low=low, high=high, n=evidence.independent)
     if evidence.independent < FEWEST:
         which = " (those that share an id count as one)" if len(values) >= FEWEST else ""
         return replace(undecided, reason=f"fewer than {FEWEST} documents{which}")

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from heed.claims.claim import FEWEST, Row, Study, grouped
+from heed.claims.claim import FEWEST, Row, grouped
+from heed.claims.study import Study
 from heed.metrics import bootstrap_mean, tvd
 from heed.models.classifier import REPLACEABLE, select_output
 from heed.text import Tokens

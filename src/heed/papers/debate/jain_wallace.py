@@ -9,8 +9,9 @@ from functools import partial
 import numpy as np
 
 from heed.claims import Study
-from heed.claims.jain_wallace import Exclusive, Used
-from heed.claims.wiegreffe_pinter import f1_of
+from heed.claims.determined import Exclusive
+from heed.claims.informative import f1_of
+from heed.claims.needed import Used
 from heed.methods import AttentionMean, GradientInput, Occlusion
 from heed.methods.comparison import aligned
 from heed.metrics import auc

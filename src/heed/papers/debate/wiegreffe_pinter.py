@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heed.claims.wiegreffe_pinter import (
-    NEAR,
-    STRENGTHS,
-    STRONGER,
-    attention_of,
-    f1_of,
-    read_off,
-    seed_distances,
-)
+from heed.claims.determined import NEAR, STRENGTHS, STRONGER, attention_of, read_off, seed_distances
+from heed.claims.informative import f1_of
 from heed.metrics import jsd, tvd
 from heed.papers.debate import published
 from heed.papers.debate.jain_wallace import BINS, adversaries, bin_of

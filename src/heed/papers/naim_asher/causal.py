@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from heed.algebra.null_space import Variant
-from heed.claims.jain_wallace import Adversary
-from heed.claims.naim_asher import direction, shifted
+from heed.claims.adversary import Adversary
+from heed.claims.causal import direction, shifted
 from heed.methods.efficient import Problem, efficient_rows, movement, opened, problems, swapped
 from heed.metrics import spearman, tvd
 from heed.models.classifier import Attending

@@ -1,4 +1,4 @@
-"""Does an explanation depend on what the model has learnt (Adebayo et al., 2018), and on what decides its label?"""
+"""Does an explanation match what people mark or edit?"""
 
 from __future__ import annotations
 
@@ -10,60 +10,65 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Bool
 
-from heed.claims.claim import Claim, ClaimTest, Row, Study
-from heed.methods import Explanation, Imported
-from heed.methods.comparison import aligned
-from heed.metrics import spearman
+from heed.claims.claim import Claim, Refusal, Row
+from heed.claims.study import ClaimTest, Study
+from heed.methods import (
+    Explanation,
+)
+from heed.metrics import (
+    average_precision,
+)
 from heed.text import Document, Tokenizer
 
 
 @dataclass(frozen=True)
-class Sensitive(ClaimTest):
-    """The same explanation of the same model with all its weights drawn anew, around their means and as widely spread.
-
-    Explanations of both are for the label that the trained model predicts; absolute values are ranked.
-    """
+class Plausible(ClaimTest):
+    """The words that people marked as the reason for the label, against the order of scores."""
 
     claim: ClassVar[Claim] = Claim(
-        id="sensitive",
-        family="faithful",
-        sentence="{method} depends on what the model has learnt",
-        statistic="Spearman ρ with the explanation of the model with random weights",
-        threshold=0.5,
-        above=False,
-        source="adebayo2018",
+        id="plausible",
+        family="plausible",
+        sentence="{method} matches what people mark",
+        statistic="average precision for human rationales minus the share of marked words",
+        threshold=0.1,
+        source="deyoung2020",
     )
-    cost: ClassVar[str] = "that of the explanation for each draw of weights"
+    cost: ClassVar[str] = "that of the explanation alone"
+    asks: ClassVar[str] = "human rationales"
 
-    draws: int = 3
-
-    def __post_init__(self) -> None:
-        self.at_least(draws=1)
-
-    def refusal(self, study: Study) -> str:
-        if isinstance(study.method, Imported):
-            return f"{study.method.name} was computed elsewhere, and not of a model with random weights"
+    def refusal(self, study: Study) -> Refusal | None:
+        if not any(d.rationale for d in study.documents):
+            return Refusal("data", "the documents have no human rationales")
         return super().refusal(study)
 
     def measure(self, study: Study) -> list[Row]:
-        own = study.explain()
-        found = np.full((self.draws, len(own)), np.nan)
-        for draw in range(self.draws):
-            random = study.model.randomised(study.seed + draw)
-            for label in dict.fromkeys(e.label for e in own):
-                places = [i for i, e in enumerate(own) if e.label == label]
-                others = study.method.explain(
-                    random,
-                    [own[i].document for i in places],
-                    label,
-                    seed=study.seed,
-                )
-                for i, other in zip(places, others, strict=True):
-                    found[draw, i] = spearman(*(np.abs(x) for x in aligned([own[i], other])))
-        return [
-            {"value": float(np.mean(column)), "largest": float(np.max(column))}
-            for column in found.T
-        ]
+        rows = []
+        for e in study.explain():
+            gold = marked(e)
+            found = (
+                average_precision(np.round(e.scores, 12), gold)
+                if 0 < gold.sum() < len(gold)
+                else float("nan")
+            )
+            share = float(gold.mean()) if len(gold) else float("nan")
+            rows.append({"value": found - share, "average_precision": found, "marked": share})
+        return rows
+
+
+def marked(explanation: Explanation) -> Bool[np.ndarray, "unit"]:
+    """Which units touch what people marked."""
+    spans = [(s.segment, s.start, s.end) for s in explanation.document.rationale]
+    return np.array(
+        [
+            any(
+                s == u.segment and start < b and a < end
+                for s, a, b in spans
+                for start, end in u.spans
+            )
+            for u in explanation.units
+        ],
+        dtype=bool,
+    )
 
 
 @dataclass(frozen=True)
@@ -87,9 +92,13 @@ class Edited(ClaimTest):
         "pairs of documents that differ in a small edit (imdb_counterfactual has them)"
     )
 
-    def refusal(self, study: Study) -> str:
+    def refusal(self, study: Study) -> Refusal | None:
         if not any(partner is not None for partner in partners(study.documents)):
-            return "the documents do not come in pairs that differ in a small edit (the same id, another label)"
+            return Refusal(
+                "data",
+                "the documents do not come in pairs that differ in a small edit"
+                " (the same id, another label)",
+            )
         return super().refusal(study)
 
     def measure(self, study: Study) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Tests from ERASER (DeYoung et al., 2020): does removing what an explanation points to matter, and do people agree?"""
+"""Does removing what an explanation points to matter, and does it depend on what was learnt?"""
 
 from __future__ import annotations
 
@@ -9,14 +9,29 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from heed.claims.claim import Claim, ClaimTest, Row, Study
-from heed.claims.lopardo import best_lime
-from heed.methods import Explanation, GradientInput, Method, Occlusion
+from heed.claims.claim import Claim, Refusal, Row
+from heed.claims.study import ClaimTest, Study, best_lime
+from heed.methods import (
+    Explanation,
+    GradientInput,
+    Imported,
+    Method,
+    Occlusion,
+)
+from heed.methods.comparison import aligned
 from heed.methods.method import units_of
-from heed.metrics import average_precision
-from heed.models.classifier import GRADIENT, Removal
+from heed.metrics import (
+    spearman,
+)
+from heed.models.classifier import (
+    GRADIENT,
+    Removal,
+)
 
 SHARES = np.arange(1, 11) / 20  # 5 %, 10 %, … 50 % of the words
+
+
+RIVAL = "comprehensiveness_of_"  # and then the name of another explanation
 
 
 @dataclass(frozen=True)
@@ -38,7 +53,7 @@ class Removes(ClaimTest):
     cost: ClassVar[str] = (
         "10 passes for each of 21 orders of the words, and as many the other way round"
     )
-    dear: ClassVar[bool] = True
+    slow: ClassVar[bool] = True
 
     orders: int = 20
     removal: Removal | None = None
@@ -78,7 +93,7 @@ class Competitive(ClaimTest):
         per_document="comprehensiveness",
     )
     cost: ClassVar[str] = "those of gradient × input, occlusion and LIME, and 20 passes for each"
-    dear: ClassVar[bool] = True
+    slow: ClassVar[bool] = True
 
     samples: int = 1000
     removal: Removal | None = None
@@ -103,62 +118,9 @@ class Competitive(ClaimTest):
         return float(falls_of(study, explanation, [ranking(explanation)], self.removal)[0][0])
 
 
-RIVAL = "comprehensiveness_of_"  # and then the name of another explanation
-
-
 def _share_of_best(columns: Mapping[str, np.ndarray]) -> float:
     best = max(float(column.mean()) for name, column in columns.items() if name.startswith(RIVAL))
     return float(columns["value"].mean()) / best if best > 1e-9 else float("nan")
-
-
-@dataclass(frozen=True)
-class Plausible(ClaimTest):
-    """The words that people marked as the reason for the label, against the order of scores."""
-
-    claim: ClassVar[Claim] = Claim(
-        id="plausible",
-        family="plausible",
-        sentence="{method} matches what people mark",
-        statistic="average precision for human rationales minus the share of marked words",
-        threshold=0.1,
-        source="deyoung2020",
-    )
-    cost: ClassVar[str] = "that of the explanation alone"
-    asks: ClassVar[str] = "human rationales"
-
-    def refusal(self, study: Study) -> str:
-        if not any(d.rationale for d in study.documents):
-            return "the documents have no human rationales"
-        return super().refusal(study)
-
-    def measure(self, study: Study) -> list[Row]:
-        rows = []
-        for e in study.explain():
-            gold = marked(e)
-            found = (
-                average_precision(np.round(e.scores, 12), gold)
-                if 0 < gold.sum() < len(gold)
-                else float("nan")
-            )
-            share = float(gold.mean()) if len(gold) else float("nan")
-            rows.append({"value": found - share, "average_precision": found, "marked": share})
-        return rows
-
-
-def marked(explanation: Explanation) -> Bool[np.ndarray, "unit"]:
-    """Which units touch what people marked."""
-    spans = [(s.segment, s.start, s.end) for s in explanation.document.rationale]
-    return np.array(
-        [
-            any(
-                s == u.segment and start < b and a < end
-                for s, a, b in spans
-                for start, end in u.spans
-            )
-            for u in explanation.units
-        ],
-        dtype=bool,
-    )
 
 
 def ranking(explanation: Explanation) -> Int[np.ndarray, "unit"]:
@@ -189,3 +151,55 @@ def kept_after_removal(rank: Int[np.ndarray, "unit"]) -> Bool[np.ndarray, "share
     """Which units stay when the first 5 % … 50 % of a ranking are removed (at least one)."""
     cut = np.maximum(1, np.ceil(SHARES * len(rank) - 1e-9)).astype(int)
     return rank[None, :] >= cut[:, None]
+
+
+@dataclass(frozen=True)
+class Sensitive(ClaimTest):
+    """The same explanation of the same model with all its weights drawn anew, around their means and as widely spread.
+
+    Explanations of both are for the label that the trained model predicts; absolute values are ranked.
+    """
+
+    claim: ClassVar[Claim] = Claim(
+        id="sensitive",
+        family="faithful",
+        sentence="{method} depends on what the model has learnt",
+        statistic="Spearman ρ with the explanation of the model with random weights",
+        threshold=0.5,
+        above=False,
+        source="adebayo2018",
+    )
+    cost: ClassVar[str] = "that of the explanation for each draw of weights"
+
+    draws: int = 3
+
+    def __post_init__(self) -> None:
+        self.at_least(draws=1)
+
+    def refusal(self, study: Study) -> Refusal | None:
+        if isinstance(study.method, Imported):
+            return Refusal(
+                "method",
+                f"{study.method.name} was imported: there are no scores of a model with random weights",
+            )
+        return super().refusal(study)
+
+    def measure(self, study: Study) -> list[Row]:
+        own = study.explain()
+        found = np.full((self.draws, len(own)), np.nan)
+        for draw in range(self.draws):
+            random = study.model.randomised(study.seed + draw)
+            for label in dict.fromkeys(e.label for e in own):
+                places = [i for i, e in enumerate(own) if e.label == label]
+                others = study.method.explain(
+                    random,
+                    [own[i].document for i in places],
+                    label,
+                    seed=study.seed,
+                )
+                for i, other in zip(places, others, strict=True):
+                    found[draw, i] = spearman(*(np.abs(x) for x in aligned([own[i], other])))
+        return [
+            {"value": float(np.mean(column)), "largest": float(np.max(column))}
+            for column in found.T
+        ]

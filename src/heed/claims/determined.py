@@ -1,0 +1,394 @@
+"""How far is attention pinned down: by the prediction, by training, by its own output?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from heed.algebra.null_space import ascend
+from heed.claims.adversary import Adversary
+from heed.claims.claim import Claim, Row
+from heed.claims.row_test import Opened, RowTest, described
+from heed.claims.study import ClaimTest, Study, attention_facts
+from heed.errors import InputError, NotApplicable
+from heed.methods import (
+    AttentionMean,
+)
+from heed.methods.efficient import (
+    Problem,
+)
+from heed.metrics import (
+    jsd,
+    tvd,
+)
+from heed.models.classifier import (
+    ATTENTION,
+    DIFFERENTIABLE,
+    REPLACEABLE,
+    Classifier,
+)
+from heed.models.trace import Trace
+from heed.progress import say
+from heed.text import Document, Tokens
+
+if TYPE_CHECKING:  # which loads torch
+    from torch import Tensor
+
+    Forward = Callable[[Sequence[Tensor]], Tensor]  # rows of some layers to logits
+    from heed.training.again import Retraining
+
+
+STRENGTHS = (5e-5, 1.6e-4, 5e-4, 1.6e-3, 5e-3)  # per document, on a logarithmic scale
+
+
+STRONGER = (1.6e-2, 5e-2, 5e-1)  # where those do not move predictions
+
+
+NEAR = 0.05  # mean TVD at which the curve of adversaries is read
+
+
+@dataclass(frozen=True)
+class Exclusive(ClaimTest):
+    """Look for an attention as different as possible that leaves the prediction as it is, document by document.
+
+    Several candidates start from random weights and follow the gradient of their distance (Jensen–Shannon) from the
+    model's attention and from each other; moving the prediction by more than 0.01 is punished. The statistic is the
+    distance of the farthest candidate whose prediction moved by at most `epsilon`, as a share of the largest possible
+    one, ln 2; 0 where there is no such candidate, though a better search might find one. Distances are those of the
+    mean over heads of the classifying row, as shares of what lies on words.
+    `layers` is "last", "all", or numbers as in "0,2": then the classifying row of each of these is free, and the mean
+    of their distances counts. Special tokens and padding keep their weights (positions="all": only padding does).
+    """
+
+    claim: ClassVar[Claim] = Claim(
+        id="exclusive",
+        family="determined",
+        sentence="No very different attention gives this prediction, document by document",
+        statistic="largest distance of an attention with the same prediction (JSD / ln 2)",
+        threshold=0.5,
+        above=False,
+        source="jain2019",
+        needs=frozenset({REPLACEABLE}),
+        gated=True,
+    )
+    cost: ClassVar[str] = (
+        "a pass, and the last layer forth and back at each step, for all candidates at once"
+    )
+    slow: ClassVar[bool] = True
+
+    candidates: int = 5
+    steps: int = 500
+    learning_rate: float = 0.01
+    epsilon: float = 0.05
+    layers: str = "last"
+    positions: Literal["words", "all"] = "words"
+
+    def __post_init__(self) -> None:
+        self.at_least(candidates=1, steps=0)
+        if not 0 < self.epsilon <= 1:
+            raise InputError(
+                f"The setting epsilon of the claim exclusive must be above 0 and at most 1, got {self.epsilon}."
+            )
+        AttentionMean(layers=self.layers)  # refuses what is no choice of layers
+
+    def measure(self, study: Study) -> list[Row]:
+        few = study.model.tokens(study.documents[:1])
+        cheap = self.layers == "last" and study.model.attending(few).cheap
+        if not cheap:
+            self._announce(study)
+        most = 8192 if cheap else max(1, study.model.batch_tokens // self.candidates)
+        return study.by_batch(self, lambda tokens: self._batch(study, tokens), most, together=cheap)
+
+    def _batch(self, study: Study, tokens: Sequence[Tokens]) -> list[Row]:
+        plain, base, logits = self._opened(study.model, tokens)
+        adversary = Adversary(base, plain, tokens, self.positions)
+        noise = [study.rng(self.claim.id, t.document) for t in tokens]
+        target = study.model.probabilities(plain.logits.double().numpy())
+        distances, moves, labels, _ = adversary.search(
+            logits,
+            target,
+            study.model.exclusive,
+            noise,
+            self.candidates,
+            self.steps,
+            self.learning_rate,
+        )
+        close = moves <= self.epsilon
+        farthest = np.where(close, distances, 0.0)
+        best = farthest.argmax(0)
+        return [
+            {
+                "value": float(farthest[best[b], b] / np.log(2)),
+                "jsd": float(farthest[best[b], b]),
+                "tvd": float(moves[best[b], b]) if close[:, b].any() else None,
+                "candidates_left": int(close[:, b].sum()),
+                "any_left": float(close[:, b].any()),
+                "adversary_predicted": int(
+                    labels[best[b], b] if close[:, b].any() else target[b].argmax()
+                ),
+            }
+            | shown
+            for b, shown in enumerate(attention_facts(plain, tokens, target))
+        ]
+
+    def _opened(
+        self, model: Classifier, tokens: Sequence[Tokens]
+    ) -> tuple[Trace, list[Tensor], Forward]:
+        """A pass, the rows that may change, and the output as a function of them."""
+        import torch
+
+        if self.layers == "last":
+            plain, logits, *_ = model.attending(tokens)
+            return plain, [plain.classifying_rows()], lambda rows: logits(rows[0])
+        with torch.no_grad():
+            plain = model.trace(tokens)
+        chosen = AttentionMean(layers=self.layers).chosen(len(plain.attention))
+        return (
+            plain,
+            [plain.classifying_rows(i) for i in chosen],
+            lambda rows: (
+                model.trace(
+                    tokens, attention=dict(zip(chosen, rows, strict=True)), layers=()
+                ).logits
+            ),
+        )
+
+    def _announce(self, study: Study) -> None:
+        """Say how long it will take: every step is a pass forth and back through the whole model."""
+        tokens = study.model.tokens(study.documents)
+        few = tokens[: max(1, len(tokens) // 50)]
+        began = time.perf_counter()
+        replace(self, steps=1)._batch(study, few)
+        minutes = (time.perf_counter() - began) * self.steps * len(tokens) / len(few) / 60
+        say(
+            f"exclusive takes about {minutes:.0f} minutes for {len(tokens)} documents: every step is a pass through the"
+            f" whole model (layers={self.layers})."
+        )
+
+
+@dataclass(frozen=True)
+class ExclusiveModel(ClaimTest):
+    """Train copies of the model to keep its predictions while attending elsewhere, more and more strongly.
+
+    Their mean distances in prediction (TVD) and attention (JSD) make a curve; it is read where the prediction moves by
+    0.05 on average, and compared with the distance between models that were only trained from other seeds. The curve
+    goes on to stronger adversaries until predictions move that far.
+    """
+
+    claim: ClassVar[Claim] = Claim(
+        id="exclusive-model",
+        family="determined",
+        sentence="No one trained model gives the same predictions with very different attention",
+        statistic="distance of an adversary's attention ÷ that between training seeds",
+        threshold=2.0,
+        above=False,
+        source="wiegreffe2019",
+        needs=frozenset({ATTENTION, REPLACEABLE, DIFFERENTIABLE}),
+        trains=True,
+        gated=True,
+        combine=lambda rows: (
+            read_off(*_curve(rows)) / (float(rows["seeds"].mean()) or float("nan"))
+        ),
+    )
+    cost: ClassVar[str] = "trains the model again for each seed, and adversaries of six strengths"
+
+    seeds: int = 8
+    epochs: int = 20
+
+    def __post_init__(self) -> None:
+        self.at_least(seeds=1, epochs=1)
+
+    def measure(self, study: Study) -> list[Row]:
+        own = attention_of(study.model, study.documents)
+        base = study.model.probabilities(study.model(study.documents))
+        between = np.median(seed_distances(study.trainer, study.documents, own, self.seeds), axis=0)
+        if not between.any():
+            raise NotApplicable(
+                "Training again gives the very same attention: there is nothing to compare with."
+            )
+        rows: list[Row] = [{"seeds": float(between[i])} for i in range(len(own))]
+        reached = 0.0
+        for k, strength in enumerate([*STRENGTHS, *STRONGER]):
+            if k >= len(STRENGTHS) and reached > NEAR:
+                break
+            adversary = study.trainer.adversary(strength, epochs=self.epochs)
+            moved = np.asarray(tvd(adversary.probabilities(adversary(study.documents)), base))
+            reached = max(reached, float(moved.mean()))
+            theirs = attention_of(adversary, study.documents)
+            for i, row in enumerate(rows):
+                row |= {f"tvd_{k}": float(moved[i]), f"jsd_{k}": float(jsd(own[i], theirs[i]))}
+        columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+        for i, row in enumerate(rows):
+            here = {key: column[i : i + 1] for key, column in columns.items()}
+            row["value"] = read_off(*_curve(columns), _curve(here)[1]) / float(between.mean())
+        return rows
+
+
+def _curve(
+    rows: Mapping[str, np.ndarray],
+) -> tuple[Float[np.ndarray, "point"], Float[np.ndarray, "point"]]:
+    """Mean distances in prediction and in attention, from the model itself on to ever stronger adversaries."""
+    count = sum(key.startswith("tvd_") for key in rows)
+    moved = [0.0, *(float(rows[f"tvd_{k}"].mean()) for k in range(count))]
+    away = [0.0, *(float(rows[f"jsd_{k}"].mean()) for k in range(count))]
+    return np.array(moved), np.array(away)
+
+
+def read_off(
+    moved: Float[np.ndarray, "point"],
+    away: Float[np.ndarray, "point"],
+    instead: Float[np.ndarray, "point"] | None = None,
+) -> float:
+    """The largest distance of attention on the curve up to where predictions move by 0.05.
+
+    Between the last point before that and the first behind it the curve is a straight line. With `instead`, the same
+    place of another curve is read.
+    """
+    shown = away if instead is None else instead
+    inside = np.flatnonzero(moved <= NEAR)
+    best = inside[away[inside].argmax()]
+    behind = [i for i in np.flatnonzero(moved > NEAR) if away[i] > away[best]]
+    if not behind:
+        return float(shown[best])
+    next_ = min(behind, key=lambda i: moved[i])
+    share = (NEAR - moved[best]) / (moved[next_] - moved[best])
+    return float(shown[best] + share * (shown[next_] - shown[best]))
+
+
+@dataclass(frozen=True)
+class Stable(ClaimTest):
+    """Train again from other seeds: how far does the attention of the same document move?"""
+
+    claim: ClassVar[Claim] = Claim(
+        id="stable",
+        family="determined",
+        sentence="Training again gives the same attention",
+        statistic="median distance of attention over training seeds (JSD / ln 2)",
+        threshold=0.25,
+        above=False,
+        source="wiegreffe2019",
+        needs=frozenset({ATTENTION}),
+        trains=True,
+    )
+    cost: ClassVar[str] = "trains the model again for each seed"
+
+    seeds: int = 8
+
+    def __post_init__(self) -> None:
+        self.at_least(seeds=1)
+
+    def measure(self, study: Study) -> list[Row]:
+        own = attention_of(study.model, study.documents)
+        distances = seed_distances(study.trainer, study.documents, own, self.seeds)
+        return [
+            {
+                "value": float(np.median(distances[:, i]) / np.log(2)),
+                "maximum": float(distances[:, i].max() / np.log(2)),
+                "max_attention": float(own[i].max()),
+            }
+            for i in range(len(own))
+        ]
+
+
+def seed_distances(
+    retraining: Retraining,
+    documents: Sequence[Document],
+    own: Sequence[Float[np.ndarray, "word"]],
+    seeds: int,
+) -> Float[np.ndarray, "seed document"]:
+    """JSD between a model's attention and that of models trained from other seeds."""
+    found = []
+    for seed in retraining.seeds(seeds):
+        theirs = attention_of(retraining.again(seed), documents)
+        found.append([float(jsd(a, b)) for a, b in zip(own, theirs, strict=True)])
+    return np.array(found)
+
+
+def attention_of(
+    model: Classifier, documents: Sequence[Document]
+) -> list[Float[np.ndarray, "word"]]:
+    """The attention that is judged: of the classifying row, mean over heads, on words, as shares."""
+    from heed.training.examples import outputs_of
+
+    return [_shares(t, a) for t, _, a in outputs_of(model, documents)]
+
+
+def _shares(tokens: Tokens, attention: Float[np.ndarray, "key"]) -> Float[np.ndarray, "word"]:
+    on_words = attention[: len(tokens)][~tokens.special].astype(float)
+    return on_words / (on_words.sum() or 1.0)
+
+
+@dataclass(frozen=True)
+class Identified(RowTest):
+    """How far attention can go while its output stays what it is: the vectors that heads put out, not the prediction.
+
+    For every document the farthest attention with the same output is looked for by linear programs: first the one that
+    overlaps least with the mean over heads that is judged, then on to farther ones as long as there are any. What they
+    find is a lower bound of the largest distance. Where all rows classify, some of them, evenly spread, are looked at.
+    """
+
+    claim: ClassVar[Claim] = Claim(
+        id="identified",
+        family="determined",
+        sentence="The output determines attention",
+        statistic="TVD to the farthest attention with the same output",
+        threshold=0.1,
+        above=False,
+        source="brunner2020 naim2024",
+        needs=frozenset({REPLACEABLE}),
+    )
+    cost: ClassVar[str] = (
+        "a pass, and least squares and linear programs for each head: up to a second for a long document"
+    )
+    slow: ClassVar[bool] = True
+
+    queries: int = 16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(queries=1)
+
+    def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
+        return [{"value": self._distance(parts)} | described(parts) for parts in found[1]]
+
+    def _distance(self, parts: Sequence[Problem]) -> float:
+        every = sorted({int(q) for p in parts for q in p.queries})
+        if not every:
+            return float("nan")
+        chosen = [
+            every[i] for i in np.unique(np.linspace(0, len(every) - 1, self.queries).astype(int))
+        ]
+        distances = []
+        for q in chosen:
+            some = [(p, int(np.flatnonzero(p.queries == q)[0])) for p in parts if q in p.queries]
+            judged = np.sum([p.by_head(p.rows)[:, i].T @ p.masses[i] for p, i in some], 0)
+            total = np.sum([p.masses[i].sum() for p, i in some])
+            if total == 0:
+                continue
+            distances.append(_farthest(some, judged) / float(total))
+        return float(np.mean(distances)) if distances else float("nan")
+
+
+def _farthest(rows: Sequence[tuple[Problem, int]], judged: Float[np.ndarray, "key"]) -> float:
+    """The largest TVD that is found between the sum of some heads' rows and that of other rows with their outputs."""
+    each = [p.space.smallest(p.rows[i]) if p.space.nullity else None for p, i in rows]
+
+    def smallest(cost: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
+        """Where all heads together cost least."""
+        total = np.zeros_like(judged)
+        for (p, i), cheapest in zip(rows, each, strict=True):
+            row = p.rows[i]
+            if cheapest is not None:
+                row = p.space.polished(
+                    row, cheapest(np.concatenate([cost * m for m in p.masses[i]]))
+                )
+            total += p.by_head(row[None])[:, 0].T @ p.masses[i]
+        return total
+
+    far = ascend(smallest, judged, lambda x: x - judged)
+    return float(np.abs(far - judged).sum() / 2)

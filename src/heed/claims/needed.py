@@ -1,0 +1,128 @@
+"""Does the model need attention, and does its prediction depend on where attention goes?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from heed.claims.claim import Claim, Row
+from heed.claims.study import ClaimTest, Study, attention_facts
+from heed.metrics import (
+    tvd,
+)
+from heed.models.classifier import (
+    ATTENTION,
+    REPLACEABLE,
+)
+from heed.text import Tokens
+
+if TYPE_CHECKING:  # which loads torch
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Needed(ClaimTest):
+    """Train with attention and with all words weighed alike, from the same seeds: how much accuracy is lost?"""
+
+    claim: ClassVar[Claim] = Claim(
+        id="needed",
+        family="needed",
+        sentence="A model with attention frozen to uniform does worse",
+        statistic="accuracy with attention minus accuracy with uniform weights",
+        threshold=0.01,
+        source="wiegreffe2019",
+        needs=frozenset({ATTENTION, REPLACEABLE}),
+        trains=True,
+        labelled=True,
+    )
+    cost: ClassVar[str] = (
+        "trains the model again for each seed, with its own attention and with uniform attention"
+    )
+
+    seeds: int = 3
+
+    def __post_init__(self) -> None:
+        self.at_least(seeds=3)
+
+    def measure(self, study: Study) -> list[Row]:
+        again, seeds = study.trainer, study.trainer.seeds(self.seeds)
+        own, uniform = (
+            np.array([again.again(seed, flat)(study.documents).argmax(1) for seed in seeds])
+            for flat in (False, True)
+        )
+        rows: list[Row] = []
+        for i, gold in enumerate(study.gold):
+            shares = [float((found[:, i] == gold).mean()) for found in (own, uniform)]
+            value = float("nan") if gold is None else shares[0] - shares[1]
+            rows.append({"value": value, "correct": shares[0], "correct_uniform": shares[1]})
+        return rows
+
+
+@dataclass(frozen=True)
+class Used(ClaimTest):
+    """Shuffle the attention of the classifying row among its words and see how far the prediction moves.
+
+    All heads of the last layer are shuffled alike. Special tokens and padding keep their weights; positions="all"
+    lets the weights of special tokens move too.
+    """
+
+    claim: ClassVar[Claim] = Claim(
+        id="used",
+        family="needed",
+        sentence="The prediction depends on where attention goes",
+        statistic="median TVD over permutations of attention",
+        threshold=0.05,
+        source="jain2019",
+        needs=frozenset({REPLACEABLE}),
+    )
+    cost: ClassVar[str] = "a pass, and the last layer once for each permutation"
+
+    permutations: int = 100
+    positions: Literal["words", "all"] = "words"
+
+    def __post_init__(self) -> None:
+        self.at_least(permutations=1)
+
+    def measure(self, study: Study) -> list[Row]:
+        return study.by_batch(
+            self, lambda tokens: self._batch(study, tokens), most=1_000_000 // self.permutations
+        )
+
+    def _batch(self, study: Study, tokens: Sequence[Tokens]) -> list[Row]:
+        import torch
+
+        with torch.no_grad():
+            plain, logits, *_ = study.model.attending(tokens)
+            weights = plain.classifying_rows()
+            shuffled = weights.expand(self.permutations, *weights.shape).clone()
+            for b, t in enumerate(tokens):
+                self._shuffle(shuffled[:, b], t, study.rng(self.claim.id, t.document))
+            moved = logits(shuffled)
+        before, after = (
+            study.model.probabilities(z.double().numpy()) for z in (plain.logits, moved)
+        )
+        moves = tvd(after, before) if study.model.exclusive else np.abs(after - before).max(-1)
+        distance = np.median(moves, axis=0)
+        return [
+            {"value": float(distance[b])} | shown
+            for b, shown in enumerate(attention_facts(plain, tokens, before))
+        ]
+
+    def _shuffle(
+        self,
+        weights: Float[Tensor, "variant head query key"],
+        tokens: Tokens,
+        rng: np.random.Generator,
+    ) -> None:
+        import torch
+
+        places = (
+            np.flatnonzero(~tokens.special) if self.positions == "words" else np.arange(len(tokens))
+        )
+        orders = torch.from_numpy(rng.permuted(np.tile(places, (self.permutations, 1)), axis=1))
+        taken = weights.gather(3, orders[:, None, None].expand(-1, *weights.shape[1:3], -1))
+        weights[..., torch.from_numpy(places)] = taken

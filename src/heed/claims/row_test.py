@@ -1,0 +1,99 @@
+"""What claims on the output of attention share: the classifying rows and what their output allows."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from heed.claims.claim import Refusal, Row
+from heed.claims.study import ClaimTest, Study
+from heed.errors import NotApplicable, UnknownName
+from heed.methods.efficient import (
+    Level,
+    Problem,
+    check_space,
+    opened,
+    openness,
+)
+from heed.models.classifier import (
+    PROJECTED,
+    Attending,
+)
+from heed.text import Tokens
+
+Opened = tuple[Attending, list[list[Problem]]]
+
+
+@dataclass(frozen=True)
+class RowTest(ClaimTest):
+    """A test of the rows that classify, in the last layer.
+
+    level       what counts as their output: that of each "head", or "layer" or "prediction"
+    positions   "words": special tokens and padding keep their weights, and distances compare the
+                shares of attention on words
+    tolerance   directions in which the values are smaller than this share of their norm count as
+                null
+    """
+
+    # whether it needs documents with more than one attention for their output
+    open_only: ClassVar[bool] = False
+
+    level: Level = "head"
+    positions: Literal["words", "all"] = "words"
+    tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        check_space(self.level, self.tolerance)
+        if self.positions not in ("words", "all"):
+            raise UnknownName("choice of positions", str(self.positions), ("words", "all"))
+
+    @abstractmethod
+    def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
+        """The rows of a few documents."""
+
+    def refusal(self, study: Study) -> Refusal | None:
+        if refusal := super().refusal(study):
+            return refusal
+        if self.level in ("projected", "layer") and PROJECTED not in study.model.offers:
+            return Refusal("model", f"needs {PROJECTED}, which the model does not offer")
+        longest = sorted(study.model.tokens(study.documents), key=len)[-8:]
+        problems: list[Problem] = []
+        try:
+            for tokens in longest:
+                problems += self._opened(study, [tokens])[1][0]
+        except NotApplicable as error:
+            return Refusal("model", str(error)[0].lower() + str(error)[1:].rstrip("."))
+        if self.open_only and not any(p.space.nullity for p in problems):
+            size = problems[0].space.T.shape[1] if problems else 0
+            return Refusal(
+                "data",
+                "the output determines attention even in the longest of these documents"
+                f" ({len(longest[-1])} tokens, {size} numbers of output): there is no other"
+                " attention to compare with",
+            )
+        return None
+
+    def measure(self, study: Study) -> list[Row]:
+        return study.by_batch(
+            self,
+            lambda tokens: self.rows(study, tokens, self._opened(study, tokens)),
+            most=study.model.batch_tokens,
+        )
+
+    def _opened(self, study: Study, tokens: Sequence[Tokens]) -> Opened:
+        return opened(
+            study.model,
+            tokens,
+            self.level,
+            words=self.positions == "words",
+            tolerance=self.tolerance,
+        )
+
+
+def described(parts: Sequence[Problem]) -> Row:
+    """How much is open in a document."""
+    if not parts:  # no word has any weight
+        return {"keys": 0, "null_space": 0.0, "rows_open": 0.0}
+    return {"keys": max(len(p.keys) for p in parts)} | openness(parts)

@@ -1,0 +1,52 @@
+"""Does what an explanation points to support the label?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from heed.claims.claim import Claim, Row
+from heed.claims.study import ClaimTest, Study, best_lime
+from heed.methods import (
+    Lime,
+    LimeExact,
+)
+from heed.methods.comparison import aligned
+
+
+@dataclass(frozen=True)
+class Signed(ClaimTest):
+    """Of a document's top distinct words (a tenth, at least 3), the share that LIME does not score negative.
+
+    LIME is exact where the model has a closed form and two labels.
+    """
+
+    claim: ClassVar[Claim] = Claim(
+        id="signed",
+        family="signed",
+        sentence="What {method} points to supports the label",
+        statistic="share of top words that LIME does not score negative",
+        threshold=0.8,
+        source="lopardo2024",
+        gated=True,
+    )
+    cost: ClassVar[str] = "nothing more than agrees-lime"
+    slow: ClassVar[bool] = True
+    against = (Lime, LimeExact)
+
+    samples: int = 2000
+
+    def measure(self, study: Study) -> list[Row]:
+        rows: list[Row] = []
+        for pair in zip(
+            study.explain(), study.explain(best_lime(study, self.samples)), strict=True
+        ):
+            scores, lime = aligned(pair)
+            top = np.argsort(-scores, kind="stable")[: max(3, round(len(scores) / 10))]
+            negative = lime[top] < -1e-9 * np.abs(lime).max()  # rounding errors have no sign
+            against = np.abs(lime[lime < 0]).sum() / (np.abs(lime).sum() or 1.0)
+            value = 1 - float(negative.mean()) if len(scores) >= 3 and lime.any() else float("nan")
+            rows.append({"value": value, "negative_contribution": float(against)})
+        return rows

@@ -1,0 +1,73 @@
+"""Does LIME depend on how words are removed?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from heed.claims.claim import Claim, Refusal, Row
+from heed.claims.study import ClaimTest, Study, best_lime
+from heed.methods import (
+    Lime,
+)
+from heed.metrics import (
+    kendall,
+)
+from heed.models.classifier import (
+    CLOSED,
+)
+
+
+@dataclass(frozen=True)
+class Robust(ClaimTest):
+    """Rank correlation of LIME when words are replaced and when they are deleted.
+
+    Sampling noise lowers it: a document counts only where LIME drawn again agrees with itself above the threshold, both
+    ways. Where the model has a closed form and two labels, LIME with words replaced is exact.
+    """
+
+    claim: ClassVar[Claim] = Claim(
+        id="robust",
+        family="stable",
+        sentence="LIME does not hang on how words are removed",
+        statistic="Kendall τ between LIME with words replaced and deleted",
+        threshold=0.7,
+        source="lopardo2024",
+    )
+    cost: ClassVar[str] = "four runs of LIME"
+    slow: ClassVar[bool] = True
+
+    samples: int = 2000
+
+    def refusal(self, study: Study) -> Refusal | None:
+        missing = {"replace", "delete"} - set(study.model.removals)
+        if missing:
+            return Refusal("model", f"the model has no way to {missing.pop()} words")
+        return super().refusal(study)
+
+    def measure(self, study: Study) -> list[Row]:
+        samples = (
+            2 * self.samples if CLOSED in study.model.offers else self.samples
+        )  # which cost little there
+        replaced = replace(best_lime(study, samples), removal="replace")
+        deleted = Lime(samples=samples, removal="delete", output="log-odds")
+        pairs = [
+            (study.explain(method), study.explain_again(method)) for method in (replaced, deleted)
+        ]
+        rows: list[Row] = []
+        for one, one_again, other, other_again in zip(*pairs[0], *pairs[1], strict=True):
+            again = [
+                kendall(one.scores, one_again.scores),
+                kendall(other.scores, other_again.scores),
+            ]
+            # draws of their own on both sides: shared ones would agree by chance
+            value = kendall(one.scores, other_again.scores)
+            telling = min(again) > self.claim.threshold
+            rows.append(
+                {
+                    "value": value if telling else float("nan"),
+                    "again": again[0],
+                    "again_deleted": again[1],
+                }
+            )
+        return rows

@@ -1,0 +1,219 @@
+"""What an audit examines, and the test of one claim on it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from heed.claims.claim import Claim, Refusal, Row
+from heed.errors import InputError
+from heed.methods import AttentionMean, Explanation, Lime, LimeExact, Method
+from heed.models.classifier import CLOSED, Classifier, batches
+from heed.models.trace import Trace
+from heed.progress import bar, counter
+from heed.randomness import generator
+from heed.store import Store, code_of, key_of
+from heed.text import Document, Tokens
+
+if TYPE_CHECKING:  # which loads torch
+    from heed.training.again import Retraining
+
+CHUNK = 64  # documents that are explained before their explanations are stored
+NO_TRAINING = Refusal("training", "it retrains the model, which --train allows")
+
+
+@dataclass(eq=False)
+class Study:
+    """A model, documents, and the method under audit; what several claims need is computed once.
+
+    gold         the label of every document among those of the model, where it is known
+    retraining   how the model can be trained again, or why it cannot
+    store        explanations and rows that were computed before
+    """
+
+    model: Classifier
+    documents: Sequence[Document]
+    method: Method = field(default_factory=AttentionMean)
+    seed: int = 0
+    gold: Sequence[int | None] = ()
+    retraining: Retraining | Refusal = NO_TRAINING
+    store: Store = field(default_factory=Store, repr=False)
+    _explanations: dict[Method, list[Explanation]] = field(default_factory=dict, repr=False)
+
+    @property
+    def trainer(self) -> Retraining:
+        """The model's training, to be done again; claims that need it are refused where there is none."""
+        assert not isinstance(self.retraining, Refusal)
+        return self.retraining
+
+    def explain(self, method: Method | None = None) -> list[Explanation]:
+        """Explanations of all documents for their predicted labels, by the method under audit or another."""
+        method = method or self.method
+        if method not in self._explanations:
+            self._explanations[method] = self._explained(method)
+        return self._explanations[method]
+
+    def explain_again(self, method: Method) -> list[Explanation]:
+        """The same with samples of their own."""
+        return self._explained(method, repetition=1)
+
+    def has_explained(self, method: Method) -> bool:
+        """Whether some claim has asked for these explanations already."""
+        return method in self._explanations
+
+    def explain_only(self, method: Method, indices: Sequence[int]) -> list[Explanation]:
+        """Explanations of the documents with these indices alone."""
+        if self.has_explained(method) or len(indices) == len(self.documents):
+            explanations = self.explain(method)
+            return [explanations[i] for i in indices]
+        documents = [self.documents[i] for i in indices]
+        return method.explain(self.model, documents, seed=self.seed)
+
+    def _explained(self, method: Method, repetition: int = 0) -> list[Explanation]:
+        """Explanations, a few documents at a time where there is a folder to store them in."""
+        seed = self.seed + repetition
+        if self.store.folder is None:
+            return method.explain(self.model, self.documents, seed=seed)
+        about = (method.name, asdict(method), repetition)
+        keys = [self._key("heed.methods", *about, asdict(d)) for d in self.documents]
+
+        def missing(indices: list[int]) -> Iterator[Mapping[int, Any]]:
+            for start in range(0, len(indices), CHUNK):
+                chunk = indices[start : start + CHUNK]
+                documents = [self.documents[i] for i in chunk]
+                explanations = method.explain(self.model, documents, seed=seed)
+                yield {i: e.to_dict() for i, e in zip(chunk, explanations, strict=True)}
+
+        return [Explanation.from_dict(values) for values in self.store.each(keys, missing)]
+
+    def _key(self, module: str, *parts: Any) -> str:
+        """A key from all that decides a value: model, seed, the code of a module, and these parts."""
+        code = "" if self.store.folder is None else code_of(module)
+        return key_of(self.model.revision, self.model.name, self.seed, code, *parts)
+
+    def by_batch(
+        self,
+        test: ClaimTest,
+        measure: Callable[[list[Tokens]], list[Row]],
+        most: int,
+        together: bool = False,
+    ) -> list[Row]:
+        """One row per document, measured in batches of at most so many tokens.
+
+        With `together`, a batch may hold more than the model's own limit.
+        """
+        tokens = self.model.tokens(self.documents)
+        about = (type(test).__module__, test.claim.id, asdict(test))
+        keys = [self._key(*about, t.document.segments) for t in tokens]
+        limit = most if together else min(most, self.model.batch_tokens)
+
+        def missing(indices: list[int]) -> Iterator[Mapping[int, Row]]:
+            widths = [self.model.width(tokens[i]) for i in indices]
+            with counter(len(indices), test.claim.id) as progress:
+                for batch in batches(widths, limit, self.model.even):
+                    measured = [indices[place] for place in batch]
+                    rows = measure([tokens[i] for i in measured])
+                    yield dict(zip(measured, rows, strict=True))
+                    progress.advance(len(batch))
+
+        return self.store.each(keys, missing)
+
+    def by_explanation(
+        self, test: ClaimTest, measure: Callable[[int, Explanation], Row]
+    ) -> list[Row]:
+        """One row per document, measured on its explanation by the method under audit."""
+        explanations = self.explain()
+        about = (type(test).__module__, test.claim.id, asdict(test))
+        keys = [
+            self._key(*about, e.method, e.label, e.scores.tolist(), asdict(e.document))
+            for e in explanations
+        ]
+
+        def missing(indices: list[int]) -> Iterator[Mapping[int, Row]]:
+            for i in bar(indices, test.claim.id):
+                yield {i: measure(i, explanations[i])}
+
+        return self.store.each(keys, missing)
+
+    def rng(self, claim: str, document: Document) -> np.random.Generator:
+        """Randomness from (seed, claim, text) alone."""
+        return generator(self.seed, claim, *document.segments)
+
+
+@dataclass(frozen=True)
+class ClaimTest(ABC):
+    """The test of one claim: its fields are settings, and `measure` gives one row per document.
+
+    A row holds `value`, the statistic of the document (NaN where it has none), and whatever else is
+    worth keeping.
+
+    cost      what a test costs for each document, in passes of the model, in words
+    slow      whether it takes much longer than others: a time budget is spent on quick claims first
+    asks      what documents must have, in words
+    against   the methods that serve as the yardstick: these cannot be judged by it
+    """
+
+    claim: ClassVar[Claim]
+    cost: ClassVar[str]
+    slow: ClassVar[bool] = False
+    asks: ClassVar[str] = ""
+    against: ClassVar[tuple[type[Method], ...]] = ()
+
+    @abstractmethod
+    def measure(self, study: Study) -> list[Row]:
+        """One row per document."""
+
+    def at_least(self, **least: int) -> None:
+        """Refuse settings that are too small."""
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                given = getattr(self, name)
+                raise InputError(
+                    f"The setting {name} of the claim {self.claim.id} must be at least {bound},"
+                    f" got {given}."
+                )
+
+    def refusal(self, study: Study) -> Refusal | None:
+        """Why this claim cannot be tested here, if so."""
+        missing = self.claim.needs - study.model.offers
+        if missing:
+            needs = " and ".join(sorted(missing))
+            return Refusal("model", f"needs {needs}, which the model does not offer")
+        if self.claim.trains and isinstance(study.retraining, Refusal):
+            return study.retraining
+        if self.claim.labelled and all(label is None for label in study.gold):
+            return Refusal("data", "the documents have no labels that the model knows")
+        if isinstance(study.method, self.against):
+            return Refusal("method", f"{study.method.name} would be compared with itself")
+        return None
+
+
+def attention_facts(
+    trace: Trace, tokens: Sequence[Tokens], probabilities: Float[np.ndarray, "batch label"]
+) -> list[Row]:
+    """What goes with every row: the predicted label, and where the attention that is judged lies."""
+    attention = trace.classifying().mean(1)
+    return [
+        {
+            "predicted": int(probabilities[b].argmax()),
+            "max_attention": float(attention[b, : len(t)][~t.special].max()),
+            "special_attention": float(attention[b, : len(t)][t.special].sum()),
+            "padding_attention": float(attention[b, len(t) :].sum()),
+        }
+        for b, t in enumerate(tokens)
+    ]
+
+
+def best_lime(study: Study, samples: int) -> Lime | LimeExact:
+    """LIME of the log-odds: exact where these have a closed form, else with so many samples.
+
+    Logits are no function of the prediction, since the same number may be added to all of them.
+    Log-odds are, and are as linear.
+    """
+    closed = CLOSED in study.model.offers and len(study.model.labels) == 2
+    return LimeExact(output="log-odds") if closed else Lime(samples=samples, output="log-odds")
