@@ -569,6 +569,8 @@ def train_single_layer(
 ) -> None:
     """Train the single-layer attention classifier and measure it on the test set.
 
+    Stopped, the same command resumes.
+
     heed train single-layer --data imdb -o my-model
     """
     from heed.training import recipes
@@ -684,7 +686,7 @@ def train_transformer(
     seed: SeedOption = 0,
     fp16: Fp16Option = False,
 ) -> None:
-    """Train a transformer, and measure it on the test set. Stopped, the same command goes on where it was.
+    """Train a transformer, and measure it on the test set. Stopped, the same command resumes.
 
     heed train transformer --base ORG/NAME --data sst -o my-model
 
