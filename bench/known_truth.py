@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from tqdm.auto import tqdm
 
+from bench.constructed import CONSTRUCTIONS, TRUTH, Construction
 from heed.claims import CLAIMS, Evidence, Study, Verdict, judge
-from heed.models.constructed import CONSTRUCTIONS, TRUTH, Construction
 
 SEEDS = 20
 OUTCOMES = ("supported", "refuted", "not applicable", "undecided")
@@ -22,8 +22,8 @@ Found = Mapping[tuple[str, str], list[Verdict]]  # (construction, claim): verdic
 def judged(construction: Construction, seed: int = 0) -> list[Verdict]:
     """Verdicts on all claims of which the truth is known, judged together."""
     study = Study(construction.model, construction.documents, seed=seed)
-    if construction.lessons is not None:
-        study.retraining = construction.lessons
+    if construction.retraining is not None:
+        study.retraining = construction.retraining
     evidence = []
     for claim in construction.truth:
         test = CLAIMS[claim]()

@@ -14,7 +14,7 @@ from heed.methods import METHODS
 from heed.models.folders import BUNDLED, DEFAULT, bundled, facts
 from heed.models.single_layer import SingleLayer
 from heed.text import Tokenizer
-from heed.training.own import accuracy
+from heed.training.card import accuracy
 
 EXACT = ("lime-exact", "lime-theorem", "shapley-exact")  # for the single-layer classifier
 SECOND = "transformer-imdb"
@@ -90,7 +90,7 @@ def test_the_card_of_the_transformer_names_data_recipe_command_accuracy_and_limi
     for row in ("data", "recipe", "command", "seed", "validation accuracy", "test accuracy"):
         assert f"| {row} |" in card
     assert (
-        "`heed train transformer --scratch 2x128 --data imdb --half" in card and "Limits:" in card
+        "`heed train transformer --scratch 2x128 --data imdb --fp16" in card and "Limits:" in card
     )
     assert f"{config['test']['accuracy']:.2%}" in card and config["command"] in card
     assert not re.search(r"(?<![\w.])/\w", card)

@@ -1,4 +1,4 @@
-"""Models on disk: what is written is read back, and what is broken or unsafe is refused in one sentence."""
+"""Models on disk: what is written is read back; what is broken or unsafe is refused."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_half_precision_halves_the_file_and_keeps_the_output_close(
     make: Callable[..., SingleLayer], texts: list, tmp_path: Path
 ) -> None:
     model = make(double=False)
-    checkpoint.save(model, tmp_path / "half", {}, half=True)
+    checkpoint.save(model, tmp_path / "half", {}, fp16=True)
     again = checkpoint.load(tmp_path / "half")
     assert {v.dtype for v in load_file(tmp_path / "half" / "model.safetensors").values()} == {
         torch.float16
@@ -145,8 +145,9 @@ def edit(folder: Path, **changes: Any) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"heads": 4}, {"d_e": 15}, {"d_e": "wide"}, {"vocabulary": 3}, {"labels": 3}, {"biases": True}, {"d_att": -1},
-        {"unheard_of": 1}, {"padding": "sometimes"}, {"max_words": 0}, {"max_words": -7}, {"position_base": "x"},
+        {"heads": 4}, {"d_e": 15}, {"d_e": "wide"}, {"vocabulary": 3}, {"labels": 3},
+        {"biases": True}, {"d_att": -1}, {"unheard_of": 1}, {"padding": "sometimes"},
+        {"max_words": 0}, {"max_words": -7}, {"position_base": "x"},
     ],
     ids=str,
 )  # fmt: skip

@@ -897,7 +897,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
         folder,
         "--seed",
         1,
-        "--half",
+        "--fp16",
     ]
     chosen = (
         "epochs=6",
@@ -1074,11 +1074,11 @@ def test_the_papers_of_the_debate_refuse_what_they_cannot_do(run: Run) -> None:
 
 def test_a_model_is_measured_on_another_data_set(run: Run, reviews: Path) -> None:
     words = ["train", "single-layer", "-d", reviews, "--set", "epochs=1", "-o", "mine"]
-    done = run(*words, "--test", reviews)
+    done = run(*words, "--test-data", reviews)
     assert done.code == 0 and "test accuracy" in done.err
     test = json.loads(Path("mine/model.json").read_text(encoding="utf8"))["test"]
     assert test["documents"] == 60
-    refused(run(*words, "--test", "task:planted"), "music, garden")
+    refused(run(*words, "--test-data", "task:planted"), "music, garden")
 
 
 def test_a_file_of_ones_own_is_enough_to_train(run: Run, reviews: Path) -> None:

@@ -482,15 +482,16 @@ def test_functions_cannot_be_told_apart_and_keep_nothing(tmp_path: Path) -> None
 
 def test_a_share_of_attention_on_special_tokens_is_no_disagreement() -> None:
     """Mass that moves from words to <cls> alike for all words leaves KL at zero."""
-    from heed.training import loop as learning
+    from heed.training.examples import Examples
+    from heed.training.goals import Disagree
 
     model = recurrent(encoder="average")
     documents = [Document("the film is good")]
-    goal = learning.Disagree.of(model, documents, 1.0)
+    goal = Disagree.of(model, documents, 1.0)
     key = next(iter(goal.attention))
     goal.attention[key] = goal.attention[key] * 0.3
     goal.attention[key][0] = 0.7
-    _, divergence = goal.terms(model.network, learning.Examples.of(model.tokenizer, documents), [0])
+    _, divergence = goal.terms(model.network, Examples.of(model.tokenizer, documents), [0])
     assert divergence.item() == pytest.approx(0, abs=1e-6)
 
 

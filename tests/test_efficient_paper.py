@@ -157,7 +157,7 @@ def test_the_distance_over_places_is_that_of_scipy() -> None:
 def test_pieces_and_models_are_kept(lab: EfficientLab, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome(lab, "near")
     monkeypatch.setattr(
-        "heed.training.transformer.tune", lambda *a, **k: pytest.fail("trained again")
+        "heed.training.transformer.fit", lambda *a, **k: pytest.fail("trained again")
     )
     monkeypatch.setattr("heed.training.recurrent.fit", lambda *a, **k: pytest.fail("trained again"))
     kept = sorted((lab.folder / "pieces").iterdir())

@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 
 import heed
-from bench.coverage import CASES
-from bench.known_truth import by_cell, confusion, judged, over, right
-from heed.claims import CLAIMS, Verdict
-from heed.metrics import jsd
-from heed.models.constructed import (
+from bench.constructed import (
     CONSTRUCTIONS,
     SIDES,
     TRUTH,
@@ -21,6 +17,10 @@ from heed.models.constructed import (
     two_minds,
     two_sided,
 )
+from bench.coverage import CASES
+from bench.known_truth import by_cell, confusion, judged, over, right
+from heed.claims import CLAIMS, Verdict
+from heed.metrics import jsd
 from heed.text import Document
 
 
@@ -142,7 +142,7 @@ def test_another_row_gives_the_honest_output() -> None:
 
 def test_two_minds_think_alike_and_look_elsewhere() -> None:
     construction = two_minds(0, 20)
-    minds = construction.lessons
+    minds = construction.retraining
     assert minds is not None and minds.seeds(8) == list(range(1, 9))
     own = construction.model(construction.documents)
     for seed in minds.seeds(8):

@@ -15,9 +15,12 @@ from heed.models import checkpoint
 from heed.models.recurrent import KERNELS, Recurrent, RecurrentNetwork
 from heed.models.shapes import RecurrentShape
 from heed.text import Document, Tokenizer
-from heed.training import loop as learning
+from heed.training.again import Retraining
+from heed.training.card import recurrent_card
+from heed.training.examples import Examples, Guide
+from heed.training.goals import Disagree
 from heed.training.recipes import RecurrentRecipe
-from heed.training.recurrent import fit, optimizer, recurrent_card
+from heed.training.recurrent import fit
 from tests.conftest import LABELS, TEXTS, WORDS
 
 SHAPES = [
@@ -261,35 +264,28 @@ def test_a_guide_is_all_the_attention_there_is() -> None:
         for b in ("good", "bad")
     ] * 20
 
-    def weights(place: int) -> learning.Guide:
+    def weights(place: int) -> Guide:
         return lambda tokens: [np.eye(len(t))[place] for t in tokens]
 
     recipe = RecurrentRecipe(encoder="average", epochs=6, width=8, hidden=8, learning_rate=2e-2)
     for place, expected in ((1, 0.5), (2, 1.0)):
         done = fit(texts, ("bad", "good"), recipe, guide=weights(place))
-        examples = learning.Examples.of(done.model.tokenizer, texts, weights(place))
-        found = learning.logits_of(done.model.network, examples).argmax(1)
+        examples = Examples.of(done.model.tokenizer, texts, weights(place))
+        found = examples.logits(done.model.network).argmax(1)
         assert (found == examples.gold.numpy()).mean() == pytest.approx(expected, abs=0.01)
 
 
 def test_an_adversary_keeps_predictions_and_moves_attention() -> None:
     documents = reviews(240)
     base = fit(documents, ("negative", "positive"), SMALL).model
+    base.facts = {"recipe": SMALL.to_dict()}
     before = base.revision
     found = {}
     for strength in (0.0, 1.0):
-        other = learning.disagree(
-            base,
-            documents[:200],
-            documents[200:],
-            strength,
-            lambda n: optimizer(n, SMALL),
-            32,
-            epochs=6,
-        )
-        goal = learning.Disagree.of(base, documents[200:], strength)
-        checks = learning.Examples.of(base.tokenizer, documents[200:])
-        found[strength] = goal.worth(other.network, checks)
+        other = Retraining(base, documents[:200], documents[200:]).adversary(strength, epochs=6)
+        goal = Disagree.of(base, documents[200:], strength)
+        checks = Examples.of(base.tokenizer, documents[200:])
+        found[strength] = goal.validate(other.network, checks)
     assert base.network.state_dict().keys() and base.revision == before
     assert found[1.0]["kl"] > found[0.0]["kl"] + 0.1
     assert found[0.0]["tvd"] < 0.05
@@ -298,8 +294,8 @@ def test_an_adversary_keeps_predictions_and_moves_attention() -> None:
 def test_terms_of_disagreement_are_the_distances(any_recurrent: Recurrent) -> None:
     documents = [Document.of(t) for t in TEXTS]
     other = build(encoder="average", attention="additive")
-    goal = learning.Disagree.of(any_recurrent, documents, 0.5)
-    examples = learning.Examples.of(other.tokenizer, documents)
+    goal = Disagree.of(any_recurrent, documents, 0.5)
+    examples = Examples.of(other.tokenizer, documents)
     with torch.no_grad():
         distance, divergence = goal.terms(other.network, examples, range(len(documents)))
     for i, t in enumerate(other.tokens(documents)):

@@ -15,9 +15,10 @@ from heed.claims.informative import Informative
 from heed.claims.needed import Needed
 from heed.models.hook import Recorder, install, recording
 from heed.models.transformer import Transformer
-from heed.training import loop as learning
-from heed.training import transformer as tuning
-from heed.training.again_transformer import Retuning, Tunable
+from heed.store import Store
+from heed.training import transformer
+from heed.training.again_transformer import TrainableTransformer, TransformerRetraining
+from heed.training.examples import Examples, outputs_of
 from heed.training.recipes import Tuning
 from tests.test_transformer import FAMILIES, TEXTS, inputs, model, network
 
@@ -30,7 +31,7 @@ LABELS = ("negative", "positive")
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Transformer:
     folder = tmp_path_factory.mktemp("models") / "small"
-    done = tuning.tune(
+    done = transformer.fit(
         list(heed.data.tasks.generate("reviews", 80, 0)), LABELS, RECIPE, size=(2, 16)
     )
     facts = {"recipe": {"name": "scratch"} | RECIPE.to_dict(scratch=True), "base": None, "seed": 0}
@@ -38,7 +39,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Transformer:
         "data": {"name": "d", "split": "train", "documents": 80, "source": "s"},
         "history": done.history,
     }
-    tuning.save(done, folder, facts | {"best_epoch": done.best, "test": None, "command": "c"})
+    transformer.save(done, folder, facts | {"best_epoch": done.best, "test": None, "command": "c"})
     loaded = heed.load(folder)
     assert isinstance(loaded, Transformer) and loaded.facts["seed"] == 0
     return loaded
@@ -46,7 +47,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Transformer:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_uniform_attention_is_the_mean_of_what_may_be_seen(family: str) -> None:
-    """Against a pass in which every layer's weights are replaced by equal ones where the model has any."""
+    """Against a pass in which all weights are replaced by equal ones where the model has any."""
     m = model(family)
     for text in TEXTS[:2]:
         tokens = m.tokens([text])
@@ -72,14 +73,14 @@ def test_a_family_with_an_attention_of_its_own_is_refused() -> None:
 
 def test_a_network_in_training_shows_logits_and_the_row_of_its_trace(trained: Transformer) -> None:
     texts = list(heed.data.tasks.generate("reviews", 6, 3))
-    examples = learning.Examples.of(trained.tokenizer, texts)
-    subject = Tunable(Transformer(trained.model, trained.pretrained_tokenizer, "copy")).eval()
+    examples = Examples.of(trained.tokenizer, texts)
+    subject = TrainableTransformer(
+        Transformer(trained.model, trained.pretrained_tokenizer, "copy")
+    ).eval()
     with torch.no_grad():
         logits, rows = examples.run(subject, range(6))
     np.testing.assert_allclose(logits.numpy(), trained(texts), atol=1e-4)
-    for (tokens, p, a), row, z in zip(
-        learning.outputs_of(trained, texts), rows, logits, strict=True
-    ):
+    for (tokens, p, a), row, z in zip(outputs_of(trained, texts), rows, logits, strict=True):
         np.testing.assert_allclose(row[: len(tokens)].numpy(), a, atol=1e-5)
         np.testing.assert_allclose(z.softmax(-1).numpy(), p, atol=1e-5)
     assert (rows[0, len(examples.ids[0]) :] < 1e-6).all()
@@ -91,7 +92,7 @@ def test_again_from_a_seed_without_attention_and_against_it(
     texts = list(heed.data.tasks.generate("reviews", 80, 0))
     before = trained.revision, trained(texts[:4])
     state = torch.random.get_rng_state()
-    again = Retuning(trained, texts, folder=tmp_path)
+    again = TransformerRetraining(trained, texts, store=Store(tmp_path))
     one, flat, adversary = (
         again.again(1),
         again.again(1, uniform=True),
@@ -110,10 +111,10 @@ def test_again_from_a_seed_without_attention_and_against_it(
     assert trained.revision == before[0]
     np.testing.assert_array_equal(trained(texts[:4]), before[1])
     # what is on disk gives the same models, and is not trained again
-    fresh = Retuning(
+    fresh = TransformerRetraining(
         heed.models.transformer.Transformer(trained.model, trained.pretrained_tokenizer, "x"),
         texts,
-        folder=tmp_path,
+        store=Store(tmp_path),
     )
     fresh.model.facts = trained.facts
     fresh.model.__dict__["revision"] = trained.revision

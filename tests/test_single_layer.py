@@ -1,4 +1,4 @@
-"""The single-layer classifier against its formulas, written out slowly: loops over heads and positions in float64."""
+"""The single-layer classifier against its formulas, written out slowly: loops in float64."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ NONSENSE = "zzqx"  # not in the vocabulary
 def literal(
     model: SingleLayer, ids: Sequence[int], seen: Sequence[bool] | None = None
 ) -> np.ndarray:
-    """f(x) = (1/K) Σ_i W_l Σ_t a_t v_t, <unk> up to Tmax where padding attends; `seen` masks keys out."""
+    """f(x) = (1/K) Σ_i W_l Σ_t a_t v_t, <unk> up to Tmax where padding attends.
+
+    `seen` masks keys out.
+    """
     net = {key: value.double().numpy() for key, value in model.network.state_dict().items()}
     W_p, shape = model.network.W_p.double().numpy(), model.shape
     ids = list(ids)
@@ -42,7 +45,7 @@ def literal(
 
 
 def near(model: SingleLayer) -> float:
-    """Rounding: about ten operations deep on numbers of order one, in the precision of the weights."""
+    """Rounding: about ten operations on numbers of order one, in the precision of the weights."""
     return 1e-12 if model.network.W_e.dtype == torch.float64 else 2e-5
 
 
@@ -256,7 +259,7 @@ def test_scores_in_small_chunks_are_the_same(
 def test_what_a_dominant_word_left_over_counts_when_it_is_removed(
     make: Callable[..., SingleLayer], removal: str, padding: str, factor: int, apart: int
 ) -> None:
-    """Scores far apart: 1 in e^30, or e^300, of the attention is all of it once the rest is gone."""
+    """Scores far apart: 1 in e^30, or e^300, of attention is all of it once the rest is gone."""
     like = make(padding=padding)
     network = Network(like.shape)
     network.load_state_dict(like.network.state_dict())

@@ -1,4 +1,4 @@
-"""Training: planted words are learnt, the seed decides everything, and recipes are what they say."""
+"""Training: planted words are learnt, the seed decides everything, recipes are what they say."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 
 from heed.errors import InputError
 from heed.text import Document
-from heed.training.own import accuracy, fit
+from heed.training.card import accuracy
+from heed.training.own import fit
 from heed.training.recipes import RECIPES, change
 
 FILLER = [f"w{i}" for i in range(40)]
@@ -84,7 +85,7 @@ def test_training_leaves_the_global_random_state_alone() -> None:
 
 
 def test_the_best_epoch_is_kept() -> None:
-    """Steps much too large spoil a model that was good; the weights that are kept are those of the best epoch."""
+    """Steps much too large spoil a model that was good; kept are the weights of the best epoch."""
     held = planted(100, 7)
     recipe = replace(
         SMALL, epochs=6, learning_rate=1.0, average=0.0, schedule="constant", word_dropout=0.0

@@ -1,4 +1,4 @@
-"""Any transformer through one hook: small instances with large random weights, so that every mistake shows."""
+"""Any transformer through one hook: small, with large random weights, so that mistakes show."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ def test_a_trace_of_some_layers_shows_these_and_the_same_logits(family: str) -> 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_attending_elsewhere_runs_only_the_last_row_and_gives_the_same(family: str) -> None:
-    """Against a whole pass with the row replaced; only ALBERT, whose layers are one module, has to run that."""
+    """Against a whole pass with the row replaced; ALBERT, whose layers are one, has to run that."""
     m = model(family)
     tokens = m.tokens(TEXTS)
     plain, logits, cheap, _ = m.attending(tokens)
@@ -456,10 +456,14 @@ def test_threads_do_not_disturb_each_other() -> None:
 
 
 def test_single_logit_and_multi_label_heads() -> None:
-    single = Transformer(network("bert", num_labels=1), tokenizer(), "single")
+    single = Transformer(
+        network("bert", num_labels=1, problem_type="multi_label_classification"),
+        tokenizer(),
+        "single",
+    )
     assert single.labels == ("not LABEL_0", "LABEL_0")
     z = single(TEXTS)
-    raw = network("bert", num_labels=1)
+    raw = network("bert", num_labels=1, problem_type="multi_label_classification")
     for text, row, p in zip(TEXTS, z, single.predict(TEXTS)[:, 1], strict=True):
         with torch.no_grad():
             logit = raw.eval()(**inputs(single, text)).logits.item()
@@ -603,7 +607,7 @@ def test_a_model_and_its_tokenizer_or_a_pipeline_of_them_can_be_explained() -> N
 def test_batch_size_and_order_do_not_matter(
     family: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same samples, and scores within 1e-5 of the largest, for batches of 1, 7 and 64 documents."""
+    """The same samples, and scores within 1e-5 of the largest, for batches of 1, 7 and 64."""
     m = Transformer(network(family, initializer_range=0.2), tokenizer(), family)
     if METHODS[name].needs - m.offers:
         pytest.skip(f"{family} does not offer what {name} needs")
@@ -647,7 +651,7 @@ def reader(**changes: Any) -> Any:
 
 
 def test_padding_never_stands_in_for_a_word() -> None:
-    """Decoders find the last token by its id: a word replaced by padding would move the row that classifies."""
+    """Decoders find the last token by its id: padding in place of a word would move the row."""
     m = Transformer(
         network("gpt2", pad_token_id=1), reader(mask_token=None), "gpt2"
     )  # 1 is [UNK], the only filler

@@ -1,12 +1,10 @@
-"""Training transformers: planted words are learnt, an interruption changes nothing, and the folder is a model."""
+"""Training transformers: words are learnt, interruptions change nothing, the folder is a model."""
 
 from __future__ import annotations
 
-import os
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,10 +16,11 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 import heed
 from heed.errors import InputError
 from heed.models.folders import UNFINISHED
+from heed.models.network import round_to_fp16
 from heed.text import Document
-from heed.training import recipes
-from heed.training import transformer as tuning
-from heed.training.own import accuracy
+from heed.training import loop, recipes, transformer
+from heed.training.card import accuracy
+from tests.test_loop import interrupt
 
 SMALL = recipes.tuning(
     True,
@@ -48,14 +47,14 @@ FACTS = {
 }
 
 
-def weights(tuned: tuning.Tuned) -> dict[str, torch.Tensor]:
+def weights(tuned: transformer.TrainedTransformer) -> dict[str, torch.Tensor]:
     return {key: value.clone() for key, value in tuned.network.state_dict().items()}
 
 
 @pytest.mark.parametrize(("labels", "pairs"), [(2, False), (3, True)])
 def test_planted_words_are_learnt_from_scratch(labels: int, pairs: bool) -> None:
     recipe = replace(SMALL, epochs=8)
-    done = tuning.tune(
+    done = transformer.fit(
         planted(400, 0, labels, pairs), NAMES[:labels], recipe, size=(1, 16), name="planted"
     )
     assert accuracy(done.model, planted(300, 1, labels, pairs)) > 0.95
@@ -65,9 +64,9 @@ def test_planted_words_are_learnt_from_scratch(labels: int, pairs: bool) -> None
 
 
 def test_word_pieces_are_those_of_the_texts_alone() -> None:
-    """And frequent words are pieces of their own, rarer ones fall into several, inner ones marked by ##."""
+    """Frequent words are pieces of their own, rarer ones several, inner ones marked ##."""
     texts = ["the naïve showing of it<br />"] * 30 + ["shows, showed; shown?", "日本 the 😀x"]
-    once, again = (tuning._wordpiece(texts, 200) for _ in range(2))
+    once, again = (transformer._wordpiece(texts, 200) for _ in range(2))
     assert once.to_str() == again.to_str()
     assert once.encode("The naive showing").tokens == ["[CLS]", "the", "naive", "showing", "[SEP]"]
     tokens = once.encode("showthe", "日").tokens
@@ -80,7 +79,7 @@ def test_word_pieces_are_those_of_the_texts_alone() -> None:
 def test_the_seed_decides_everything() -> None:
     documents, recipe = planted(64, 0), replace(SMALL, epochs=1)
     once, again, other = (
-        weights(tuning.tune(documents, NAMES[:2], recipe, size=(1, 16), seed=seed))
+        weights(transformer.fit(documents, NAMES[:2], recipe, size=(1, 16), seed=seed))
         for seed in (1, 1, 2)
     )
     assert all(torch.equal(once[key], again[key]) for key in once)
@@ -89,7 +88,7 @@ def test_the_seed_decides_everything() -> None:
 
 @pytest.mark.parametrize("average", [0.0, 0.9])
 @pytest.mark.parametrize(
-    ("where", "at"), [("learn", 3), ("learn", 9), ("validate", 2), ("validate", 3)]
+    ("where", "at"), [("_learn", 3), ("_learn", 9), ("_close_epoch", 2), ("_close_epoch", 3)]
 )
 def test_an_interrupted_training_ends_with_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, at: int, average: float
@@ -97,40 +96,30 @@ def test_an_interrupted_training_ends_with_the_same_weights(
     """Ctrl-C within a step, at the end of an epoch, while it is validated; then the same again."""
     documents = planted(88, 0)  # 79 to train on: five steps an epoch
     recipe = replace(SMALL, epochs=3, average=average, dropout=0.2)
-    whole = tuning.tune(documents, NAMES[:2], recipe, size=(1, 16))
+    whole = transformer.fit(documents, NAMES[:2], recipe, size=(1, 16))
 
-    calls, own = [], getattr(tuning._Run, where)
-
-    def interrupted(run: tuning._Run, what: Any) -> Any:
-        calls.append(what)
-        if len(calls) == at:
-            os.kill(os.getpid(), signal.SIGINT)
-        return own(run, what)
-
-    monkeypatch.setattr(tuning._Run, where, interrupted)
+    interrupt(monkeypatch, where, at)
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        tuning.tune(documents, NAMES[:2], recipe, size=(1, 16), resume=tmp_path)
+        transformer.fit(documents, NAMES[:2], recipe, size=(1, 16), resume=tmp_path)
     assert signal.getsignal(signal.SIGINT) is handler
     with safe_open(tmp_path / UNFINISHED, "pt") as file:
-        assert f'"step": {at if where == "learn" else 5 * at}' in file.metadata()["numbers"]
+        assert f'"step": {at if where == "_learn" else 5 * at}' in file.metadata()["numbers"]
     monkeypatch.undo()
-    rest = tuning.tune(documents, NAMES[:2], recipe, size=(1, 16), resume=tmp_path)
+    rest = transformer.fit(documents, NAMES[:2], recipe, size=(1, 16), resume=tmp_path)
     assert all(torch.equal(value, weights(rest)[key]) for key, value in weights(whole).items())
     assert rest.history == whole.history and rest.best == whole.best
 
 
 def test_a_state_that_was_saved_before_its_validation_is_validated(tmp_path: Path) -> None:
     documents, recipe = planted(88, 0), replace(SMALL, epochs=1)
-    whole = tuning.tune(documents, NAMES[:2], recipe, size=(1, 16))
-    run_of = tuning._Run.validate
+    whole = transformer.fit(documents, NAMES[:2], recipe, size=(1, 16))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tuning, "_SAVE_EVERY", -1.0)  # after every step
-        patch.setattr(tuning._Run, "validate", lambda run, epoch: 1 / 0)
+        patch.setattr(loop, "_SAVE_EVERY", -1.0)  # after every step
+        patch.setattr(loop, "_close_epoch", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            tuning.tune(documents, NAMES[:2], recipe, size=(1, 16), resume=tmp_path)
-    assert tuning._Run.validate is run_of
-    rest = tuning.tune(documents, NAMES[:2], recipe, size=(1, 16), resume=tmp_path)
+            transformer.fit(documents, NAMES[:2], recipe, size=(1, 16), resume=tmp_path)
+    rest = transformer.fit(documents, NAMES[:2], recipe, size=(1, 16), resume=tmp_path)
     assert rest.history == whole.history
     assert all(torch.equal(value, weights(rest)[key]) for key, value in weights(whole).items())
 
@@ -141,7 +130,7 @@ def test_a_folder_holds_the_newest_model_alone(tmp_path: Path) -> None:
 
     folder = tmp_path / "m"
     single = fit(planted(60, 0), NAMES[:2], replace(recipes.RECIPES["default"], epochs=1)).model
-    tuned = tuning.tune(
+    tuned = transformer.fit(
         planted(60, 0), NAMES[:2], replace(SMALL, epochs=1), size=(1, 16), resume=folder
     )
     checkpoint.save(single, folder, {})
@@ -150,31 +139,27 @@ def test_a_folder_holds_the_newest_model_alone(tmp_path: Path) -> None:
         "model.safetensors",
         "tokenizer.json",
     }
-    tuning.save(tuned, folder, FACTS)
+    transformer.save(tuned, folder, FACTS)
     assert not (folder / "model.json").exists()
     assert heed.load(folder).offers >= {"attention", "gradients"}
-    (tmp_path / "killed").mkdir()
-    (tmp_path / "killed" / "unfinished.part").write_bytes(b"half")
-    tuning.save(tuned, tmp_path / "killed", FACTS)
-    assert not (tmp_path / "killed" / "unfinished.part").exists()
 
 
 def test_a_state_of_another_training_is_refused(tmp_path: Path) -> None:
     documents, recipe = planted(40, 0), replace(SMALL, epochs=1)
-    tuning.tune(documents, NAMES[:2], recipe, size=(1, 16), resume=tmp_path)
+    transformer.fit(documents, NAMES[:2], recipe, size=(1, 16), resume=tmp_path)
     with pytest.raises(InputError, match="other data or settings"):
-        tuning.tune(documents, NAMES[:2], recipe, size=(1, 16), seed=1, resume=tmp_path)
+        transformer.fit(documents, NAMES[:2], recipe, size=(1, 16), seed=1, resume=tmp_path)
     with pytest.raises(InputError, match="other data or settings"):
-        tuning.tune(documents[:-1], NAMES[:2], recipe, size=(1, 16), resume=tmp_path)
+        transformer.fit(documents[:-1], NAMES[:2], recipe, size=(1, 16), resume=tmp_path)
     (tmp_path / UNFINISHED).write_bytes(b"nonsense")
     with pytest.raises(InputError, match="begin anew"):
-        tuning.tune(documents, NAMES[:2], recipe, size=(1, 16), resume=tmp_path)
+        transformer.fit(documents, NAMES[:2], recipe, size=(1, 16), resume=tmp_path)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tuned") / "planted"
-    done = tuning.tune(
+    done = transformer.fit(
         planted(400, 0, 3),
         NAMES,
         replace(SMALL, epochs=8),
@@ -182,8 +167,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         name="planted",
         resume=folder,
     )
-    tuning.round_to_half(done)
-    tuning.save(done, folder, FACTS, half=True)
+    round_to_fp16(done.network)
+    transformer.save(done, folder, FACTS, fp16=True)
     return folder
 
 
@@ -207,7 +192,7 @@ def test_the_folder_is_a_model_for_heed_and_for_transformers(folder: Path) -> No
 def test_a_model_is_trained_further_with_a_head_of_another_size(folder: Path) -> None:
     before = (folder / "model.safetensors").read_bytes()
     recipe = replace(SMALL, epochs=2, average=0.0, word_dropout=0.0)
-    done = tuning.tune(planted(400, 0), NAMES[:2], recipe, base=folder)
+    done = transformer.fit(planted(400, 0), NAMES[:2], recipe, base=folder)
     assert done.model.labels == NAMES[:2]
     assert accuracy(done.model, planted(300, 1)) > 0.95
     assert (folder / "model.safetensors").read_bytes() == before
@@ -218,10 +203,10 @@ def test_a_model_without_padding_token_is_trained_further(tmp_path: Path) -> Non
 
     network("gpt2").save_pretrained(tmp_path)
     tokenizer().save_pretrained(tmp_path)
-    done = tuning.tune(
+    done = transformer.fit(
         planted(60, 0), NAMES[:2], replace(SMALL, epochs=1, average=0.0), base=tmp_path
     )
-    tuning.save(done, tmp_path / "out", FACTS | {"base": "gpt2"})
+    transformer.save(done, tmp_path / "out", FACTS | {"base": "gpt2"})
     text = planted(1, 3)[0].text
     np.testing.assert_allclose(heed.load(tmp_path / "out")([text]), done.model([text]), atol=1e-5)
 
@@ -251,6 +236,6 @@ def test_settings_that_cannot_be_are_refused(changes: dict[str, float]) -> None:
 
 def test_heads_must_share_the_width() -> None:
     with pytest.raises(InputError, match="width 15"):
-        tuning.tune(
+        transformer.fit(
             [Document("a b", label=i % 2) for i in range(20)], NAMES[:2], SMALL, size=(1, 15)
         )

@@ -644,17 +644,22 @@ def _retraining(
             f"The labels of the training data ({', '.join(names)}) are not those of the model"
             f" ({', '.join(model.labels)})."
         )
-    where = None if store.folder is None else store.folder / "models"
-    from heed.models.network import Trained
+    from heed.models.network import NetworkClassifier
     from heed.training.again import Retraining
 
-    if isinstance(model, Trained):
-        return Retraining(model, list(training), list(validation), where)
-    from heed.training.again_transformer import Retuning
+    if isinstance(model, NetworkClassifier):
+        return Retraining(model, list(training), list(validation), store)
+    from heed.training.again_transformer import TransformerRetraining
 
     if facts.get("base") and base is None:
         return Refusal(
             "training",
             f"it retrains the model, which was fine-tuned from {facts['base']}: give that with --base",
         )
-    return Retuning(model, list(training), list(validation), where, base=base)  # type: ignore[arg-type]
+    return TransformerRetraining(
+        model,  # type: ignore[arg-type]
+        list(training),
+        list(validation),
+        store,
+        base=base,
+    )

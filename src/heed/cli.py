@@ -469,8 +469,9 @@ def reproduce(
 def _check_reproducible(folder: Path, model: str | None) -> None:
     """Refuse a folder that cannot be written, and a model that is none, before torch is loaded."""
     from heed.models import folders
+    from heed.store import check_writable
 
-    folders.check_writable(folder)
+    check_writable(folder)
     if (
         folder.is_dir()
         and any(folder.iterdir())
@@ -536,15 +537,18 @@ LabelsOption = Annotated[
 ClassesOption = Annotated[
     str | None, typer.Option(help="Only documents with these labels, as a,b.", show_default="all")
 ]
-TestOption = Annotated[
+TestDataOption = Annotated[
     str | None,
     typer.Option(
+        "--test-data",
         help="Measure on the test part of another data set.",
         show_default="the test part of the data",
     ),
 ]
 LimitOption = Annotated[int | None, typer.Option(help="Train on so many documents.", min=10)]
-HalfOption = Annotated[bool, typer.Option("--half", help="Store half precision: half the size.")]
+Fp16Option = Annotated[
+    bool, typer.Option("--fp16", help="Store weights in half precision: half the size.")
+]
 
 
 @train_app.command("single-layer")
@@ -554,16 +558,18 @@ def train_single_layer(
     split: SplitOption = "train",
     labels: LabelsOption = None,
     classes: ClassesOption = None,
-    test: TestOption = None,
+    test_data: TestDataOption = None,
     limit: LimitOption = None,
     recipe: Annotated[
         str, typer.Option(help="'default', or 'paper' for Lopardo, Precioso and Garreau (2024).")
     ] = "default",
     set_: SetOption = None,
     seed: SeedOption = 0,
-    half: HalfOption = False,
+    fp16: Fp16Option = False,
 ) -> None:
     """Train the single-layer attention classifier and measure it on the test set.
+
+    Stopped, the same command resumes.
 
     heed train single-layer --data imdb -o my-model
     """
@@ -571,16 +577,29 @@ def train_single_layer(
 
     chosen = recipes.change(recipes.find(recipe), _settings(set_))
     _check_folder(output)
-    training, validation, tested = _training_data(data, split, limit, seed, labels, test, classes)
+    training, validation, tested = _training_data(
+        data, split, limit, seed, labels, test_data, classes
+    )
     with _status("loading torch"):
         from heed.models import checkpoint
-        from heed.training.own import fit, single_layer_card
+        from heed.models.network import round_to_fp16
+        from heed.training.card import single_layer_card
+        from heed.training.own import fit
 
-    done = fit(training.documents, training.labels, chosen, seed, output.name, validation)
-    if half:
-        checkpoint.round_to_half(done.model)  # so that what is measured is what is stored
+    with _resumable():
+        done = fit(
+            training.documents,
+            training.labels,
+            chosen,
+            seed,
+            output.name,
+            validation,
+            resume=output,
+        )
+    if fp16:
+        round_to_fp16(done.model.network)  # so that what is measured is what is stored
     facts = _facts(done, training, tested, {"name": recipe} | done.recipe.to_dict(), seed)
-    checkpoint.save(done.model, output, facts, half, single_layer_card(done.model, facts))
+    checkpoint.save(done.model, output, facts, fp16, single_layer_card(done.model, facts))
     _say_trained(output, facts)
 
 
@@ -600,11 +619,11 @@ def train_recurrent(
     split: SplitOption = "train",
     labels: LabelsOption = None,
     classes: ClassesOption = None,
-    test: TestOption = None,
+    test_data: TestDataOption = None,
     limit: LimitOption = None,
     set_: SetOption = None,
     seed: SeedOption = 0,
-    half: HalfOption = False,
+    fp16: Fp16Option = False,
 ) -> None:
     """Train an encoder with attention, as in "Attention is not Explanation", and measure it on the test set.
 
@@ -619,16 +638,29 @@ def train_recurrent(
 
     chosen = recipes.recurrent({"encoder": encoder, "attention": attention} | _settings(set_))
     _check_folder(output)
-    training, validation, tested = _training_data(data, split, limit, seed, labels, test, classes)
+    training, validation, tested = _training_data(
+        data, split, limit, seed, labels, test_data, classes
+    )
     with _status("loading torch"):
         from heed.models import checkpoint
-        from heed.training.recurrent import fit, recurrent_card
+        from heed.models.network import round_to_fp16
+        from heed.training.card import recurrent_card
+        from heed.training.recurrent import fit
 
-    done = fit(training.documents, training.labels, chosen, seed, output.name, validation)
-    if half:
-        checkpoint.round_to_half(done.model)
+    with _resumable():
+        done = fit(
+            training.documents,
+            training.labels,
+            chosen,
+            seed,
+            output.name,
+            validation,
+            resume=output,
+        )
+    if fp16:
+        round_to_fp16(done.model.network)
     facts = _facts(done, training, tested, {"name": "recurrent"} | done.recipe.to_dict(), seed)
-    checkpoint.save(done.model, output, facts, half, recurrent_card(done.model, facts))
+    checkpoint.save(done.model, output, facts, fp16, recurrent_card(done.model, facts))
     _say_trained(output, facts)
 
 
@@ -648,13 +680,13 @@ def train_transformer(
     split: SplitOption = "train",
     labels: LabelsOption = None,
     classes: ClassesOption = None,
-    test: TestOption = None,
+    test_data: TestDataOption = None,
     limit: LimitOption = None,
     set_: SetOption = None,
     seed: SeedOption = 0,
-    half: HalfOption = False,
+    fp16: Fp16Option = False,
 ) -> None:
-    """Train a transformer, and measure it on the test set. Stopped, the same command goes on where it was.
+    """Train a transformer, and measure it on the test set. Stopped, the same command resumes.
 
     heed train transformer --base ORG/NAME --data sst -o my-model
 
@@ -675,31 +707,33 @@ def train_transformer(
     recipes.check_heads(size, chosen)
     source = None if base is None else folders.transformer_at(base)
     _check_folder(output)
-    training, validation, tested = _training_data(data, split, limit, seed, labels, test, classes)
+    training, validation, tested = _training_data(
+        data, split, limit, seed, labels, test_data, classes
+    )
     with _status("loading torch and transformers"):
-        from heed.training import transformer as tuning
+        from heed.models.network import round_to_fp16
+        from heed.training import transformer
 
     with _resumable():
-        done = tuning.tune(
+        done = transformer.fit(
             training.documents,
             training.labels,
             chosen,
-            source,
-            size,
             seed,
             output.name,
             validation,
-            output,
-            True,
+            base=source,
+            size=size,
+            resume=output,
         )
-    if half:
-        tuning.round_to_half(done)
+    if fp16:
+        round_to_fp16(done.network)
     recipe = {"name": "fine-tuned" if base else "scratch"} | done.recipe.to_dict(
         scratch=base is None
     )
     facts = _facts(done, training, tested, recipe, seed)
     facts["base"] = source.absolute().name if isinstance(source, Path) else source
-    tuning.save(done, output, facts, half)
+    transformer.save(done, output, facts, fp16)
     _say_trained(output, facts)
 
 
@@ -707,7 +741,7 @@ def _facts(
     done: Any, training: Dataset, test: Dataset | None, recipe: dict[str, Any], seed: int
 ) -> dict[str, Any]:
     """How a model came about and how good it is, for its folder."""
-    from heed.training.own import facts
+    from heed.training.card import facts
 
     with _status("measuring on the test set"):
         return facts(done, training, test, recipe, seed, shlex.join(["heed", *sys.argv[1:]]))
@@ -1025,7 +1059,7 @@ def _kept(
     from heed.data.places import cache
 
     if folder is not None:
-        from heed.models.folders import check_writable
+        from heed.store import check_writable
 
         check_writable(folder)
         yield folder
@@ -1204,7 +1238,7 @@ def _print_explanations(found: list[Explanation], output: Path | None) -> None:
 
 def _check_figures(folder: Path | None) -> None:
     if folder is not None:
-        from heed.models.folders import check_writable
+        from heed.store import check_writable
 
         check_writable(folder)
 

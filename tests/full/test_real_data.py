@@ -12,7 +12,7 @@ from heed.audit import Audit
 from heed.claims import CLAIMS
 from heed.data import KNOWN
 from heed.models.folders import bundled, facts
-from heed.training.own import accuracy
+from heed.training.card import accuracy
 
 pytestmark = [
     pytest.mark.full,

@@ -11,7 +11,7 @@ import pytest
 
 import heed
 from heed import data
-from heed.training.own import accuracy
+from heed.training.card import accuracy
 
 pytestmark = [
     pytest.mark.full,
@@ -33,7 +33,7 @@ def train(folder: Path, *words: str) -> dict:
 
 
 def test_the_default_recipe_on_imdb(tmp_path: Path) -> None:
-    config = train(tmp_path / "m", "--data", "imdb", "--half")
+    config = train(tmp_path / "m", "--data", "imdb", "--fp16")
     assert config["test"]["documents"] == 25_000
     assert config["test"]["accuracy"] >= 0.86
     model = heed.load(tmp_path / "m")
@@ -49,7 +49,8 @@ def test_the_paper_recipe_on_imdb(tmp_path: Path) -> None:
     assert len(config["history"]) == 10
 
 
-# Measured with seeds 0 and 1: ag_news .903 and .903, sst .791 and .783, sick .620 and .628 (its largest label is .567).
+# Measured with seeds 0 and 1: ag_news .903 and .903, sst .791 and .783, sick .620 and .628 (its
+# largest label is .567).
 @pytest.mark.parametrize(
     ("name", "labels", "least"),
     [

@@ -313,7 +313,7 @@ def attention_of(
     model: Classifier, documents: Sequence[Document]
 ) -> list[Float[np.ndarray, "word"]]:
     """The attention that is judged: of the classifying row, mean over heads, on words, as shares."""
-    from heed.training.loop import outputs_of
+    from heed.training.examples import outputs_of
 
     return [_shares(t, a) for t, _, a in outputs_of(model, documents)]
 

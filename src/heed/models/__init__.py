@@ -17,8 +17,8 @@ Model = Classifier | Callable[[list[Any]], Any] | tuple[Any, Any]
 def of(model: Model) -> Classifier:
     """The classifier that a user passed.
 
-    Or the one that it makes: a transformer beside its tokenizer (or both in a pipeline of `transformers`), or a plain
-    function from texts to probabilities.
+    Or the one that it makes: a transformer beside its tokenizer (or both in a pipeline of
+    `transformers`), or a plain function from texts to probabilities.
     """
     if isinstance(model, Classifier):
         return model
@@ -36,13 +36,16 @@ def of(model: Model) -> Classifier:
     if callable(model):
         return Function(model)
     raise InputError(
-        "A model is what heed.load returns, a pair (model, tokenizer) of transformers, or a function from a list of"
-        f" texts to probabilities, got {type(model).__name__}."
+        "A model is what heed.load returns, a pair (model, tokenizer) of transformers, or a"
+        f" function from a list of texts to probabilities, got {type(model).__name__}."
     )
 
 
 def load(model: str | Path | None = None) -> Classifier:
-    """A model by the name of a bundled one (the default one if no name is given), by its folder, or by its hub id."""
+    """A model by its folder, by its hub id, or by the name of a bundled one.
+
+    Without a name it is the default one.
+    """
     from heed.models import folders
 
     if folders.is_transformer(model):

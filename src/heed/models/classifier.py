@@ -2,10 +2,11 @@
 
 logits     the output for whole documents
 score      the output when only some of the words are present, for many choices of words at once
-trace      what a pass showed, or would show if attention or embeddings were these; differentiable in both
+trace      what a pass showed, or would show if attention or embeddings were these;
+           differentiable in both
 gradient   of the output with respect to the embeddings
 
-Methods and claims are callers of these four and of nothing else, so batching, padding, removal and memory are
+Methods and claims call these four and nothing else, so batching, padding, removal and memory are
 settled here.
 """
 
@@ -42,17 +43,21 @@ CLOSED = "a closed form"  # outputs as sums of ratios of sums over words
 
 
 class Gradient(NamedTuple):
-    """Embeddings of one document and the gradient of its output; rows beyond its tokens are padding that attends."""
+    """Embeddings of one document and the gradient of its output.
+
+    Rows beyond its tokens are padding that attends.
+    """
 
     embeddings: Float[np.ndarray, "row dim"]
     gradient: Float[np.ndarray, "row dim"]
 
 
 class Attending(NamedTuple):
-    """Documents as a model reads them, and what it would say, had it attended elsewhere in its last layer.
+    """Documents as a model reads them, and what it would say if its last layer attended elsewhere.
 
     trace     the pass as it is
-    logits    the output for other rows of attention in the place of those that classify, differentiable in them
+    logits    what the model would output if the classifying row attended like this; a function of
+              the rows, and differentiable in them
     cheap     whether that takes less than a whole pass
     linear    whether it is a sum over keys, plus what does not depend on attention
     """
@@ -70,11 +75,13 @@ class Classifier(ABC):
 
     name, revision   what provenance says of the model
     labels           their names, in the order of the logits
-    offers           which of ATTENTION, REPLACEABLE, GRADIENT, BETWEEN, DIFFERENTIABLE, PROJECTED, CLOSED it has
+    offers           which it has of ATTENTION, REPLACEABLE, GRADIENT, BETWEEN, DIFFERENTIABLE,
+                     PROJECTED, CLOSED
     removals         the ways in which it can remove a word, the default first
     filler           the id that stands in for a word removed by "replace"
     pairs            whether it was trained on pairs of texts
-    exclusive        whether a document has one label (softmax) or any number of them (a sigmoid for each)
+    exclusive        whether a document has one label (softmax) or any number of them (a sigmoid
+                     for each)
     notes            what a user of the model should know
     batch_tokens     how many tokens a batch of traces may hold
     even             whether only documents of equal length may share a batch
@@ -109,7 +116,8 @@ class Classifier(ABC):
     ) -> list[Float[np.ndarray, "_ label"]]:
         """The output of each document for each row of its `keep` (True = present).
 
-        `groups` says which column of `keep` each token follows (-1: always present); by default the columns are words.
+        `groups` says which column of `keep` each token follows (-1: always present); by default the
+        columns are words.
         """
 
     @abstractmethod
@@ -120,9 +128,11 @@ class Classifier(ABC):
         embeddings: Float[Tensor, "batch token dim"] | None = None,
         layers: Sequence[int] | None = None,
     ) -> Trace:
-        """What one pass shows; with `attention` (by layer) or `embeddings`, what it would show if they were these.
+        """What one pass shows.
 
-        With `layers`, attention and values of the others may be left out (empty), where that saves time and memory.
+        With `attention` (by layer) or `embeddings` it is what the pass would show if they were
+        these. With `layers`, attention and values of the others may be left out (empty), where that
+        saves time and memory.
         """
 
     def attending(self, tokens: Sequence[Tokens]) -> Attending:
@@ -155,31 +165,32 @@ class Classifier(ABC):
         output: Output = "logit",
         held: bool = False,
     ) -> list[Gradient]:
-        """The gradient of each document's output for its label: one backward pass per batch, not per document.
+        """The gradient of each document's output for its label.
 
-        With `held`, attention stays as it is while the embeddings move.
+        One backward pass per batch, not per document. With `held`, attention stays as it is while
+        the embeddings move.
         """
         import torch
 
-        found: list[Gradient] = [None] * len(tokens)  # type: ignore[list-item]
+        gradients: list[Gradient] = [None] * len(tokens)  # type: ignore[list-item]
         for batch in self.batches(tokens):
-            some = [tokens[i] for i in batch]
-            own = None
+            documents = [tokens[i] for i in batch]
+            attention = None
             if held:
                 with torch.no_grad():
-                    own = dict(enumerate(self.trace(some).attention))
+                    attention = dict(enumerate(self.trace(documents).attention))
             with torch.enable_grad():
-                trace = self.trace(some, attention=own, layers=())
-                chosen = torch.tensor([labels[i] for i in batch])
-                total = select_output(trace.logits, chosen, output, self.exclusive).sum()
+                trace = self.trace(documents, attention=attention, layers=())
+                indices = torch.tensor([labels[i] for i in batch])
+                total = select_output(trace.logits, indices, output, self.exclusive).sum()
                 (gradient,) = torch.autograd.grad(total, trace.embeddings)
             for position, i in enumerate(batch):
                 take = slice(self.width(tokens[i]))
-                found[i] = Gradient(
+                gradients[i] = Gradient(
                     trace.embeddings[position].detach().cpu().numpy()[take],
                     gradient[position].cpu().numpy()[take],
                 )
-        return found
+        return gradients
 
     def ratios(
         self,
@@ -195,7 +206,7 @@ class Classifier(ABC):
         )
 
     def head(self, index: int) -> Classifier:
-        """The part of the output that one attention head contributes, as a classifier of its own."""
+        """What one attention head contributes to the output, as a classifier of its own."""
         raise NotApplicable(
             f"The heads of {self.name} do not add up to its output, so none can be explained alone."
         )
@@ -247,7 +258,8 @@ class Classifier(ABC):
         index = int(label)
         if not 0 <= index < len(self.labels):
             raise InputError(
-                f"There is no label {label}: the model has {len(self.labels)}, {', '.join(self.labels)}."
+                f"There is no label {label}: the model has {len(self.labels)},"
+                f" {', '.join(self.labels)}."
             )
         return index
 
@@ -265,13 +277,15 @@ class Classifier(ABC):
 
 
 def linear_attending(trace: Trace) -> Attending:
-    """`Attending` for a model whose output is linear in its one attention: a sum over keys plus a constant."""
+    """`Attending` for a model whose output is linear in its one attention.
+
+    Then the output is a sum over keys, plus a constant.
+    """
     import torch
 
     (values,), (projection,) = trace.values, trace.projections
-    worth = torch.einsum(
-        "bkto,koc->bktc", values, projection
-    ).detach()  # of each key, if it had all the attention
+    # what each key would add to the logits if it had all the attention
+    worth = torch.einsum("bkto,koc->bktc", values, projection).detach()
     constant = trace.logits.detach() - torch.einsum(
         "bkqt,bktc->bc", trace.attention[0].detach(), worth
     )
@@ -304,17 +318,17 @@ def output_slope(
     logits: Float[np.ndarray, "label"], label: int, output: Output, exclusive: bool = True
 ) -> Float[np.ndarray, "label"]:
     """The derivative of `output_of` with respect to the logits."""
-    own = np.eye(len(logits))[label]
+    unit = np.eye(len(logits))[label]
     if output == "logit" or (output == "log-odds" and not exclusive):
-        return own
+        return unit
     if not exclusive:
         p = output_of(logits, label, output, exclusive)
-        return own * p * (1 - p)
+        return unit * p * (1 - p)
     if output == "probability":
         p = softmax(logits)
-        return p[label] * (own - p)
-    others = np.where(own > 0, -np.inf, logits)
-    return own - softmax(others)
+        return p[label] * (unit - p)
+    others = np.where(unit > 0, -np.inf, logits)
+    return unit - softmax(others)
 
 
 def select_output(
@@ -325,14 +339,14 @@ def select_output(
 ) -> Float[Tensor, "*batch"]:
     """`output_of` for one label per document, differentiable."""
     index = labels.expand(logits.shape[:-1]).unsqueeze(-1)
-    chosen = logits.gather(-1, index).squeeze(-1)
+    selected = logits.gather(-1, index).squeeze(-1)
     if output == "logit" or (output == "log-odds" and not exclusive):
-        return chosen
+        return selected
     if not exclusive:
-        return chosen.sigmoid()
+        return selected.sigmoid()
     if output == "probability":
-        return (chosen - logits.logsumexp(-1)).exp()
-    return chosen - logits.scatter(-1, index, float("-inf")).logsumexp(-1)
+        return (selected - logits.logsumexp(-1)).exp()
+    return selected - logits.scatter(-1, index, float("-inf")).logsumexp(-1)
 
 
 def presence(
@@ -340,22 +354,26 @@ def presence(
     keep: Sequence[Bool[np.ndarray, "_ _"]],
     groups: Sequence[Int[np.ndarray, "_"]] | None = None,
 ) -> tuple[list[Bool[np.ndarray, "_ _"]], list[Int[np.ndarray, "_"]]]:
-    """The distinct rows of each document's `keep`, by token; and where every row of `keep` is among all of these."""
+    """The distinct rows of each document's `keep`, by token.
+
+    And where every row of `keep` is among all of these.
+    """
     rows: list[Bool[np.ndarray, "_ _"]] = []
-    places: list[Int[np.ndarray, "_"]] = []
+    indices: list[Int[np.ndarray, "_"]] = []
     count = 0
     for k, g in zip(keep, [t.word for t in tokens] if groups is None else groups, strict=True):
-        distinct, place = np.unique(k, axis=0, return_inverse=True)
+        distinct, row = np.unique(k, axis=0, return_inverse=True)
         rows.append(np.where(g >= 0, distinct[:, g], True))
-        places.append(count + place.ravel())
+        indices.append(count + row.ravel())
         count += len(distinct)
-    return rows, places
+    return rows, indices
 
 
 def batches(lengths: Sequence[int], tokens: int, even: bool = False) -> Iterator[list[int]]:
-    """Indices of documents in batches of similar (or `even`: equal) length, padded to no more than so many tokens.
+    """Indices of documents in batches of similar (or `even`: equal) length.
 
-    A batch that holds a quarter of these ends where documents become much longer, so that little of it is padding.
+    A batch is padded to no more than so many tokens. If it holds a quarter of these, it ends where
+    documents become much longer, so that little of it is padding.
     """
     batch: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):

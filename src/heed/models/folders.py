@@ -1,29 +1,29 @@
 """Models on disk. What needs no torch is here.
 
-A folder holds `model.safetensors` and `tokenizer.json`; beside them a single-layer model has `model.json`, and a
-transformer has what Hugging Face's libraries read (`config.json` …), with heed's `training.json` if heed trained it.
+A folder holds `model.safetensors` and `tokenizer.json`. Beside them, heed's own models have a
+`model.json`; a transformer has what Hugging Face's libraries read (`config.json` …), and heed's
+`training.json` if heed trained it.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from heed.errors import CheckpointError, OutputError
+import msgspec
+
+from heed.errors import CheckpointError, HeedError, OutputError, quoted
+from heed.store import check_writable, writing_folder
 
 BUNDLED = Path(__file__).parent / "bundled"
 DEFAULT = "single-layer-imdb"
 FACTS = "training.json"  # how a transformer was trained
 UNFINISHED = "unfinished.safetensors"  # the state of a training that may go on
-PARTIAL = "unfinished.part"  # that state while it is being written
-OURS = ("model.json", FACTS, UNFINISHED, PARTIAL)  # a folder that holds one of these is heed's
+OURS = ("model.json", FACTS, UNFINISHED)  # a folder that holds one of these is heed's
 # all that heed writes to a model's folder
 WRITTEN = (
     *OURS,
@@ -33,7 +33,55 @@ WRITTEN = (
     "tokenizer_config.json",
     "special_tokens_map.json",
 )
+# read by every model that is loaded: a tokenizer without an unknown token fails on words like these
+ODD_TEXT = "a word that nobody knows: \ue000qzxv\ue001"
 PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
+
+
+class TrainingData(msgspec.Struct):
+    """What a model was trained on: a data set, one of its splits, and how many of its documents."""
+
+    name: str | None = None
+    split: str | None = None
+    documents: int | None = None
+
+
+class TrainingFile(msgspec.Struct):
+    """What heed reads of a `training.json`; it may hold more."""
+
+    recipe: dict[str, Any] | None = None
+    data: TrainingData | None = None
+    seed: int | None = None
+    base: str | None = None
+    stack: dict[str, Any] | None = None
+
+
+class ModelFile(TrainingFile, kw_only=True):
+    """What heed reads of a `model.json`; it may hold more."""
+
+    kind: Any = None  # refused later, with the names of the kinds that there are
+    labels: list[str]
+    shape: dict[str, Any]
+    pairs: bool = False
+    name: str | None = None
+
+
+@contextmanager
+def reading(subject: str) -> Iterator[None]:
+    """The door through which models are read: whatever goes wrong behind it is one sentence.
+
+    A broken file makes the libraries raise anything: KeyError, TypeError, ZeroDivisionError, and
+    for a panic in their Rust code an exception that does not even derive from Exception.
+    """
+    try:
+        yield
+    except HeedError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        why = quoted(str(error)) or type(error).__name__
+        raise CheckpointError(f"{subject} ({why}).") from None
 
 
 def bundled() -> dict[str, Path]:
@@ -42,17 +90,20 @@ def bundled() -> dict[str, Path]:
 
 
 def find(model: str | Path | None) -> Path:
-    """The folder of a model: a bundled one by its name (the default one if no name is given), or any other."""
-    known = bundled()
+    """The folder of a model: that of a bundled one by its name, or any other.
+
+    Without a name it is that of the default one.
+    """
+    folders = bundled()
     return (
-        known[str(model or DEFAULT)]
-        if str(model or DEFAULT) in known
+        folders[str(model or DEFAULT)]
+        if str(model or DEFAULT) in folders
         else Path(model or DEFAULT).expanduser()
     )
 
 
 def is_transformer(model: str | Path | None) -> bool:
-    """Whether this is a Hugging Face model: a folder with its config.json, or an ORG/NAME that is no path."""
+    """Whether this is a Hugging Face model: a folder with a config.json, or ORG/NAME, no path."""
     folder = find(model)
     if folder.exists():
         return (folder / "config.json").is_file() and not (folder / "model.json").exists()
@@ -60,7 +111,10 @@ def is_transformer(model: str | Path | None) -> bool:
 
 
 def transformer_at(model: str) -> Path | str:
-    """The folder or hub id of a Hugging Face model; anything else is refused before a network is asked."""
+    """The folder or hub id of a Hugging Face model.
+
+    Anything else is refused before a network is asked.
+    """
     folder = find(model)
     if not is_transformer(model):
         if folder.exists():
@@ -79,8 +133,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         )
     if not folder.exists():
         raise CheckpointError(
-            f"There is no model '{folder}': give a folder, one of {', '.join(bundled())}, or ORG/NAME as on the Hugging"
-            " Face hub."
+            f"There is no model '{quoted(str(folder))}': give a folder, one of"
+            f" {', '.join(bundled())}, or ORG/NAME as on the Hugging Face hub."
         )
     if not folder.is_dir():
         raise CheckpointError(
@@ -90,30 +144,33 @@ def read_config(folder: Path) -> dict[str, Any]:
         pickled = sorted(p.name for p in folder.iterdir() if p.suffix in PICKLES)
         if pickled:
             raise CheckpointError(
-                f"{folder} holds only pickled weights ({pickled[0]}), which can run any code when read:"
-                " convert them to safetensors."
+                f"{folder} holds only pickled weights ({pickled[0]}), which can run any code when"
+                " read: convert them to safetensors."
             )
         raise CheckpointError(
             f"The folder {folder} has no model.safetensors: it is not a model of heed."
         )
-    try:
-        config = json.loads((folder / "model.json").read_text(encoding="utf8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{folder / 'model.json'} cannot be read ({error}).") from None
-    if not isinstance(config, dict):
-        raise CheckpointError(f"{folder / 'model.json'} must hold a json object.")
-    return config
+    return _read_json(folder / "model.json", ModelFile)
 
 
 def facts(folder: Path) -> dict[str, Any]:
     """How a model that heed trained came about: kind, data, recipe, accuracy."""
     if (folder / "model.json").exists():
         return read_config(folder)
-    return {"kind": "transformer"} | json.loads((folder / FACTS).read_text(encoding="utf8"))
+    return {"kind": "transformer"} | _read_json(folder / FACTS, TrainingFile)
+
+
+def _read_json(path: Path, schema: type[msgspec.Struct]) -> dict[str, Any]:
+    """A JSON object that has what the schema asks for; what else it holds is left as it is."""
+    with reading(f"{quoted(str(path))} cannot be read"):
+        # Python's own reader: that of msgspec refuses NaN, which a loss may be
+        config = json.loads(path.read_text(encoding="utf8"))
+        msgspec.convert(config, schema)
+    return config
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a folder that a checkpoint cannot be written to, before hours are spent on training."""
+    """Refuse a folder that no model can be written to, before hours are spent on training."""
     if (
         folder.is_dir()
         and any(folder.iterdir())
@@ -125,36 +182,17 @@ def check_free(folder: Path) -> None:
     check_writable(folder)
 
 
-def check_writable(folder: Path) -> None:
-    """Refuse a folder that can neither be made nor written to."""
-    nearest = next(p for p in [folder.absolute(), *folder.absolute().parents] if p.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise OutputError(
-            f"{folder} cannot be written: {nearest} is not a folder that you may write to."
-        )
-
-
 @contextmanager
 def writing(folder: Path) -> Iterator[Path]:
-    """A scratch folder whose files move into `folder` in the end, so that a full disk leaves an older model whole."""
+    """A scratch folder whose files move into `folder` in the end.
+
+    So a full disk leaves an older model whole. Files of an older model that the new one has not,
+    perhaps because it was of another kind, are removed.
+    """
     check_free(folder)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".writing-"))
-    except OSError as error:
-        raise OutputError(f"The model cannot be written to {folder} ({error}).") from None
-    try:
+    written: set[str] = set()
+    with writing_folder(folder) as scratch:
         yield scratch
-        folder.mkdir(exist_ok=True)
-        new = list(scratch.iterdir())
-        for path in new:
-            path.chmod(0o644)  # safetensors writes files that only their owner may read
-            path.replace(folder / path.name)
-        for name in set(WRITTEN) - {
-            path.name for path in new
-        }:  # of an older model, perhaps of another kind
-            (folder / name).unlink(missing_ok=True)
-    except OSError as error:
-        raise OutputError(f"The model cannot be written to {folder} ({error}).") from None
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        written |= {path.name for path in scratch.iterdir()}
+    for name in set(WRITTEN) - written:
+        (folder / name).unlink(missing_ok=True)

@@ -1,9 +1,9 @@
 """Any function from texts to outputs behind the doors that need no more: `logits` and `score`.
 
-The function is called with a list of strings (or of pairs of strings, for documents that are pairs) and answers with
-one row per text. heed finds the words by its own rules and builds each perturbed text itself: a deleted word leaves
-one blank between its neighbours, a replaced one leaves `replacement`; neighbours that both stay keep what stands
-between them.
+The function is called with a list of strings (or of pairs of strings, for documents that are
+pairs) and answers with one row per text. heed finds the words by its own rules and builds each
+perturbed text itself: a deleted word leaves one blank between its neighbours, a replaced one leaves
+`replacement`; neighbours that both stay keep what stands between them.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ class Function(Classifier):
     """A function `texts -> outputs` as a classifier, for the methods that only remove words.
 
     labels        their names in the order of the columns; "0", "1", … if not given
-    output        "probability", or "logit" for scores that a softmax (a sigmoid, if not exclusive) makes probabilities
+    output        "probability", or "logit" for scores that a softmax (a sigmoid, if not exclusive)
+                  makes probabilities
     exclusive     whether the probabilities of a text sum to 1, or each label has its own
     replacement   what stands in for a word removed by "replace"
     batch         how many texts the function gets at once
     revision      what provenance says of its version, which heed cannot know
 
-    One column (or a plain list) of outputs is that of the second of two labels, where labels exclude each other.
-    Probabilities become logits by their logarithm (log-odds, if not exclusive), so that they come back unchanged.
+    One column (or a plain list) of outputs is that of the second of two labels, where labels
+    exclude each other. Probabilities become logits by their logarithm (log-odds, if not exclusive),
+    so that they come back unchanged.
     """
 
     offers = frozenset()
@@ -57,7 +59,8 @@ class Function(Classifier):
     ):
         if not callable(function):
             raise InputError(
-                f"A function from a list of texts to outputs is needed, got {type(function).__name__}."
+                "A function from a list of texts to outputs is needed, got"
+                f" {type(function).__name__}."
             )
         if output not in ("probability", "logit"):
             raise UnknownName("output of a function", str(output), ("probability", "logit"))
@@ -84,7 +87,8 @@ class Function(Classifier):
                 continue
             return _numbers(self._logits(values, 1).shape[1])
         raise InputError(
-            f"The labels of {self.name} are not known: name them, as in Function(f, labels=['no', 'yes'])."
+            f"The labels of {self.name} are not known: name them, as in"
+            " Function(f, labels=['no', 'yes'])."
         )
 
     # The doors
@@ -101,7 +105,7 @@ class Function(Classifier):
     ) -> list[Float[np.ndarray, "_ label"]]:
         """Texts of all documents share batches; equal texts are evaluated once."""
         removal = self.removal(removal)
-        present, places = presence(tokens, keep, groups)
+        present, indices = presence(tokens, keep, groups)
         outputs = self._run(
             [
                 text
@@ -109,7 +113,7 @@ class Function(Classifier):
                 for text in self._texts(t, p, removal)
             ]
         )
-        return [outputs[place] for place in places]
+        return [outputs[index] for index in indices]
 
     def trace(
         self,
@@ -139,15 +143,15 @@ class Function(Classifier):
         return [_input(parts) for parts in zip(*segments, strict=True)]
 
     def _run(self, inputs: Sequence[Input]) -> Float[np.ndarray, "row label"]:
-        found: dict[Input, Float[np.ndarray, "label"]] = {}
+        outputs: dict[Input, Float[np.ndarray, "label"]] = {}
         for kind in (str, tuple):
             distinct = [i for i in dict.fromkeys(inputs) if isinstance(i, kind)]
             for start in range(0, len(distinct), self.batch):
                 part = distinct[start : start + self.batch]
-                found.update(
+                outputs.update(
                     zip(part, self._logits(self.function(list(part)), len(part)), strict=True)
                 )
-        return np.array([found[i] for i in inputs])
+        return np.array([outputs[i] for i in inputs])
 
     def _logits(self, values: Any, n: int) -> Float[np.ndarray, "row label"]:
         """The function's answer to n texts, checked, as logits."""
@@ -165,8 +169,9 @@ class Function(Classifier):
         worst = rows.sum(1)[np.abs(rows.sum(1) - 1).argmax()]
         if abs(worst - 1) > 1e-3:
             raise InputError(
-                f"The probabilities that {self.name} returns for a text must sum to 1, got {worst:.4g}: if labels do "
-                "not exclude each other, use Function(f, exclusive=False)."
+                f"The probabilities that {self.name} returns for a text must sum to 1, got"
+                f" {worst:.4g}: if labels do not exclude each other, use"
+                " Function(f, exclusive=False)."
             )
         return np.log(np.clip(rows, _TINY, 1))
 
@@ -180,8 +185,8 @@ class Function(Classifier):
             ) from None
         if rows.ndim not in (1, 2) or len(rows) != n or rows.size == 0:
             raise InputError(
-                f"{self.name} must return one row per text and one column per label, got the shape {rows.shape} for "
-                f"{n} text{'s' * (n != 1)}."
+                f"{self.name} must return one row per text and one column per label, got the shape"
+                f" {rows.shape} for {n} text{'s' * (n != 1)}."
             )
         if not np.isfinite(rows).all():
             raise InputError(
@@ -196,7 +201,8 @@ class Function(Classifier):
             self.labels = _numbers(rows.shape[1])
         if rows.shape[1] != len(self.labels):
             raise InputError(
-                f"{self.name} must return one column for each of its {len(self.labels)} labels, got {rows.shape[1]}."
+                f"{self.name} must return one column for each of its {len(self.labels)} labels, got"
+                f" {rows.shape[1]}."
             )
         return rows
 
@@ -217,7 +223,7 @@ def _input(segments: Sequence[str]) -> Input:
 
 
 def _deleted(text: str, spans: list[list[int]], present: list[bool], _: str) -> str:
-    """The words that are present; neighbours keep what stands between them, and a gap is one blank."""
+    """The words that are present. Neighbours keep what stands between them; a gap is a blank."""
     parts: list[str] = []
     last = -1
     for i, (start, end) in enumerate(spans):

@@ -1,10 +1,11 @@
 """One attention function for every transformer.
 
-`transformers` lets a program register an attention function and a mask function under a name. Ours, "heed", look at a
-context variable. Without a recorder they are the model's own default, bit for bit. With one they are the family's eager
-attention, so that soft caps, sinks, grouped keys and scaling stay the model's business, and they write down what
-passed: weights, values, queries and keys, layer by layer. Where other weights were asked for, these multiply the
-values instead. Nothing has to be restored afterwards, and threads do not see each other's recorders.
+`transformers` lets a program register an attention function and a mask function under a name. Ours,
+"heed", look at a context variable. Without a recorder they are the model's own default, bit for
+bit. With one they are the family's eager attention, so that soft caps, sinks, grouped keys and
+scaling stay the model's business, and they write down what passed: weights, values, queries and
+keys, layer by layer. Where other weights were asked for, these multiply the values instead. Nothing
+has to be restored afterwards, and threads do not see each other's recorders.
 """
 
 from __future__ import annotations
@@ -26,9 +27,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.pytorch_utils import Conv1D
 
 NAME = "heed"
-_DEFAULT = (
-    "heed_default_attention"  # where a config keeps the implementation that the model had before
-)
+_DEFAULT = "heed_default_attention"  # where a config keeps what the model used before
 _FIRST = "heed_first_row"  # marks an attention of which only the first row has a say
 
 
@@ -36,14 +35,15 @@ _FIRST = "heed_first_row"  # marks an attention of which only the first row has 
 class Recorder:
     """What to replace in a pass, and what the pass showed.
 
-    attention    weights by layer; NaN leaves the model's own weight where it is; with a single query row they replace
-                 that of `row` (all rows where it is -1)
+    attention    weights by layer; NaN leaves the model's own weight where it is; with a single
+                 query row they replace that of `row` (all rows where it is -1)
     embeddings   used in place of what the ids look up
     layers       those to write down (all, if None); the others show empty tensors
     states       what each layer put out, if all are written down and layers are modules in a list
-    below        what the layer before the last put out; if it is `given`, neither that nor those before it are run
-    seen         the values of the last layer; if given, only the row that classifies is run, with `attention` of layer
-                 0, which may have a leading axis of variants
+    below        what the layer before the last put out; if it is `given`, neither that nor those
+                 before it are run
+    seen         the values of the last layer; if given, only the row that classifies is run, with
+                 `attention` of layer 0, which may have a leading axis of variants
     uniform      attend to everything that may be attended to alike, and write nothing down
     learning     leave the embeddings in the graph, for a pass that is learnt from
     """
@@ -72,13 +72,13 @@ class Recorder:
         return self.layers == frozenset() and not self.attention and not self.uniform
 
     def skip(self, query: Tensor, value: Tensor) -> bool:
-        """Whether the layer that is to come neither has to be written down nor replaced; if so, note that."""
+        """Whether the next layer need neither be written down nor replaced; if so, note that."""
         layer = len(self.weights)  # layers are counted by calls
         if self.layers is None or layer in self.layers or layer in self.attention:
             return False
         nothing = value.new_empty(len(query), query.shape[1], 0, 0)
-        for shown in (self.queries, self.keys, self.values, self.weights, self.outputs):
-            shown.append(nothing)
+        for record in (self.queries, self.keys, self.values, self.weights, self.outputs):
+            record.append(nothing)
         return True
 
 
@@ -96,7 +96,11 @@ def recording(recorder: Recorder) -> Iterator[Recorder]:
 
 @dataclass
 class Maps:
-    """The linear maps of a pass: those fed with what attention put out, by layer; all, each with the layers before."""
+    """The linear maps of a pass.
+
+    fed      those fed with what attention put out, by layer
+    called   all, each with the number of layers before it
+    """
 
     fed: dict[int, list[nn.Module]] = field(default_factory=dict)
     called: list[tuple[int, nn.Module]] = field(default_factory=list)
@@ -111,14 +115,12 @@ def watching(model: PreTrainedModel, recorder: Recorder) -> Iterator[Maps]:
         maps.called.append((len(recorder.outputs), module))
         if recorder.outputs and inputs and isinstance(inputs[0], Tensor):
             given, put_out = inputs[0].flatten(), recorder.outputs[-1].flatten()
-            if given.dtype == put_out.dtype and torch.equal(
-                given, put_out
-            ):  # some families copy it on the way
+            # compared by value, because some families copy it on the way
+            if given.dtype == put_out.dtype and torch.equal(given, put_out):
                 maps.fed.setdefault(len(recorder.outputs) - 1, []).append(module)
 
-    plain = [
-        m for m in model.modules() if type(m) in (nn.Linear, Conv1D)
-    ]  # quantised ones hold no plain matrix
+    # quantised maps, which derive from these, hold no plain matrix
+    plain = [m for m in model.modules() if type(m) in (nn.Linear, Conv1D)]
     handles = [m.register_forward_pre_hook(look) for m in plain]
     try:
         yield maps
@@ -128,21 +130,23 @@ def watching(model: PreTrainedModel, recorder: Recorder) -> Iterator[Maps]:
 
 
 def make_skippable(model: PreTrainedModel, recorder: Recorder) -> bool:
-    """Let a recorder see what layers put out, and give that of those before the last; False if they are in no list."""
+    """Let a recorder see what layers put out, and give what those before the last put out.
+
+    False if the layers are in no list.
+    """
     attention = recorder.modules
-    for found in model.modules():
-        if isinstance(found, nn.ModuleList) and len(found) == len(attention) > 1:
+    for layers in model.modules():
+        if isinstance(layers, nn.ModuleList) and len(layers) == len(attention) > 1:
             inside = [
                 any(m is a for m in layer.modules())
-                for layer, a in zip(found, attention, strict=True)
+                for layer, a in zip(layers, attention, strict=True)
             ]
             if all(inside):
-                for layer in found:
+                for layer in layers:
                     forward = layer.forward
-                    if not (
-                        isinstance(forward, partial) and forward.func is _given_or_run
-                    ):  # of a view of a view
-                        layer.forward = partial(_given_or_run, forward, layer is found[-1])
+                    # a view of a view has it already
+                    if not (isinstance(forward, partial) and forward.func is _given_or_run):
+                        layer.forward = partial(_given_or_run, forward, layer is layers[-1])
                 return True
     return False
 
@@ -166,7 +170,7 @@ def by_head(module: nn.Module, heads: int) -> Float[Tensor, "head dim out"]:
 
 
 def install(model: PreTrainedModel) -> bool:
-    """Switch a model to heed's attention for good; False if its family has an attention of its own."""
+    """Switch a model to heed's attention for good; False if its family has code of its own."""
     default = model.config._attn_implementation or "eager"
     if default != NAME:
         setattr(model.config, _DEFAULT, default)
@@ -182,7 +186,7 @@ def before(config: Any) -> str:
 
 
 def lookup(model: PreTrainedModel) -> nn.Module:
-    """What looks up the embeddings of a text; that of the encoder, where there is a decoder as well."""
+    """What looks up the embeddings of a text; where there is a decoder, that of the encoder."""
     return (
         model.get_encoder() if model.config.is_encoder_decoder else model
     ).get_input_embeddings()
@@ -223,11 +227,11 @@ def attend(
     wanted = recorder.attention.get(len(recorder.weights))
     if wanted is not None:
         wanted = wanted.to(weights.dtype)
-        own = wanted.isnan()
+        left = wanted.isnan()
         if wanted.shape[2] == 1 and recorder.row is not None:
-            place = torch.arange(weights.shape[2]) == recorder.row[:, None]
-            own = own | ~(place | (recorder.row < 0)[:, None])[:, None, :, None]
-        weights = torch.where(own, weights, wanted)
+            replaced = torch.arange(weights.shape[2]) == recorder.row[:, None]
+            left = left | ~(replaced | (recorder.row < 0)[:, None])[:, None, :, None]
+        weights = torch.where(left, weights, wanted)
         output = (weights @ repeated).transpose(1, 2).contiguous()
     recorder.modules.append(module)
     recorder.queries.append(query)
@@ -239,7 +243,7 @@ def attend(
 
 
 def _eager(module: nn.Module) -> Callable[..., Any]:
-    """The eager attention of a family, from the file that holds its class or one that it derives from."""
+    """The eager attention of a family, from the file of its class or of one it derives from."""
     files = (sys.modules[cls.__module__] for cls in type(module).__mro__)
     return next(
         file.eager_attention_forward for file in files if hasattr(file, "eager_attention_forward")
@@ -281,9 +285,9 @@ def _first_row(
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """The default attention for the first row, and zeros for the others, which nobody reads."""
-    own = None if attention_mask is None else attention_mask[:, :, :1]
+    mask = None if attention_mask is None else attention_mask[:, :, :1]
     output, weights = ALL_ATTENTION_FUNCTIONS["sdpa"](
-        module, query[:, :, :1], key, value, own, **options
+        module, query[:, :, :1], key, value, mask, **options
     )
     return nn.functional.pad(output, (0, 0, 0, 0, 0, query.shape[2] - 1)), weights
 
@@ -322,11 +326,10 @@ def _embed(module: nn.Module, inputs: Any, output: Tensor, turned: bool) -> Tens
     if recorder.embeddings is not None:
         recorder.looked_up = recorder.embeddings
     else:
-        own = output.transpose(0, 1) if turned else output
-        recorder.looked_up = own.detach().requires_grad_(torch.is_grad_enabled())
-    used = (
-        recorder.looked_up.clone() if recorder.looked_up.requires_grad else recorder.looked_up
-    )  # some write into it
+        embeddings = output.transpose(0, 1) if turned else output
+        recorder.looked_up = embeddings.detach().requires_grad_(torch.is_grad_enabled())
+    # a clone, because some families write into it, and a leaf of the graph must not be written to
+    used = recorder.looked_up.clone() if recorder.looked_up.requires_grad else recorder.looked_up
     return used.transpose(0, 1) if turned else used
 
 

@@ -1,4 +1,4 @@
-"""Classifiers that need a forward pass for every output: perturbed documents in full batches with little padding."""
+"""Classifiers that need a forward pass for every output: full batches with little padding."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Passes(Classifier):
     ) -> list[Float[np.ndarray, "_ label"]]:
         """Rows of all documents share batches; equal rows of a document are evaluated once."""
         removal = self.removal(removal)
-        rows, places = presence(tokens, keep, groups)
+        rows, indices = presence(tokens, keep, groups)
         owners = [t for t, p in zip(tokens, rows, strict=True) for _ in p]
         present = [row for p in rows for row in p]
         lengths = (
@@ -51,7 +51,7 @@ class Passes(Classifier):
             else [len(row) for row in present]
         )
         outputs = self.run(lengths, lambda i: self._removed(owners[i], present[i], removal))
-        return [outputs[place] for place in places]
+        return [outputs[index] for index in indices]
 
     def _removed(self, tokens: Tokens, present: Bool[np.ndarray, "token"], removal: Removal) -> Row:
         """A document without some of its tokens."""
@@ -66,10 +66,10 @@ class Passes(Classifier):
     def run(
         self, lengths: Sequence[int], row: Callable[[int], Row]
     ) -> Float[np.ndarray, "row label"]:
-        """Logits of many rows, in batches of similar length; rows are made when their turn comes."""
-        found = np.empty((len(lengths), len(self.labels)))
-        with torch.inference_mode(), counter(len(lengths), "forward passes") as shown:
+        """Logits of many rows, in batches of similar length; rows are made when needed."""
+        outputs = np.empty((len(lengths), len(self.labels)))
+        with torch.inference_mode(), counter(len(lengths), "forward passes") as bar:
             for batch in batches(lengths, self.batch_tokens, self.even):
-                found[batch] = self.outputs([row(i) for i in batch])
-                shown.advance(len(batch))
-        return found
+                outputs[batch] = self.outputs([row(i) for i in batch])
+                bar.advance(len(batch))
+        return outputs

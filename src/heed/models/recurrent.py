@@ -1,15 +1,17 @@
-"""The classifiers of Jain and Wallace (2019): an encoder, one attention over its states, a linear output.
+"""The classifiers of Jain and Wallace (2019): encoder, attention over its states, linear output.
 
     e_t = W_e[ξ_t]
-    h_t = the state of token t          "lstm"     one LSTM from each side, their states side by side
+    h_t = the state of token t          "lstm"     one LSTM from each side, both states
                                         "cnn"      convolutions over 1, 3, 5 and 7 tokens, ReLU
                                         "average"  tanh of a linear map of the token alone
     s_t = w_2·tanh(W_1 h_t + b)  "additive",   w·h_t / √H  "dot",   0  "uniform"
     a   = softmax of s over the words: special tokens are read, and not attended to
-    z   = W_o Σ_t a_t h_t + b_o         of two labels one number is learnt, and half of it speaks for each: ∓z/2
+    z   = W_o Σ_t a_t h_t + b_o         of two labels one number is learnt; half of it speaks for
+                                        each: ∓z/2
 
-Uniform attention is a setting. Weights that come from elsewhere take the place of the softmax, in training too: with
-the encoder "average" that is the per-token network by which Wiegreffe and Pinter (2019) test what weights are worth.
+Uniform attention is a setting. Weights that come from elsewhere take the place of the softmax, in
+training too: with the encoder "average" that is the per-token network by which Wiegreffe and Pinter
+(2019) test what weights are worth.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from heed.models.classifier import (
     Removal,
     linear_attending,
 )
-from heed.models.network import Trained
+from heed.models.network import NetworkClassifier
 from heed.models.passes import Passes, Row
 from heed.models.shapes import RecurrentShape
 from heed.models.single_layer import pad
@@ -51,9 +53,8 @@ class RecurrentNetwork(nn.Module):
         super().__init__()
         self.shape = shape
         source, H = generator or torch.Generator(), shape.hidden
-        with torch.random.fork_rng(
-            devices=[]
-        ):  # layers draw from torch's generator, which belongs to the user
+        # layers draw from torch's generator, which belongs to the user
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**62, (1,), generator=source)))
             self.W_e = nn.Parameter(torch.randn(shape.vocabulary, shape.width) * shape.spread)
             if shape.encoder == "lstm":
@@ -106,12 +107,12 @@ class RecurrentNetwork(nn.Module):
         if self.shape.encoder == "cnn":
             columns = (e * real.unsqueeze(-1)).transpose(1, 2)
             return torch.cat([c(columns) for c in self.convolutions], 1).relu().transpose(1, 2)
-        places, lengths = torch.arange(e.shape[1]), real.sum(1, keepdim=True)
-        turned = torch.where(places < lengths, lengths - 1 - places, places)[
-            ..., None
-        ]  # padding stays behind
-        back = self.back(e.gather(1, turned.expand_as(e)))[0]
-        return torch.cat([self.onward(e)[0], back.gather(1, turned.expand_as(back))], -1)
+        positions, lengths = torch.arange(e.shape[1]), real.sum(1, keepdim=True)
+        # the words from the last to the first; padding stays behind
+        reversed_order = torch.where(positions < lengths, lengths - 1 - positions, positions)
+        reversed_order = reversed_order[..., None]
+        back = self.back(e.gather(1, reversed_order.expand_as(e)))[0]
+        return torch.cat([self.onward(e)[0], back.gather(1, reversed_order.expand_as(back))], -1)
 
     def weights(
         self, h: Float[Tensor, "batch token hidden"], words: Bool[Tensor, "batch token"]
@@ -144,15 +145,11 @@ def words_of(
     return real & ((ids == 0) | (ids > _SPECIAL))
 
 
-class Recurrent(Trained, Passes):
-    """The classifier: a `RecurrentNetwork`, a word-level `Tokenizer` and the names of the labels."""
+class Recurrent(NetworkClassifier, Passes):
+    """The classifier: a `RecurrentNetwork`, a word-level `Tokenizer` and names of the labels."""
 
-    kind, called, shaped, made = (
-        "recurrent",
-        "an encoder with attention",
-        RecurrentShape,
-        RecurrentNetwork,
-    )
+    kind, title = "recurrent", "an encoder with attention"
+    shape_class, network_class = RecurrentShape, RecurrentNetwork
     network: RecurrentNetwork
     offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, DIFFERENTIABLE, PROJECTED})
     removals: tuple[Removal, ...] = ("delete", "replace")

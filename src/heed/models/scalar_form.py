@@ -1,14 +1,15 @@
 """The single-layer classifier as two small tables, for outputs of very many perturbed documents.
 
-<cls> stands at position 0 of every document, so its query q is a constant of the trained model. Then the score
-q·k_t/√d_att and the value w_t = W_l v_t are linear in the embedding e_t, and both split into a part of the word and a
-part of the position:
+<cls> stands at position 0 of every document, so its query q is a constant of the trained model.
+Then the score q·k_t/√d_att and the value w_t = W_l v_t are linear in the embedding e_t, and both
+split into a part of the word and a part of the position:
 
     log g_t = S_word[ξ_t] + S_position[t]           [word, head] and [position, head]
     w_t     = w_word[ξ_t] + w_position[t]           [word, head, label] and [position, head, label]
     f       = (1/K) Σ_heads Σ_t g_t w_t / Σ_t g_t
 
-A perturbed document only exchanges some of the pairs (g_t, g_t w_t) that are summed. Word 0 is <unk>, and pads.
+A perturbed document only exchanges some of the pairs (g_t, g_t w_t) that are summed. Word 0 is
+<unk>, and pads.
 """
 
 from __future__ import annotations
@@ -24,9 +25,8 @@ from jaxtyping import Bool, Float, Int
 from heed.algebra.ratios import Ratios
 from heed.models.classifier import Removal
 
-_ENTRIES = (
-    1 << 21
-)  # floats held at once while scoring: bounds memory however many samples are asked for
+# floats held at once while scoring: this bounds memory, however many samples are asked for
+_ENTRIES = 1 << 21
 
 Keep = Bool[np.ndarray, "sample unit"]
 Ids = Int[np.ndarray, "token"]
@@ -35,9 +35,11 @@ Scores = Float[np.ndarray, "sample label"]
 
 @dataclass(frozen=True, eq=False)
 class ScalarForm:
-    """The tables (float64), what biases add to the logits, and whether padding up to the last position attends.
+    """The tables, in double precision.
 
-    `filler` is the word that stands in for one that is replaced.
+    constant          what biases add to the logits
+    padding_attends   whether padding up to the last position attends
+    filler            the word that stands in for one that is replaced
     """
 
     S_word: Float[np.ndarray, "word head"]
@@ -92,39 +94,48 @@ class ScalarForm:
         return ratio.mean(1) + self.constant
 
     def score(self, ids: Ids, keep: Keep, groups: Ids, removal: Removal) -> Scores:
-        """Outputs of one document for each choice of units to keep; `groups` is the unit of each token (-1: none)."""
+        """Outputs of one document for each choice of units to keep.
+
+        `groups` is the unit of each token (-1: none).
+        """
         if removal == "delete":
             return self._deleted(ids, keep, groups)
         return self._in_place(ids, keep, groups, removal)
 
     def _in_place(self, ids: Ids, keep: Keep, groups: Ids, removal: Removal) -> Scores:
-        """Per head N/D, where unit j adds (Σg, Σgw) over its positions if kept and the same sums for <unk> if not."""
+        """Per head N/D, the sums Σgw and Σg over all positions.
+
+        Unit j adds the sums over its positions if it is kept, and those of <unk> there if not.
+        """
         units, K = keep.shape[1], self.heads
         kept, removed, fixed = self._parts(ids, groups, units, removal)
+        # The difference below cancels. The smallest Σg that a sample can have must neither
+        # underflow nor be so much smaller than what is subtracted that digits are lost.
         least = fixed[:K] + np.minimum(kept, removed)[:, :K].sum(0)
         if (least < 1e-200).any() or (removed[:, :K].sum(0) > 1e4 * least).any():
             return self._literally(ids, keep, groups, removal)
-        # Σ over kept units + Σ over removed ones = all removed + Σ over kept units of the difference: one product
+        # Σ over kept units + Σ over removed ones
+        # = all removed + Σ over kept units of the difference: one matrix product for all samples
         base, difference = fixed + removed.sum(0), kept - removed
-        found = np.empty((len(keep), self.labels))
+        outputs = np.empty((len(keep), self.labels))
         step = max(1, _ENTRIES // max(1, units))
         for start in range(0, len(keep), step):
             z = keep[start : start + step].astype(float)
-            found[start : start + step] = self._ratio(difference.T @ z.T + base[:, None])
-        return found
+            outputs[start : start + step] = self._ratio(difference.T @ z.T + base[:, None])
+        return outputs
 
     def _parts(
         self, ids: Ids, groups: Ids, units: int, removal: Removal
     ) -> tuple[
         Float[np.ndarray, "unit sum"], Float[np.ndarray, "unit sum"], Float[np.ndarray, "sum"]
     ]:
-        """Σg and Σgw of every unit where it is kept and where it is removed, and of what is always there."""
+        """Σg and Σgw of every unit, kept and removed, and of what is always there."""
         padded = self.padded(ids)
         owner = np.concatenate([groups, np.full(len(padded) - len(ids), -1)])
         at = np.arange(len(padded))
         s, w = self.at(padded, at)
         s_unk, w_unk = self.at(np.full_like(padded, self.filler), at)
-        shift = np.maximum(s, s_unk).max(0)
+        shift = np.maximum(s, s_unk).max(0)  # the largest exponent is 0, and cancels in the ratio
         kept = _sums(np.exp(s - shift), w, owner, units)
         removed = np.zeros_like(kept)
         if removal == "replace":
@@ -135,44 +146,49 @@ class ScalarForm:
         """The output for one label as a function of the units that are kept, removed in place."""
         K = self.heads
         kept, removed, fixed = (p.T for p in self._parts(ids, groups, units, removal))
-        chosen = K + np.arange(K) * self.labels + label
-        n, m, n_c = (p[chosen] / K for p in (kept, removed, fixed))
+        columns = K + np.arange(K) * self.labels + label
+        n, m, n_c = (p[columns] / K for p in (kept, removed, fixed))
         return Ratios(kept[:K], n, removed[:K], m, fixed[:K], n_c, float(self.constant[label]))
 
     def _deleted(self, ids: Ids, keep: Keep, groups: Ids) -> Scores:
-        """What is left moves up: a table holds (g, gw) of each token at each place it can move to."""
+        """What is left moves up.
+
+        A table holds (g, gw) of each token at each position that it can take.
+        """
         T = len(ids)
-        token, place = np.tril_indices(T)  # a token only moves forward
-        s, w = self.at(ids[token], place)
+        token, position = np.tril_indices(T)  # a token only moves forward
+        s, w = self.at(ids[token], position)
         end = np.arange(self.length)
         s_pad, w_pad = self.at(np.zeros_like(end), end)
         shift = np.maximum(s.max(0), s_pad.max(0)) if self.padding_attends else s.max(0)
-        least = float((s[0] - shift).min()) / math.log(
-            2
-        )  # <cls>, which always stays, may be all that is left
+        # <cls> always stays, and may be all that is left. Its g lies so many bits below the largest
+        # entry, and sums must be exact below that; more than 24 bits would take too many slices.
+        least = float((s[0] - shift).min()) / math.log(2)
         if least < -24:
             return self._literally(ids, keep, groups, "delete")
         bag = ExactBag(_terms(np.exp(s - shift), w), bits=44 - least)
         del s, w  # large for a long document
-        first = (
-            np.arange(T, dtype=np.int32) * np.arange(1, T + 1, dtype=np.int32) // 2
-        )  # row of token t at place 0
-        found = np.empty((len(keep), self.labels))
+        # the row of the table that holds token t at position 0
+        first = np.arange(T, dtype=np.int32) * np.arange(1, T + 1, dtype=np.int32) // 2
+        outputs = np.empty((len(keep), self.labels))
         step = max(1, _ENTRIES // (4 * T))
         for start in range(0, len(keep), step):
             present = _present(keep[start : start + step], groups)
             total = bag.sums(first + np.cumsum(present, 1, dtype=np.int32) - 1, present)
             if self.padding_attends:
-                after = np.cumsum(_terms(np.exp(s_pad - shift), w_pad)[::-1], 0)[
-                    ::-1
-                ]  # from a place to the end
+                # the sums over padding from each position to the end
+                after = np.cumsum(_terms(np.exp(s_pad - shift), w_pad)[::-1], 0)[::-1]
                 total += np.concatenate([after, np.zeros_like(after[:1])])[present.sum(1)]
-            found[start : start + step] = self._ratio(total.T)
-        return found
+            outputs[start : start + step] = self._ratio(total.T)
+        return outputs
 
     def _literally(self, ids: Ids, keep: Keep, groups: Ids, removal: Removal) -> Scores:
-        """Each sample on its own scale, for documents in which one word outweighs the rest beyond the reach of sums."""
-        found = np.empty((len(keep), self.labels))
+        """Each sample on its own scale.
+
+        Where one word outweighs the rest by more than a sum in double precision can hold, sums that
+        share a scale would lose the rest.
+        """
+        outputs = np.empty((len(keep), self.labels))
         step = max(1, _ENTRIES // (self.length * self.heads * (1 + self.labels)))
         for start in range(0, len(keep), step):
             present = _present(keep[start : start + step], groups)
@@ -195,8 +211,8 @@ class ScalarForm:
             s = np.where(there[:, :, None], s, -np.inf)
             g = np.exp(s - s.max(1, keepdims=True))
             ratio = np.einsum("ntk,ntkc->nkc", g, w) / g.sum(1)[:, :, None]
-            found[start : start + step] = ratio.mean(1) + self.constant
-        return found
+            outputs[start : start + step] = ratio.mean(1) + self.constant
+        return outputs
 
     def _ratio(self, sums: Float[np.ndarray, "sum sample"]) -> Scores:
         """The mean over heads of Σgw / Σg."""
@@ -210,20 +226,20 @@ def _present(keep: Keep, groups: Ids) -> Bool[np.ndarray, "sample token"]:
 
 
 class ExactBag:
-    """Sums of chosen rows of a table, for many choices at once, as exact as float64 at the speed of float32.
+    """Sums of rows of a table, for many choices, as exact as float64 at the speed of float32.
 
-    Every column is written in slices of 12 bits, as many as give `bits` below its largest entry. Sums of up to 4096
-    such integers are exact in float32, for which torch has a fast kernel; the slices of the sums meet in float64.
+    Every column is written in slices of 12 bits, as many as give `bits` below its largest entry.
+    Sums of up to 4096 such integers are exact in float32, for which torch has a fast kernel; the
+    slices of the sums meet in float64.
     """
 
     def __init__(self, table: Float[np.ndarray, "row column"], bits: float):
         count = math.ceil(bits / 12)
         largest = np.maximum(np.abs(table).max(0), np.finfo(float).tiny)
         self.scale = np.exp2(np.ceil(np.log2(largest)))
-        slices = np.zeros(
-            (len(table) + 1, count, table.shape[1]), dtype=np.float32
-        )  # row 0 is what is not there
-        rest = table / (2 * self.scale)
+        # row 0 stands for what is not there
+        slices = np.zeros((len(table) + 1, count, table.shape[1]), dtype=np.float32)
+        rest = table / (2 * self.scale)  # at most 1/2, so that a slice is at most 2048
         for i in range(count):
             rest *= 4096
             whole = np.round(rest)
@@ -258,6 +274,6 @@ def _sums(
     units: int,
 ) -> Float[np.ndarray, "unit_or_fixed sum"]:
     """Σg and Σgw of each unit, one row per unit and, last, one for what is always present."""
-    found = np.zeros((units + 1, g.shape[1] * (1 + w.shape[2])))
-    np.add.at(found, groups, _terms(g, w))  # group -1 is the last row
-    return found
+    sums = np.zeros((units + 1, g.shape[1] * (1 + w.shape[2])))
+    np.add.at(sums, groups, _terms(g, w))  # group -1 is the last row
+    return sums

@@ -1,14 +1,16 @@
 """The single-layer multi-head attention classifier of Lopardo, Precioso and Garreau (2024), whole.
 
-A document is <cls> and T tokens ξ_1 … ξ_T. With one query, that of <cls>, and K heads (per head, biases left out):
+A document is <cls> and T tokens ξ_1 … ξ_T. With one query, that of <cls>, and K heads (per head,
+biases left out):
 
     e_t = W_e[ξ_t] + W_p(t)                         k_t = W_k e_t,  v_t = W_v e_t,  q = W_q e_0
     g_t = exp(q·k_t / √d_att),  a_t = g_t / Σ_u g_u
     f   = (1/K) Σ_heads W_l Σ_t a_t v_t             one logit per label
 
-`trace` computes these formulas as they stand. `logits` and `score` use the scalar form (`scalar_form.py`), in which
-thousands of perturbed documents cost a few matrix products and no forward pass. `gradient` is the closed form of the
-gradient, of which the scalar form gives all but the directions.
+`trace` computes these formulas as they stand. `logits` and `score` use the scalar form
+(`scalar_form.py`), in which thousands of perturbed documents cost a few matrix products and no
+forward pass. `gradient` is the closed form of the gradient, of which the scalar form gives all but
+the directions.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from heed.models.classifier import (
     linear_attending,
     output_slope,
 )
-from heed.models.network import Trained
+from heed.models.network import NetworkClassifier
 from heed.models.scalar_form import ScalarForm
 from heed.models.shapes import Shape
 from heed.models.trace import Trace
@@ -48,7 +50,7 @@ from heed.text import Tokens
 
 
 class Network(nn.Module):
-    """The parameters, in the paper's symbols with heads as an axis, and the pass that training differentiates."""
+    """The parameters, in the paper's symbols with heads as an axis, and the pass for training."""
 
     def __init__(self, shape: Shape, generator: torch.Generator | None = None):
         super().__init__()
@@ -78,7 +80,11 @@ class Network(nn.Module):
     def folded(
         self, dtype: torch.dtype | None = None
     ) -> tuple[Float[Tensor, "head dim"], Float[Tensor, "head label dim"]]:
-        """u with q·k_t/√d_att = u·e_t (up to a constant that softmax cancels), and W_l W_v with w_t = (W_l W_v) e_t."""
+        """What scores and values are linear in.
+
+        u with q·k_t/√d_att = u·e_t, up to a constant that softmax cancels; and W_l W_v with
+        w_t = (W_l W_v) e_t.
+        """
         W_q, W_k, W_v, W_l = (
             x.to(dtype or x.dtype) for x in (self.W_q, self.W_k, self.W_v, self.W_l)
         )
@@ -110,7 +116,7 @@ class Network(nn.Module):
         mask: Bool[Tensor, "batch token"],
         weights: Float[Tensor, "batch token"] | None = None,
     ) -> tuple[Float[Tensor, "batch label"], Float[Tensor, "batch token"]]:
-        """Logits, and the attention behind them, mean over heads: its own, unless weights are given."""
+        """Logits, and attention, mean over heads: its own, unless weights are given."""
         u, w = self.folded()
         K, C = self.shape.heads, self.shape.labels
         e = nn.functional.embedding(ids, self.W_e) + self.W_p[: ids.shape[1]]
@@ -144,10 +150,11 @@ class Directions(NamedTuple):
     W_p: Float[np.ndarray, "position dim"]
 
 
-class SingleLayer(Trained):
+class SingleLayer(NetworkClassifier):
     """The classifier: a `Network`, a word-level `Tokenizer` and the names of the labels."""
 
-    kind, called, shaped, made = "single-layer", "the single-layer classifier", Shape, Network
+    kind, title = "single-layer", "the single-layer classifier"
+    shape_class, network_class = Shape, Network
     network: Network
     offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, DIFFERENTIABLE, PROJECTED, CLOSED})
     removals: tuple[Removal, ...] = ("replace", "delete", "hide")
@@ -239,26 +246,28 @@ class SingleLayer(Trained):
         output: Output = "logit",
         held: bool = False,
     ) -> list[Gradient]:
-        """The gradient in closed form, in double precision; with w_t = W_l v_t and w̄ = Σ_t a_t w_t, per head:
+        """The gradient in closed form, in double precision.
+
+        With w_t = W_l v_t and w̄ = Σ_t a_t w_t, per head:
 
         ∇_{e_t} f = (1/K) Σ_heads a_t W_v^T W_l^T + a_t (w_t - w̄) W_k^T q / √d_att
 
-        and for <cls>, whose query moves as well, W_q^T Σ_s a_s (w_s - w̄) k_s / √d_att on top. Where attention is held,
-        only the first term is left.
+        and for <cls>, whose query moves as well, W_q^T Σ_s a_s (w_s - w̄) k_s / √d_att on top.
+        Where attention is held, only the first term is left.
         """
-        found: list[Gradient] = []
+        gradients: list[Gradient] = []
         step = max(1, self.batch_tokens // (self.shape.max_words + 1))
         for start in range(0, len(tokens), step):
-            some = tokens[start : start + step]
-            rows = zip(self.logits(some), labels[start : start + step], strict=True)
+            documents = tokens[start : start + step]
+            rows = zip(self.logits(documents), labels[start : start + step], strict=True)
             slopes = np.array([output_slope(z, c, output, self.exclusive) for z, c in rows])
-            found += self._gradients(some, slopes, held)
-        return found
+            gradients += self._gradients(documents, slopes, held)
+        return gradients
 
     def _gradients(
         self, tokens: Sequence[Tokens], slopes: Float[np.ndarray, "batch label"], held: bool
     ) -> list[Gradient]:
-        """Those of a few documents, all their tokens in one row, for what each output moves with."""
+        """Those of a few documents, all their tokens in one row."""
         directions, K = self._directions, self.shape.heads
         documents = [self.scalars.padded(t.ids) for t in tokens]
         ids, lengths = np.concatenate(documents), np.array([len(d) for d in documents])
@@ -309,7 +318,10 @@ class SingleLayer(Trained):
         return self.scalars.ratios(tokens.ids, groups, units, label, removal)
 
     def head(self, index: int) -> SingleLayer:
-        """f is a mean over heads: one head alone, its W_l divided by K, is a classifier, and these add up to f."""
+        """One head alone, as a classifier.
+
+        f is a mean over heads: with their W_l divided by K, heads add up to f.
+        """
         K = self.shape.heads
         if not 0 <= index < K:
             raise InputError(f"There is no head {index}: the model has heads 0 to {K - 1}.")

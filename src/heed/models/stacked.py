@@ -5,8 +5,9 @@
     layer   "attention"  x ← W_o heads              "skip"  x ← norm(x + W_o heads)
             "relu", "gelu"  as "skip", and then  x ← norm(x + W_2 act(W_1 x))
 
-The last layer of "attention" has no W_o: the final layer W_l reads the heads. With one such layer this is the
-single-layer classifier up to its sizes. What the layers around attention do to explanations is measured on these.
+The last layer of "attention" has no W_o: the final layer W_l reads the heads. With one such layer
+this is the single-layer classifier up to its sizes. What the layers around attention do to
+explanations is measured on these.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from heed.models.classifier import (
     REPLACEABLE,
     Removal,
 )
-from heed.models.network import Trained
+from heed.models.network import NetworkClassifier
 from heed.models.passes import Passes, Row
 from heed.models.shapes import StackShape
 from heed.models.single_layer import pad, positions
@@ -84,7 +85,7 @@ class StackNetwork(nn.Module):
         mask: Bool[Tensor, "batch token"],
         weights: Float[Tensor, "batch token"] | None = None,
     ) -> tuple[Float[Tensor, "batch label"], Float[Tensor, "batch token"]]:
-        """Logits, and the attention of the last layer to <cls>, mean over heads: its own, unless weights are given."""
+        """Logits, and the last attention of <cls>, mean over heads: its own, or what is given."""
         record: list[tuple[Tensor, ...]] = []
         given = (
             weights[:, None, None].expand(-1, self.shape.heads, -1, -1)
@@ -105,9 +106,10 @@ class StackNetwork(nn.Module):
         replaced: Weights | None = None,
         record: list[tuple[Tensor, ...]] | None = None,
     ) -> Float[Tensor, "batch label"]:
-        """Logits from embeddings; with a record, attention is computed openly and written down layer by layer.
+        """Logits from embeddings.
 
-        Of the last layer only the row of <cls> is read, so that a pass without record computes no other.
+        With a record, attention is computed openly and written down layer by layer. Of the last
+        layer only the row of <cls> is read, so that a pass without a record computes no other.
         """
         for i in range(self.shape.layers):
             last = i == self.shape.layers - 1
@@ -154,18 +156,19 @@ class StackNetwork(nn.Module):
         return getattr(self, f"W_{name}{layer}")
 
 
-def _replaced(own: Tensor, wanted: Tensor) -> Tensor:
+def _replaced(weights: Tensor, wanted: Tensor) -> Tensor:
     """NaN leaves the model's own weight; a single query row replaces that of <cls>."""
-    wanted = wanted.to(own.dtype)
-    if wanted.shape[2] == 1 and own.shape[2] > 1:
-        wanted = torch.cat([wanted, torch.full_like(own[:, :, 1:], torch.nan)], 2)
-    return torch.where(wanted.isnan(), own, wanted)
+    wanted = wanted.to(weights.dtype)
+    if wanted.shape[2] == 1 and weights.shape[2] > 1:
+        wanted = torch.cat([wanted, torch.full_like(weights[:, :, 1:], torch.nan)], 2)
+    return torch.where(wanted.isnan(), weights, wanted)
 
 
-class Stacked(Trained, Passes):
+class Stacked(NetworkClassifier, Passes):
     """The classifier: a `StackNetwork`, a `Tokenizer` and the names of the labels."""
 
-    kind, called, shaped, made = "stacked", "a stack of layers", StackShape, StackNetwork
+    kind, title = "stacked", "a stack of layers"
+    shape_class, network_class = StackShape, StackNetwork
     network: StackNetwork
     offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, DIFFERENTIABLE, BETWEEN})
     removals: tuple[Removal, ...] = ("replace", "delete", "hide")

@@ -14,20 +14,26 @@ if TYPE_CHECKING:  # naming a tensor's type is no reason to load torch
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What a batch of documents showed on its way through a model: one entry per layer where a field is a tuple.
+    """What a batch of documents showed on its way through a model.
 
-    logits      the output; a leading `variant` axis appears when attention was replaced by several variants at once
-    attention   weights as they were used, after any replacement (a transformer does not keep those of variants);
-                empty in layers that were not asked for
+    Where a field is a tuple, it has one entry per layer.
+
+    logits      the output; a leading `variant` axis appears when attention was replaced by several
+                variants at once
+    attention   weights as they were used, after any replacement (a transformer does not keep those
+                of variants); empty in layers that were not asked for
     values      what the weights multiply
-    projections what each head's sum of weighted values is multiplied by before the heads are added up; may be unknown
-    embeddings  a leaf of the graph (unless they were passed in): `torch.autograd.grad(logits, embeddings)` works
+    projections what each head's sum of weighted values is multiplied by before the heads are added
+                up; may be unknown
+    embeddings  a leaf of the graph (unless they were passed in), so that
+                `torch.autograd.grad(logits, embeddings)` works
     tokens      True where a key is a token of the document, False where it is padding
     row         the query row that classifies each document; -1 where all its rows do, averaged
     queries, keys   what the weights were made of, where the model shows them
     states      what each layer put out (its hidden states), where the model has layers and shows it
 
-    Keys beyond a document's tokens carry no attention where the model masks padding, and do where it does not.
+    Keys beyond a document's tokens carry no attention where the model masks padding, and do where
+    it does not.
     """
 
     logits: Float[Tensor, "*variant batch label"]
@@ -42,7 +48,7 @@ class Trace:
     states: tuple[Float[Tensor, "batch token dim"], ...] = ()
 
     def classifying_rows(self, layer: int = -1) -> Float[Tensor, "batch head query key"]:
-        """The rows that classify, as they can be passed back to replace them: one per document, or all where all do."""
+        """The rows that classify, in the form that replaces them: one per document, or all."""
         weights = self.attention[layer].detach()
         if weights.shape[2] == 1 or bool((self.row < 0).any()):
             return weights
@@ -50,7 +56,7 @@ class Trace:
         return weights.gather(2, index)
 
     def classifying(self, layer: int = -1) -> Float[np.ndarray, "batch head key"]:
-        """The attention of the row that classifies, in one layer (the last by default), of a trace without variants."""
+        """The attention of the row that classifies, in one layer, of a trace without variants."""
         return self.pooled(self.classifying_rows(layer)).cpu().numpy()
 
     def pooled(
@@ -63,7 +69,7 @@ class Trace:
         return rows.masked_fill(~real, 0).sum(2) / real.sum(2)
 
     def pooling(self) -> Float[np.ndarray, "batch token"]:
-        """How much every row counts for the output: all of it for the row that classifies, or the same for all."""
+        """How much each row counts: the one that classifies all, or all of them the same."""
         real = self.tokens.double().cpu().numpy()
         row = self.row.cpu().numpy()[:, None]
         return np.where(row < 0, real / real.sum(1, keepdims=True), np.arange(real.shape[1]) == row)

@@ -1,10 +1,11 @@
 """Any Hugging Face sequence classifier behind the four doors.
 
-Passes run in eval mode, without cache, on batches of similar length padded on the right. Without a trace they use the
-model's own fast attention; `trace` records through `hook.py`. A small probe finds out when a model is loaded: which
-query row classifies (the first, the last, or all of them averaged), whether padding changes the answer (then only
-documents of equal length share a batch), and what the family shows of its attention: the weights, their gradients, and
-the linear map that every layer puts behind the weighted values.
+Passes run in eval mode, without cache, on batches of similar length padded on the right. Without a
+trace they use the model's own fast attention; `trace` records through `hook.py`. A small probe
+finds out when a model is loaded: which query row classifies (the first, the last, or all of them
+averaged), whether padding changes the answer (then only documents of equal length share a batch),
+and what the family shows of its attention: the weights, their gradients, and the linear map that
+every layer puts behind the weighted values.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import copy
 import hashlib
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -23,9 +24,9 @@ import numpy as np
 import tokenizers
 import torch
 from jaxtyping import Bool, Float, Int
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
+    AutoConfig,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedModel,
@@ -33,7 +34,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from heed.errors import CheckpointError, InputError, NotApplicable
+from heed.errors import CheckpointError, InputError, NotApplicable, quoted
 from heed.models import folders
 from heed.models.classifier import (
     ATTENTION,
@@ -57,33 +58,46 @@ from heed.models.hook import (
     recording,
     watching,
 )
-from heed.models.network import redrawn
+from heed.models.network import redraw_weights
 from heed.models.passes import Passes, Row
 from heed.models.trace import Trace
 from heed.text import Tokenizer, Tokens
 
 _LONGEST = 4096  # tokens read by models that set no limit
+_MOST_LAYERS = 1000  # more would be built for hours before the weights turned out not to fit
 
 
 class Transformer(Passes):
     """A sequence classifier and its tokenizer.
 
-    The model that is passed in is left alone: heed works on a view, modules of its own over the same weights. Training
-    the model further, in place, shows in the view; its revision is that of the weights when it was first asked for.
+    The model that is passed in is left alone: heed works on a view, modules of its own over the
+    same weights. Training the model further, in place, shows in the view; its revision is that of
+    the weights when it was first asked for.
     """
 
     batch_tokens = 2048  # on few cores larger batches are slower
     facts: Mapping[str, Any] = MappingProxyType({})  # how heed trained it, if it did
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str):
+        with folders.reading(
+            f"The family {model.config.model_type} of {quoted(name)} is not one that heed can run"
+        ):
+            self._set_up(model, tokenizer, name)
+
+    def _set_up(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str
+    ) -> None:
+        self.name = name
         if not getattr(tokenizer, "is_fast", False):
             raise CheckpointError(
-                f"The tokenizer of {name} has no fast version, which heed needs to find words in the text."
+                f"The tokenizer of {name} has no fast version, which heed needs to find words in"
+                " the text."
             )
+        _check_classifies(model, name)
         self.model = model = _view(model)
         self.pretrained_tokenizer = tokenizer
-        self.name = name
-        self.notes = _set_padding(model, tokenizer)
+        self._embedded = _embedded_ids(model)
+        self.notes = _set_padding(model, tokenizer, self._embedded)
         self._pad = int(model.config.pad_token_id)
         self._typed = "token_type_ids" in tokenizer.model_input_names and _takes(
             model, "token_type_ids"
@@ -94,14 +108,17 @@ class Transformer(Passes):
         self.labels = _labels(model)
         if model.config.num_labels == 1:
             self.notes += (
-                "The model has one logit: half of it is shown for its label, and minus half for the other.",
+                "The model has one logit: half of it is shown for its label, and minus half for"
+                " the other.",
             )
-        self.exclusive = model.config.problem_type != "multi_label_classification"
+        # one logit is spread over two labels that exclude each other
+        several = model.config.problem_type == "multi_label_classification"
+        self.exclusive = not several or model.config.num_labels == 1
         # a decoder looks for its last token by its id: padding cannot stand in for a word
         fillers = [
             i
             for i in (tokenizer.mask_token_id, tokenizer.unk_token_id)
-            if i not in (None, self._pad)
+            if i is not None and i != self._pad and i < self._embedded
         ]
         self.filler = int(fillers[0]) if fillers else self._pad
         self.removals = ("replace", "delete", "hide") if fillers else ("hide", "delete")
@@ -113,13 +130,9 @@ class Transformer(Passes):
         self._projections: tuple[nn.Module, ...] = ()
         if not model.config.is_encoder_decoder:
             self.offers |= {ATTENTION, REPLACEABLE} if self._hooked else {ATTENTION}
-        try:
-            self._row, self.even = self._probe()
-        except Exception as error:
-            why = " ".join(str(error).split())[:200]
-            raise CheckpointError(
-                f"The family {model.config.model_type} of {name} is not one that heed can run ({why})."
-            ) from error
+        self._row, self.even = self._probe()
+        with suppress(InputError):  # an added token without an embedding: other texts can be read
+            self([folders.ODD_TEXT])
 
     @cached_property
     def revision(self) -> str:  # type: ignore[override]
@@ -139,7 +152,8 @@ class Transformer(Passes):
     ) -> Trace:
         if attention and not self._hooked:
             raise NotApplicable(
-                f"The attention of {self.name} can be read but not replaced: its family has its own code for it."
+                f"The attention of {self.name} can be read but not replaced: its family has its own"
+                " code for it."
             )
         inputs, real = self.inputs([Row(t.ids, t.types) for t in tokens])
         several = [w.ndim > 4 for w in (attention or {}).values()]
@@ -177,7 +191,7 @@ class Transformer(Passes):
         )
 
     def attending(self, tokens: Sequence[Tokens]) -> Attending:
-        """Only the row that classifies goes through the last layer again: its values are known, and all below it."""
+        """Only the row that classifies goes through the last layer again: all else is known."""
         inputs, real = self.inputs([Row(t.ids, t.types) for t in tokens])
         if not self._skippable or self._row == "mean":
             return super().attending(tokens)
@@ -194,12 +208,12 @@ class Transformer(Passes):
             many = rows.shape[:-4]
             n = many.numel()
             given = state.repeat(n, 1, 1)
-            known = Recorder(
+            row_recorder = Recorder(
                 {0: rows},
                 given=(given, *others) if isinstance(recorder.below, tuple) else given,
                 seen=trace.values[-1],
             )
-            with recording(known):
+            with recording(row_recorder):
                 output = self.model(
                     **{k: v.repeat(n, 1) for k, v in alone.items()}, **self._uncached
                 )
@@ -218,9 +232,9 @@ class Transformer(Passes):
                 config, attn_implementation=before(config)
             )
         network.load_state_dict(self.model.state_dict())
-        return Transformer(
-            redrawn(network, seed), self.pretrained_tokenizer, f"{self.name}, weights drawn anew"
-        )
+        redraw_weights(network, seed)
+        name = f"{self.name}, weights drawn anew"
+        return Transformer(network, self.pretrained_tokenizer, name)
 
     def embeddings(self, tokens: Sequence[Tokens]) -> Float[Tensor, "batch token dim"]:
         inputs, _ = self.inputs([Row(t.ids, t.types) for t in tokens])
@@ -234,8 +248,8 @@ class Transformer(Passes):
         embeddings: Float[Tensor, "batch token dim"] | None,
         layers: Sequence[int] | None = None,
     ) -> tuple[Any, Recorder]:
-        shown = None if layers is None else frozenset(layer % self._depth for layer in layers)
-        with recording(Recorder(attention, embeddings, self._rows(inputs), shown)) as recorder:
+        recorded = None if layers is None else frozenset(layer % self._depth for layer in layers)
+        with recording(Recorder(attention, embeddings, self._rows(inputs), recorded)) as recorder:
             extra = {} if self._hooked or recorder.lean else {"output_attentions": True}
             return self.model(**inputs, **self._uncached, **extra), recorder
 
@@ -246,19 +260,19 @@ class Transformer(Passes):
         attention: Mapping[int, Float[Tensor, "*variant batch head query key"]],
         embeddings: Float[Tensor, "batch token dim"] | None,
     ) -> Trace:
-        """Many replacements for the same documents: a few at a time in one batch; of each only the logits are kept."""
+        """Many replacements for the same documents, a few at a time; only logits are kept."""
         count = max(w.shape[0] for w in attention.values() if w.ndim > 4)
         step = max(1, self.batch_tokens // real.numel())
         parts, recorder = [], Recorder()
         for start in range(0, count, step):
             n = min(step, count - start)
-            chosen = {
+            replaced = {
                 layer: (w[start : start + n] if w.ndim > 4 else w.expand(n, *w.shape)).flatten(0, 1)
                 for layer, w in attention.items()
             }
             repeated = {key: value.repeat(n, 1) for key, value in inputs.items()}
             states = None if embeddings is None else embeddings.repeat(n, 1, 1)
-            output, recorder = self._recorded(repeated, chosen, states, ())
+            output, recorder = self._recorded(repeated, replaced, states, ())
             parts.append(self._spread(output.logits).unflatten(0, (n, -1)))
         assert recorder.looked_up is not None
         looked_up = recorder.looked_up[: len(real)]
@@ -273,9 +287,17 @@ class Transformer(Passes):
     def inputs(self, rows: Sequence[Row]) -> tuple[dict[str, Tensor], Bool[Tensor, "batch token"]]:
         """What the model takes, padded on the right, and which of it is real."""
         lengths = np.array([len(row.ids) for row in rows])
+        if not lengths.all():
+            raise InputError(f"A text without a single token cannot be read by {self.name}.")
         real = np.arange(lengths.max()) < lengths[:, None]
         padded = np.full(real.shape, self._pad)
         padded[real] = np.concatenate([row.ids for row in rows])
+        if padded.max() >= self._embedded:
+            token = self.tokenizer.backend.id_to_token(int(padded.max()))
+            raise InputError(
+                f"The token '{quoted(token)}' of the tokenizer has no embedding in {self.name}: it"
+                " was added, and the model was never resized."
+            )
         attends = real.astype(np.int64)
         for i, row in enumerate(rows):
             if row.seen is not None:
@@ -291,7 +313,10 @@ class Transformer(Passes):
         return inputs, torch.from_numpy(real)
 
     def _spread(self, logits: Float[Tensor, "batch output"]) -> Float[Tensor, "batch label"]:
-        """A single logit speaks for its label and against the other: half of it each, so that both can be explained."""
+        """A single logit speaks for its label and against the other.
+
+        Half of it each, so that both can be explained.
+        """
         return torch.cat([-logits / 2, logits / 2], -1) if logits.shape[-1] == 1 else logits
 
     def _rows(self, inputs: Mapping[str, Tensor]) -> Int[Tensor, "batch"]:
@@ -304,23 +329,29 @@ class Transformer(Passes):
     # Probe
 
     def _probe(self) -> tuple[Literal["first", "last", "mean"], bool]:
-        """Which query row classifies, and whether padding changes the answer; what there is to see goes to `offers`."""
-        some = np.array([i for i in range(len(self.tokenizer)) if i != self._pad][-7:])
+        """Which query row classifies, and whether padding changes the answer.
+
+        What there is to see of attention goes to `offers`.
+        """
+        most = min(len(self.tokenizer), self._embedded)  # added tokens may have no embedding
+        ids = np.array([i for i in range(max(0, most - 8), most) if i != self._pad][-7:])
         ends = [self.model.config.eos_token_id] if self.model.config.is_encoder_decoder else []
-        probes = [np.append(np.resize(some, n), ends).astype(np.int64) for n in (7, 4)]
+        probes = [np.append(np.resize(ids, n), ends).astype(np.int64) for n in (7, 4)]
         rows = [Row(ids, np.zeros_like(ids)) for ids in probes]
         together = self.run([len(row.ids) for row in rows], rows.__getitem__)
         alone = self.run([len(rows[1].ids)], lambda _: rows[1])
+        if not np.isfinite(together).all():
+            raise CheckpointError(f"The outputs of {self.name} are not finite numbers.")
         even = bool(np.abs(together[1:] - alone).max() > 1e-3 * max(1, np.abs(together).max()))
         inputs, _ = self.inputs(rows[:1])
-        shown = {} if self._hooked else {"output_attentions": ATTENTION in self.offers}
-        shown["output_hidden_states"] = True
+        options = {} if self._hooked else {"output_attentions": ATTENTION in self.offers}
+        options["output_hidden_states"] = True
         with (
             torch.enable_grad(),
             recording(Recorder()) as recorder,
             watching(self.model, recorder) as maps,
         ):
-            output = self.model(**inputs, **self._uncached, **shown)
+            output = self.model(**inputs, **self._uncached, **options)
         self._skippable = self._hooked and make_skippable(self.model, recorder)
         last = recorder.outputs[-1] if recorder.outputs else output.hidden_states[-1]
         # any combination of logits, but not their sum: heads may be trained to opposite weights
@@ -353,7 +384,7 @@ class Transformer(Passes):
     def _look(
         self, total: Float[Tensor, ""], weights: Sequence[Tensor], maps: Maps, length: int
     ) -> None:
-        """What one pass shows of attention: between all tokens, in the graph, and with a known map behind it."""
+        """What one pass shows of attention: between all tokens, in the graph, with known maps."""
         if not weights or any(w is None for w in weights):
             self.offers -= {ATTENTION, REPLACEABLE}
             return
@@ -362,8 +393,8 @@ class Transformer(Passes):
             return
         self.offers |= {BETWEEN}
         if all(w.requires_grad for w in weights):
-            found = torch.autograd.grad(total, weights, retain_graph=True, allow_unused=True)
-            if all(gradient is not None for gradient in found):
+            gradients = torch.autograd.grad(total, weights, retain_graph=True, allow_unused=True)
+            if all(gradient is not None for gradient in gradients):
                 self.offers |= {DIFFERENTIABLE}
         fed = [maps.fed.get(layer, []) for layer in range(len(weights))]
         if all(len(modules) == 1 for modules in fed):  # an adapter beside the map would be a second
@@ -372,16 +403,17 @@ class Transformer(Passes):
 
 
 def load(model: str | Path) -> Transformer:
-    """A sequence classifier by its folder or its id on the Hugging Face hub; safetensors only, no remote code."""
+    """A sequence classifier by its folder or hub id; safetensors only, no code of others."""
     network, tokenizer, missing = read(model)
     if missing:
         raise CheckpointError(
-            f"The model {model} is not a trained classifier: it lacks {', '.join(missing[:3])}."
+            f"The model {quoted(str(model))} is not a trained classifier: it lacks"
+            f" {quoted(', '.join(missing[:3]))}."
         )
-    found = Transformer(network, tokenizer, _name(model))
+    classifier = Transformer(network, tokenizer, _name(model))
     if (Path(model) / FACTS).is_file():
-        found.facts = folders.facts(Path(model))
-    return found
+        classifier.facts = folders.facts(Path(model))
+    return classifier
 
 
 def wrap(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Transformer:
@@ -396,27 +428,26 @@ def wrap(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Transfor
 def read(
     model: str | Path, **options: Any
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list[str]]:
-    """A network in single precision, its tokenizer, and the names of weights that are not in the files."""
+    """A network in single precision, its tokenizer, and names of weights that the files lack."""
     safe = {"trust_remote_code": False}
-    try:
-        with quiet():
-            tokenizer = AutoTokenizer.from_pretrained(model, **safe)
-            network, info = AutoModelForSequenceClassification.from_pretrained(
-                model,
-                use_safetensors=True,
-                output_loading_info=True,
-                dtype=torch.float32,
-                **safe,
-                **options,
-            )
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
-        why = " ".join(str(error).split())[:300]
-        raise CheckpointError(f"The model {model} cannot be loaded ({why}).") from None
-    if 10 * len(tokenizer) < getattr(
-        network.config, "vocab_size", 0
-    ):  # the library makes one up where files lack
+    name = quoted(str(model))
+    with folders.reading(f"The model {name} cannot be loaded"), quiet():
+        config = AutoConfig.from_pretrained(model, **safe)
+        if getattr(config, "num_hidden_layers", 0) > _MOST_LAYERS:
+            raise ValueError(f"its config.json names {config.num_hidden_layers} layers")
+        tokenizer = AutoTokenizer.from_pretrained(model, **safe)
+        network, info = AutoModelForSequenceClassification.from_pretrained(
+            model,
+            use_safetensors=True,
+            output_loading_info=True,
+            dtype=torch.float32,
+            **safe,
+            **options,
+        )
+        vocabulary = int(getattr(network.config, "vocab_size", 0))
+    if 10 * len(tokenizer) < vocabulary:  # the library makes one up where files lack
         raise CheckpointError(
-            f"The model {model} comes without its tokenizer: put its files beside the weights."
+            f"The model {name} comes without its tokenizer: put its files beside the weights."
         )
     return network, tokenizer, sorted(info["missing_keys"])
 
@@ -428,15 +459,18 @@ def _name(model: str | Path) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the progress bars and reports of `transformers`; what matters in them becomes a sentence of heed's."""
-    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    """Without the progress bars and reports of `transformers`.
+
+    What matters in them becomes a sentence of heed's.
+    """
+    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:
         yield
     finally:
         logging.set_verbosity(level)
-        if shown:
+        if bars:
             logging.enable_progress_bar()
 
 
@@ -462,13 +496,34 @@ def _takes(model: PreTrainedModel, argument: str) -> bool:
     return argument in inspect.signature(model.forward).parameters
 
 
-def _set_padding(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
+def _check_classifies(model: PreTrainedModel, name: str) -> None:
+    """Refuse a head whose output is a number and no label.
+
+    The library takes a single output for a number to be predicted, unless the model says otherwise.
+    """
+    kind = model.config.problem_type
+    if kind == "regression" or (kind is None and model.config.num_labels == 1):
+        raise CheckpointError(
+            f"The model {quoted(name)} predicts a number, not a label: if its one output is the"
+            " logit of a label, set problem_type to multi_label_classification in its config."
+        )
+
+
+def _embedded_ids(model: PreTrainedModel) -> int:
+    """How many ids have an embedding. A tokenizer may have more, if tokens were added to it."""
+    table: Any = lookup(model).weight
+    return len(table)
+
+
+def _set_padding(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, embedded: int
+) -> tuple[str, ...]:
     """Every batch needs a padding id; decoders often come without one."""
-    if (-1 if model.config.pad_token_id is None else model.config.pad_token_id) >= 0:
+    named = model.config.pad_token_id
+    if named is not None and 0 <= named < embedded:
         return ()
-    fallback = next(
-        (i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id) if i is not None), 0
-    )
+    candidates = (tokenizer.pad_token_id, tokenizer.eos_token_id)
+    fallback = next((i for i in candidates if i is not None and 0 <= i < embedded), 0)
     model.config.pad_token_id = fallback
     return (f"The model names no padding token: token {fallback} is used for it.",)
 
@@ -484,9 +539,8 @@ def longest(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
             and isinstance(module, nn.Embedding)
             and module.padding_idx is not None
         ):
-            positions = min(
-                positions, module.num_embeddings - module.padding_idx - 1
-            )  # counted from behind padding
+            # positions are counted from behind that of padding
+            positions = min(positions, module.num_embeddings - module.padding_idx - 1)
     return int(min(tokenizer.model_max_length, positions, _LONGEST))
 
 

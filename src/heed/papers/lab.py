@@ -26,7 +26,7 @@ from heed.training.recipes import RECIPES, Recipe, change
 
 if TYPE_CHECKING:  # which load torch
     from heed.models.single_layer import SingleLayer
-    from heed.training.own import Training
+    from heed.training.loop import Training
 
 Scale = Literal["smoke", "full"]
 _QUICK = {

@@ -1,9 +1,14 @@
-"""Training a model again: from another seed, with uniform attention, with weights of others, or to disagree with it."""
+"""Training a model again: from another seed, with uniform attention, or to disagree with it.
+
+And training a small network that weighs words by the attention of a model, or by none.
+"""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -17,130 +22,137 @@ from jaxtyping import Float, Int
 from heed.errors import NotApplicable
 from heed.models import checkpoint
 from heed.models.classifier import Classifier
-from heed.models.network import Trained
+from heed.models.network import NetworkClassifier
 from heed.models.recurrent import Recurrent
 from heed.models.stacked import Stacked
 from heed.progress import say
 from heed.settings import read as read_settings
-from heed.text import Document, Tokens
-from heed.training import loop as learning
-from heed.training import own as training
+from heed.store import Store, code_of, key_of
+from heed.text import Document, Tokenizer, Tokens
+from heed.training import own
 from heed.training import recurrent as recurrent_training
+from heed.training.examples import Examples, Guide, Weights, outputs_of, split
+from heed.training.goals import Disagree, GoalTask
+from heed.training.loop import Run, train
 from heed.training.recipes import Recipe, RecurrentRecipe, recurrent
+from heed.training.unfinished import Unfinished
+
+_PATIENCE = 3  # epochs without a better one, after which an adversary is left as it is
 
 
 @dataclass(eq=False)
 class Retraining:
     """A model and what it was trained on.
 
-    validation   documents by which epochs are chosen; a part of the others, if there are none
-    folder       where models are kept, so that none is trained twice; without it they are kept in memory
+    validation   documents by which epochs are chosen; by default a part of the others
+    store        where models are kept, so that none is trained twice; by default in memory
     """
 
-    model: Trained
+    model: NetworkClassifier
     documents: Sequence[Document]
     validation: Sequence[Document] = ()
-    folder: Path | None = None
-    _kept: dict[str, Any] = field(default_factory=dict, repr=False)
+    store: Store = field(default_factory=Store)
     _guided: dict[tuple[str, int], Guided] = field(default_factory=dict, repr=False)
 
     @cached_property
     def recipe(self) -> Recipe | RecurrentRecipe:
-        """How the model was trained, as its checkpoint says."""
-        known = self.model.facts.get("recipe")
-        if not isinstance(known, Mapping):
-            raise NotApplicable(f"{self.model.name} does not say how it was trained.")
-        own = {key: value for key, value in known.items() if key != "name"}
+        """How the model was trained, as its folder says."""
+        settings = self._settings()
         if isinstance(self.model, Recurrent):
-            return recurrent(own)
-        shape = own.pop("shape", {})
-        return replace(Recipe(), **read_settings("the recipe", Recipe, own), shape=dict(shape))
+            return recurrent(settings)
+        shape = settings.pop("shape", {})
+        return replace(Recipe(), **read_settings("the recipe", Recipe, settings), shape=dict(shape))
+
+    def _settings(self) -> dict[str, Any]:
+        recipe = self.model.facts.get("recipe")
+        if not isinstance(recipe, Mapping):
+            raise NotApplicable(f"{self.model.name} does not say how it was trained.")
+        return {key: value for key, value in recipe.items() if key != "name"}
 
     @cached_property
     def split(self) -> tuple[list[Document], list[Document]]:
-        """Documents to train on and to validate on, for a training that starts from the model as it is."""
-        rng = np.random.default_rng(0)
-        return training.parts(
-            self.documents, self.validation, self.model.labels, self.recipe.validation, rng
-        )
+        """Documents to train and to validate on, when training starts from the model as it is."""
+        rng, share = np.random.default_rng(0), self.recipe.validation
+        return split(self.documents, self.validation, self.model.labels, share, rng)
 
     def seeds(self, count: int) -> list[int]:
         """Seeds other than the model's own."""
-        return [seed for seed in range(1, count + 2) if seed != self.model.facts.get("seed")][
-            :count
-        ]
+        seeds = [s for s in range(1, count + 2) if s != self.model.facts.get("seed")]
+        return seeds[:count]
 
-    def again(self, seed: int, uniform: bool = False) -> Trained:
-        """The same recipe from another seed; with `uniform`, with all words attended to alike."""
-        kind = "uniform" if uniform else "seed"
-        return self._once(
-            {"kind": kind, "seed": seed}, lambda name: self._again(seed, uniform, name)
-        )
+    def again(self, seed: int, uniform: bool = False) -> Classifier:
+        """The same recipe from another seed; with `uniform`, all words are attended to alike."""
+        settings = {"kind": "uniform" if uniform else "seed", "seed": seed}
+        return self._kept(settings, lambda name, folder: self._again(seed, uniform, name, folder))
 
-    def _again(self, seed: int, uniform: bool, name: str) -> Trained:
-        shared: dict[str, Any] = {"validation": self.validation, "tokenizer": self.model.tokenizer}
-        if isinstance(self.recipe, RecurrentRecipe):
-            settings = asdict(self.recipe) | ({"attention": "uniform"} if uniform else {})
-            done = recurrent_training.fit(
-                self.documents, self.model.labels, RecurrentRecipe(**settings), seed, name, **shared
-            )
-        else:
-            stack = self.model.facts.get("stack") if isinstance(self.model, Stacked) else None
-            done = training.fit(
-                self.documents,
-                self.model.labels,
-                self.recipe,
-                seed,
-                name,
-                **shared,
-                stack=stack,
-                uniform=uniform,
-            )
-        return done.model
-
-    def adversary(self, strength: float, seed: int = 0, epochs: int = 20) -> Trained:
+    def adversary(self, strength: float, seed: int = 0, epochs: int = 20) -> Classifier:
         """A copy that was trained to give the same predictions with another attention."""
         settings = {"kind": "adversary", "strength": strength, "seed": seed, "epochs": epochs}
-        return self._once(settings, lambda name: self._adversary(strength, seed, epochs, name))
 
-    def _adversary(self, strength: float, seed: int, epochs: int, name: str) -> Trained:
-        train, held = self.split
-        return learning.disagree(
-            self.model,
-            train,
-            held,
-            strength,
-            self._optimizer,
-            self.recipe.batch,
-            seed,
-            name,
-            epochs=epochs,
-        )
+        def make(name: str, folder: Path | None) -> Classifier:
+            unfinished = None if folder is None else Unfinished(folder, settings)
+            return self._adversary(strength, seed, epochs, name, unfinished)
 
-    def guided(self, name: str, guide: learning.Guide | None, seed: int = 0) -> Guided:
-        """A network that weighs tokens by a guide of this name, or by additive attention of its own if it is None."""
+        return self._kept(settings, make)
+
+    def _adversary(
+        self, strength: float, seed: int, epochs: int, name: str, unfinished: Unfinished | None
+    ) -> Classifier:
+        learnt, held = self.split
+        model = self._copied(name)
+        network = self._trainable(model)
+        goal = Disagree.of(self.model, [*learnt, *held], strength)
+        examples, checks = (Examples.of(self.model.tokenizer, d) for d in (learnt, held))
+        rng = np.random.default_rng(seed)
+        task = GoalTask(goal, examples, checks, self.recipe.batch, rng)
+        run = Run(network, self._optimizer(network))
+        train(run, task, epochs, patience=_PATIENCE, unfinished=unfinished)
+        return model
+
+    def guided(self, name: str, guide: Guide | None, seed: int = 0) -> Guided:
+        """A network that weighs tokens by a guide of this name; None: by attention of its own."""
         if (name, seed) not in self._guided:
-            train, held = self.split
+            learnt, held = self.split
+            recipe = self._guided_recipe(guide)
             self._guided[name, seed] = Guided(
-                self.model.tokenizer,
-                train,
-                self.model.labels,
-                held,
-                guide,
-                seed,
-                self._guide_recipe(guide),
+                self.model.tokenizer, learnt, self.model.labels, held, guide, seed, recipe
             )
         return self._guided[name, seed]
 
-    def _guide_recipe(self, guide: learning.Guide | None) -> RecurrentRecipe:
+    def _guided_recipe(self, guide: Guide | None) -> RecurrentRecipe:
         """Of the recipe only what suits a network that sees every token by itself."""
-        own = {
-            "encoder": "average",
-            "attention": "uniform" if guide else "additive",
-            "hidden": None,
+        settings = asdict(self.recipe) if isinstance(self.recipe, RecurrentRecipe) else {}
+        attention = "uniform" if guide else "additive"
+        changes = {"encoder": "average", "attention": attention, "hidden": None}
+        return RecurrentRecipe(**(settings | changes))
+
+    # What differs between heed's own models and transformers
+
+    def _again(self, seed: int, uniform: bool, name: str, resume: Path | None) -> Classifier:
+        given = (self.documents, self.model.labels)
+        shared: dict[str, Any] = {
+            "seed": seed,
+            "name": name,
+            "validation": self.validation,
+            "tokenizer": self.model.tokenizer,
+            "resume": resume,
         }
-        known = asdict(self.recipe) if isinstance(self.recipe, RecurrentRecipe) else {}
-        return RecurrentRecipe(**(known | own))
+        if isinstance(self.recipe, RecurrentRecipe):
+            changes = {"attention": "uniform"} if uniform else {}
+            recipe = RecurrentRecipe(**(asdict(self.recipe) | changes))
+            return recurrent_training.fit(*given, recipe, **shared).model
+        stack = self.model.facts.get("stack") if isinstance(self.model, Stacked) else None
+        return own.fit(*given, self.recipe, **shared, stack=stack, uniform=uniform).model
+
+    def _copied(self, name: str) -> Any:
+        """The model with weights of its own."""
+        like = self.model
+        network = copy.deepcopy(like.network)
+        return type(like)(network, like.tokenizer, like.labels, name, like.pairs)
+
+    def _trainable(self, model: Any) -> torch.nn.Module:
+        """The network of a model, as the loop trains it."""
+        return model.network
 
     def _optimizer(self, network: Any) -> torch.optim.Optimizer:
         if isinstance(self.recipe, RecurrentRecipe):
@@ -152,83 +164,105 @@ class Retraining:
             fused=True,
         )
 
-    def place(self, settings: Mapping[str, Any]) -> tuple[str, str]:
-        """A name for a model that is made like this, and one that no other has."""
-        about = {"model": self.model.revision, "data": self._fingerprint} | dict(settings)
-        key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
-        name = "-".join(str(v) for v in settings.values())
-        return name, f"{name}-{key}"
+    def _save(self, model: Any, folder: Path, settings: Mapping[str, Any]) -> None:
+        checkpoint.save(model, folder, dict(settings))
 
-    def _once(self, settings: Mapping[str, Any], make: Callable[[str], Any]) -> Any:
-        """The model that was made like this before, or a new one."""
-        name, key = self.place(settings)
-        if key not in self._kept:
-            folder = None if self.folder is None else self.folder / key
-            if folder is not None and (folder / "model.json").exists():
-                self._kept[key] = checkpoint.load(folder)
-            else:
-                say(f"training {name} on {len(self.documents):,} documents")
-                self._kept[key] = make(name)
-                if folder is not None:
-                    checkpoint.save(self._kept[key], folder, dict(settings))
-        return self._kept[key]
+    def _load(self, folder: Path, name: str, settings: Mapping[str, Any]) -> Classifier:
+        return checkpoint.load(folder)
+
+    # Keeping
+
+    def _kept(
+        self, settings: Mapping[str, Any], make: Callable[[str, Path | None], Classifier]
+    ) -> Classifier:
+        """The model that was made like this before, or a new one.
+
+        `make` gets its name, and the folder in which an interrupted training resumes.
+        """
+        name = "-".join(str(value) for value in settings.values())
+        key = self.key(settings)
+        unfinished = self.store.unfinished(key)
+
+        def train_now() -> Classifier:
+            say(f"training {name} on {len(self.documents):,} documents")
+            return make(name, unfinished)
+
+        def save(model: Classifier, folder: Path) -> None:
+            self._save(model, folder, settings)
+            if unfinished is not None:
+                shutil.rmtree(unfinished, ignore_errors=True)
+
+        return self.store.model(
+            key, train_now, save, lambda folder: self._load(folder, name, settings)
+        )
+
+    def key(self, settings: Mapping[str, Any]) -> str:
+        """What a model that is made like this is kept under."""
+        code = code_of(type(self).__module__)
+        return key_of(dict(settings), self._fingerprint, self.model.revision, code)
 
     @cached_property
     def _fingerprint(self) -> str:
         digest = hashlib.sha256()
-        for d in [*self.documents, *self.validation]:
-            digest.update(json.dumps([*d.segments, d.label]).encode("utf8", "replace"))
+        for part in (self.documents, self.validation):
+            for d in part:
+                digest.update(json.dumps([*d.segments, d.label]).encode("utf8", "replace"))
+            digest.update(b"\0")
         return digest.hexdigest()[:16]
 
 
 class Guided:
-    """A network that sees every token by itself, and weighs tokens as it is told (Wiegreffe and Pinter, 2019)."""
+    """A network that sees every token by itself, and weighs tokens as a guide says.
+
+    It tests what attention weights are worth to another model (Wiegreffe and Pinter, 2019).
+    """
 
     def __init__(
         self,
-        tokenizer: Any,
+        tokenizer: Tokenizer,
         documents: Sequence[Document],
         labels: Sequence[str],
         validation: Sequence[Document],
-        guide: learning.Guide | None,
+        guide: Guide | None,
         seed: int,
         recipe: RecurrentRecipe,
     ):
         self.guide, self.tokenizer = guide, tokenizer
-        done = recurrent_training.fit(
+        trained = recurrent_training.fit(
             documents, labels, recipe, seed, "guided", validation, tokenizer=tokenizer, guide=guide
         )
-        self.network, self.labels = done.model.network, tuple(labels)
+        self.network = trained.model.network
 
     def predicted(self, documents: Sequence[Document]) -> Int[np.ndarray, "document"]:
-        return learning.logits_of(
-            self.network, learning.Examples.of(self.tokenizer, documents, self.guide)
-        ).argmax(1)
+        """The label of each document."""
+        return Examples.of(self.tokenizer, documents, self.guide).logits(self.network).argmax(1)
 
 
-def guide_by(model: Classifier) -> learning.Guide:
-    """The attention of a model: its classifying row, mean over heads, without what lies on special tokens."""
+def guide_by(model: Classifier) -> Guide:
+    """The attention of a model: its classifying row, mean over heads, on words alone."""
 
-    def weights(tokens: Sequence[Tokens]) -> learning.Weights:
-        found = learning.outputs_of(model, [t.document for t in tokens])
-        return [_on_words(t, a[: len(t)]) for t, _, a in found]
+    def weights(tokens: Sequence[Tokens]) -> Weights:
+        outputs = outputs_of(model, [t.document for t in tokens])
+        return [_on_words(t, a[: len(t)]) for t, _, a in outputs]
 
     return weights
 
 
-def guide_uniform(tokens: Sequence[Tokens]) -> learning.Weights:
+def guide_uniform(tokens: Sequence[Tokens]) -> Weights:
     """All words alike."""
     return [_on_words(t, np.ones(len(t))) for t in tokens]
 
 
-def guide_random(tokens: Sequence[Tokens]) -> learning.Weights:
-    """Weights that have nothing to do with the words: as peaked as trained ones often are, and the same every time."""
-    return [
-        _on_words(
-            t, np.exp(np.random.default_rng(list(t.ids.tobytes())).standard_normal(len(t)) * 2)
-        )
-        for t in tokens
-    ]
+def guide_random(tokens: Sequence[Tokens]) -> Weights:
+    """Weights that have nothing to do with the words.
+
+    They are as peaked as trained ones often are, and the same for a document every time.
+    """
+    return [_on_words(t, np.exp(2 * _noise(t))) for t in tokens]
+
+
+def _noise(tokens: Tokens) -> Float[np.ndarray, "token"]:
+    return np.random.default_rng(list(tokens.ids.tobytes())).standard_normal(len(tokens))
 
 
 def _on_words(tokens: Tokens, weights: Float[np.ndarray, "token"]) -> Float[np.ndarray, "token"]:

@@ -1,4 +1,4 @@
-"""Training a transformer again: from another seed, with uniform attention, or to disagree with it."""
+"""Training a transformer again: from another seed, with uniform attention, or against it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from torch import Tensor, nn
 
 from heed.errors import NotApplicable
 from heed.models.classifier import Classifier
+from heed.models.folders import reading, writing
 from heed.models.hook import Recorder, recording
 from heed.models.passes import Row
 from heed.models.transformer import Transformer
-from heed.progress import say
-from heed.training import loop as learning
-from heed.training import transformer as tuning
+from heed.training import transformer
 from heed.training.again import Retraining
 from heed.training.recipes import Tuning
 from heed.training.recipes import tuning as tuning_recipe
+
+_WEIGHTS = "model.safetensors"
 
 
 class UniformTransformer(Transformer):
@@ -37,14 +38,14 @@ class UniformTransformer(Transformer):
             return super().outputs(rows)
 
 
-class Tunable(nn.Module):
-    """A transformer as the loop in `learning.py` trains it: ids in, logits and the classifying row out."""
+class TrainableTransformer(nn.Module):
+    """A transformer as goals run it: ids in, logits and the classifying row of attention out."""
 
-    def __init__(self, subject: Transformer):
+    def __init__(self, model: Transformer):
         super().__init__()
-        self.subject = subject
-        self.inner = subject.model
-        self.shape = SimpleNamespace(labels=len(subject.labels), padding="masked")
+        self.model = model
+        self.network = model.model
+        self.shape = SimpleNamespace(labels=len(model.labels), padding="masked")
 
     def attended(
         self,
@@ -57,102 +58,68 @@ class Tunable(nn.Module):
             Row(i[:n].numpy(), np.zeros(n, dtype=np.int64))
             for i, n in zip(ids, lengths, strict=True)
         ]
-        inputs, _ = self.subject.inputs(rows)
+        inputs, _ = self.model.inputs(rows)
         with recording(Recorder(learning=True)) as recorder:
-            logits = self.subject._spread(self.inner(**inputs, **self.subject._uncached).logits)
-        own, row = recorder.weights[-1].mean(1), self.subject._rows(inputs)
+            logits = self.model._spread(self.network(**inputs, **self.model._uncached).logits)
+        attention, row = recorder.weights[-1].mean(1), self.model._rows(inputs)
         if bool((row < 0).any()):
-            return logits, (own * real[..., None]).sum(1) / real.sum(1, keepdim=True)
-        return logits, own[torch.arange(len(own)), row]
+            return logits, (attention * real[..., None]).sum(1) / real.sum(1, keepdim=True)
+        return logits, attention[torch.arange(len(attention)), row]
 
 
 @dataclass(eq=False)
-class Retuning(Retraining):
-    """A transformer that heed trained and what it was trained on; `base` is what it was fine-tuned from."""
+class TransformerRetraining(Retraining):
+    """A transformer that heed trained and what it was trained on.
+
+    base   what it was fine-tuned from, if it was
+    """
 
     model: Transformer  # type: ignore[assignment]
     base: str | Path | None = None
 
     @cached_property
     def recipe(self) -> Tuning:  # type: ignore[override]
-        known = self.model.facts.get("recipe")
-        if not isinstance(known, Mapping):
-            raise NotApplicable(f"{self.model.name} does not say how it was trained.")
+        settings = self._settings()
         if self.model.pairs and any(d.pair is not None for d in self.documents):
             raise NotApplicable("Transformers of pairs are not trained again.")
-        own = {key: value for key, value in known.items() if key != "name"}
-        return tuning_recipe(self.model.facts.get("base") is None, own)
+        return tuning_recipe(self.model.facts.get("base") is None, settings)
 
-    def again(self, seed: int, uniform: bool = False) -> Classifier:  # type: ignore[override]
-        settings = {"kind": "uniform" if uniform else "seed", "seed": seed}
-        name, key = self.place(settings)
-        if key not in self._kept:
-            say(f"training {name} on {len(self.documents):,} documents")
-            config = self.model.model.config
-            size = (getattr(config, "num_hidden_layers", 2), getattr(config, "hidden_size", 128))
-            done = tuning.tune(
-                self.documents,
-                self.model.labels,
-                self.recipe,
-                self.base,
-                size,
-                seed,
-                name,
-                self.validation,
-                None
-                if self.folder is None
-                else self.folder / key,  # a training that was stopped goes on
-                uniform,
-                self.model.pretrained_tokenizer,
-            )
-            kind = UniformTransformer if uniform else Transformer
-            self._kept[key] = kind(done.network, done.tokenizer, name)
-        return self._kept[key]
-
-    def adversary(self, strength: float, seed: int = 0, epochs: int = 20) -> Classifier:  # type: ignore[override]
-        settings = {"kind": "adversary", "strength": strength, "seed": seed, "epochs": epochs}
-        name, key = self.place(settings)
-        if key not in self._kept:
-            own = copy.deepcopy(self.model.model)
-            subject = Transformer(
-                own, self.model.pretrained_tokenizer, name
-            )  # sees the weights as they move
-            path = None if self.folder is None else self.folder / f"{key}.safetensors"
-            if path is not None and path.exists():
-                subject.model.load_state_dict(safetensors.torch.load_file(path))
-            else:
-                say(f"training {name} on {len(self.documents):,} documents")
-                self._disagree(subject, strength, seed, epochs)
-                if path is not None:
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    state = {
-                        k: v.contiguous().clone() for k, v in subject.model.state_dict().items()
-                    }
-                    safetensors.torch.save_file(state, path.with_suffix(".part"))
-                    path.with_suffix(".part").replace(path)
-            subject.model.eval().requires_grad_(False)
-            self._kept[key] = subject
-        return self._kept[key]
-
-    def _disagree(self, subject: Transformer, strength: float, seed: int, epochs: int) -> None:
-        train, held = self.split
-        goal = learning.Disagree.of(self.model, [*train, *held], strength)
-        examples, checks = (learning.Examples.of(self.model.tokenizer, d) for d in (train, held))
-        network, rng = Tunable(subject), np.random.default_rng(seed)
-        optimizer = torch.optim.AdamW(
-            network.parameters(),
-            lr=self.recipe.learning_rate,
-            weight_decay=self.recipe.weight_decay,
-            fused=True,
+    def _again(self, seed: int, uniform: bool, name: str, resume: Path | None) -> Classifier:
+        config = self.model.model.config
+        trained = transformer.fit(
+            self.documents,
+            self.model.labels,
+            self.recipe,
+            seed,
+            name,
+            self.validation,
+            base=self.base,
+            size=(getattr(config, "num_hidden_layers", 2), getattr(config, "hidden_size", 128)),
+            tokenizer=self.model.pretrained_tokenizer,
+            uniform=uniform,
+            resume=resume,
         )
-        learning.train(
-            network,
-            optimizer,
-            goal,
-            examples,
-            checks,
-            self.recipe.batch,
-            rng,
-            epochs,
-            patience=3,
-        )
+        kind = UniformTransformer if uniform else Transformer
+        return kind(trained.network, trained.tokenizer, name)
+
+    def _copied(self, name: str) -> Transformer:
+        network = copy.deepcopy(self.model.model)
+        return Transformer(network, self.model.pretrained_tokenizer, name)
+
+    def _trainable(self, model: Any) -> nn.Module:
+        return TrainableTransformer(model)
+
+    def _save(self, model: Any, folder: Path, settings: Mapping[str, Any]) -> None:
+        """The weights alone: all else is that of the model."""
+        state = model.model.state_dict()
+        with writing(folder) as scratch:
+            # a clone each, because tied weights share their memory
+            copies = {key: value.contiguous().clone() for key, value in state.items()}
+            safetensors.torch.save_file(copies, scratch / _WEIGHTS)
+
+    def _load(self, folder: Path, name: str, settings: Mapping[str, Any]) -> Classifier:
+        network = copy.deepcopy(self.model.model)
+        with reading(f"The model {folder} cannot be loaded"):
+            network.load_state_dict(safetensors.torch.load_file(folder / _WEIGHTS))
+        kind = UniformTransformer if settings["kind"] == "uniform" else Transformer
+        return kind(network, self.model.pretrained_tokenizer, name)

@@ -1,276 +1,245 @@
-"""One loop that trains our own networks: to classify, with weights of others, or to disagree with another model.
+"""The one loop that trains every network of heed.
 
-A `Goal` says what is minimised over a batch, and what an epoch is judged by. A network shows its attention by
-`attended`: logits, and one weight per token, the mean over heads of the row that classifies.
+A `Task` gives the batches of an epoch, the loss of each, and what the epoch achieved on validation
+documents. The loop steps, averages the weights, keeps the best epoch, and saves its state, from
+which a training that was interrupted resumes to the same weights, bit for bit.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor
-from torch.nn import functional
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.swa_utils import AveragedModel
 
-from heed.metrics import auc
-from heed.models.classifier import Classifier
-from heed.models.network import Trained
-from heed.progress import bar, say
-from heed.text import Document, Tokenizer, Tokens
-from heed.training.own import padded, shuffled_batches
+from heed.progress import counter, say
+from heed.training.unfinished import Unfinished
 
-Weights = list[Float[np.ndarray, "token"]]
-Guide = Callable[[Sequence[Tokens]], Weights]
-_DOCUMENTS = 256  # in a batch that is not learnt from
+_SAVE_EVERY = 120.0  # seconds
 
 
-@dataclass(frozen=True)
-class Examples:
-    """Documents as ids, with their labels, which tokens are words, and attention weights where these are given."""
+class Task(Protocol):
+    """What a network learns.
 
-    ids: list[Int[np.ndarray, "token"]]
-    gold: Int[Tensor, "document"]
-    words: list[Bool[np.ndarray, "token"]]
-    weights: Weights | None = None
-
-    @classmethod
-    def of(
-        cls, tokenizer: Tokenizer, documents: Sequence[Document], guide: Guide | None = None
-    ) -> Examples:
-        tokens = tokenizer(documents)
-        gold = torch.tensor([-1 if d.label is None else d.label for d in documents])
-        return cls(
-            [t.ids for t in tokens],
-            gold,
-            [~t.special for t in tokens],
-            guide(tokens) if guide else None,
-        )
-
-    def run(
-        self, network: Any, places: Sequence[int] | Int[np.ndarray, "_"]
-    ) -> tuple[Float[Tensor, "document label"], Float[Tensor, "document token"]]:
-        """Logits and attention of some documents; the attention is what was given, if it was."""
-        ids, real = padded(network, [self.ids[i] for i in places])
-        weights = (
-            None
-            if self.weights is None
-            else in_rows([self.weights[i] for i in places], ids.shape[1])
-        )
-        return network.attended(ids, real, weights)
-
-    def batches(self) -> list[list[int]]:
-        """All documents, in batches of similar length."""
-        order = sorted(range(len(self.ids)), key=lambda i: len(self.ids[i]))
-        return [order[start : start + _DOCUMENTS] for start in range(0, len(order), _DOCUMENTS)]
-
-
-def in_rows(weights: Weights, length: int) -> Float[Tensor, "document token"]:
-    found = np.zeros((len(weights), length), dtype=np.float32)
-    for i, w in enumerate(weights):
-        found[i, : len(w)] = w
-    return torch.from_numpy(found)
-
-
-class Goal(Protocol):
-    """What training is for."""
-
-    def loss(
-        self, network: Any, examples: Examples, places: Int[np.ndarray, "_"]
-    ) -> Float[Tensor, ""]:
-        """The mean over some documents of what is to become small."""
-
-    def worth(self, network: Any, examples: Examples) -> dict[str, float]:
-        """What an epoch achieved on validation documents; the first number is judged, and the larger the better."""
-
-
-@dataclass(frozen=True)
-class Classify:
-    """Right labels. Two labels: both weigh alike, however rare one of them is."""
-
-    positive_weight: float = 1.0
-
-    @classmethod
-    def of(cls, examples: Examples, labels: int) -> Classify:
-        positive = int((examples.gold == 1).sum())
-        return cls((len(examples.gold) - positive) / max(1, positive) if labels == 2 else 1.0)
-
-    def loss(
-        self, network: Any, examples: Examples, places: Int[np.ndarray, "_"]
-    ) -> Float[Tensor, ""]:
-        logits, _ = examples.run(network, places)
-        gold = examples.gold[places]
-        if logits.shape[1] > 2:
-            return functional.cross_entropy(logits, gold)
-        weight = torch.tensor(self.positive_weight)
-        return functional.binary_cross_entropy_with_logits(
-            logits[:, 1] - logits[:, 0], gold.to(logits.dtype), pos_weight=weight
-        )
-
-    def worth(self, network: Any, examples: Examples) -> dict[str, float]:
-        logits, gold = logits_of(network, examples), examples.gold.numpy()
-        correct = float((logits.argmax(1) == gold).mean())
-        area = auc(logits[:, 1] - logits[:, 0], gold == 1) if logits.shape[1] == 2 else float("nan")
-        return {"auc": area, "accuracy": correct} if np.isfinite(area) else {"accuracy": correct}
-
-
-@dataclass(frozen=True)
-class Disagree:
-    """The predictions of another model with an attention as different as possible: mean TVD - strength · KL.
-
-    Attention is that on words, as shares of it: looking away from all of them alike is no disagreement.
-
-    outputs, attention   what the other model says of each document, by its ids
+    rng   draws the order of the documents, and whatever else an epoch draws at its start
     """
 
-    strength: float
-    outputs: dict[bytes, Float[np.ndarray, "label"]]
-    attention: dict[bytes, Float[np.ndarray, "token"]]
+    rng: np.random.Generator
 
-    @classmethod
-    def of(cls, model: Classifier, documents: Sequence[Document], strength: float) -> Disagree:
-        outputs, attention = {}, {}
-        for tokens, p, a in outputs_of(model, documents):
-            key = tokens.ids.tobytes()
-            outputs[key], attention[key] = p, a
-        return cls(strength, outputs, attention)
+    def batches(self, epoch: int) -> list[Int[np.ndarray, "_"]]:
+        """The documents of each step of an epoch. Torch's generator may be seeded here."""
 
-    def terms(
-        self, network: Any, examples: Examples, places: Sequence[int] | Int[np.ndarray, "_"]
-    ) -> tuple[Float[Tensor, "document"], Float[Tensor, "document"]]:
-        """TVD and KL(own ‖ other) of some documents."""
-        keys = [examples.ids[i].tobytes() for i in places]
-        logits, own = examples.run(network, places)
-        words = in_rows([examples.words[i].astype(float) for i in places], own.shape[1])
-        own, theirs = (
-            _shares(a * words)
-            for a in (own, in_rows([self.attention[k] for k in keys], own.shape[1]))
-        )
-        target = torch.from_numpy(np.array([self.outputs[k] for k in keys])).to(logits.dtype)
-        distance = 0.5 * (logits.softmax(1) - target).abs().sum(1)
-        tiny = 1e-30
-        ratio = own.clamp(min=tiny).log() - theirs.clamp(min=tiny).log()
-        return distance, (own * ratio).sum(1)
+    def loss(self, network: Any, batch: Int[np.ndarray, "_"], step: int) -> Float[Tensor, ""]:
+        """What is to become small."""
 
-    def loss(
-        self, network: Any, examples: Examples, places: Int[np.ndarray, "_"]
-    ) -> Float[Tensor, ""]:
-        distance, divergence = self.terms(network, examples, places)
-        return (distance - self.strength * divergence).mean()
+    def validate(self, network: Any) -> dict[str, float]:
+        """What the epoch achieved. The first number is judged; larger is better."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """A trained model and how it came about: one row of `history` per epoch."""
+
+    model: Any
+    recipe: Any
+    history: list[dict[str, float]]
+    best: int
+    seconds: float
+
+
+@dataclass
+class Run:
+    """A network in training: what it takes to resume, and what has come of it so far.
+
+    averaged   the running mean of the weights, which is validated and kept; None: the weights
+    order      the state of the task's generator when the epoch began
+    best       the number of the best epoch so far, and `weights` are its weights
+    """
+
+    network: nn.Module
+    optimizer: torch.optim.Optimizer
+    averaged: AveragedModel | None = None
+    step: int = 0
+    loss: float = 0.0
+    seconds: float = 0.0
+    history: list[dict[str, float]] = field(default_factory=list)
+    order: Mapping[str, Any] = field(default_factory=dict)
+    best: int = 0
+    weights: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> nn.Module:
+        """The network whose weights are validated and kept."""
+        return self.network if self.averaged is None else self.averaged.module
+
+
+def averaged(network: nn.Module, decay: float) -> AveragedModel | None:
+    """A running mean of the weights of a network; none, if the decay is 0.
+
+    At first the mean follows faster than the decay says: by step / (step + 10).
+    """
+    if not decay:
+        return None
 
     @torch.no_grad()
-    def worth(self, network: Any, examples: Examples) -> dict[str, float]:
-        found = [self.terms(network, examples, places) for places in examples.batches()]
-        distance, divergence = (torch.cat(part).mean().item() for part in zip(*found, strict=True))
-        return {"worth": self.strength * divergence - distance, "tvd": distance, "kl": divergence}
+    def average(means: Any, weights: Any, updates: Tensor | int) -> None:
+        step = int(updates)
+        torch._foreach_lerp_(means, weights, 1 - min(decay, step / (step + 10)))
+
+    mean = AveragedModel(network, multi_avg_fn=average)
+    mean.n_averaged += 1  # the weights at the start count; else the first step would replace them
+    return mean
 
 
-def _shares(weights: Float[Tensor, "document token"]) -> Float[Tensor, "document token"]:
-    return weights / weights.sum(1, keepdim=True).clamp(min=1e-30)
+def cosine(steps: int, warmup: float = 0.0) -> Callable[[int], float]:
+    """The share of the learning rate at each step: up over the warm-up, then down to zero."""
+    warm = warmup * steps
+
+    def share(step: int) -> float:
+        if step < warm:
+            return (step + 1) / (warm + 1)
+        return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1.0, steps - warm)))
+
+    return share
 
 
-@torch.no_grad()
-def logits_of(network: Any, examples: Examples) -> Float[np.ndarray, "document label"]:
-    found = np.empty((len(examples.ids), network.shape.labels))
-    for places in examples.batches():
-        found[places] = examples.run(network, places)[0].numpy()
-    return found
-
-
-def outputs_of(
-    model: Classifier, documents: Sequence[Document]
-) -> list[tuple[Tokens, Float[np.ndarray, "label"], Float[np.ndarray, "token"]]]:
-    """Tokens, probabilities and attention of each document."""
-    tokens = model.tokens(documents)
-    found: list[tuple[Tokens, np.ndarray, np.ndarray]] = [None] * len(tokens)  # type: ignore[list-item]
-    for batch in model.batches(tokens):
-        with torch.no_grad():
-            trace = model.trace([tokens[i] for i in batch], layers=[-1])
-        weights, p = trace.classifying().mean(1), model.probabilities(trace.logits.double().numpy())
-        for place, i in enumerate(batch):
-            found[i] = (tokens[i], p[place], weights[place, : len(tokens[i])])
-    return found
-
-
-def disagree(
-    base: Trained,
-    documents: Sequence[Document],
-    validation: Sequence[Document],
-    strength: float,
-    optimizer: Callable[[Any], torch.optim.Optimizer],
-    batch: int,
-    seed: int = 0,
-    name: str = "adversary",
-    epochs: int = 20,
-    patience: int = 3,
-) -> Trained:
-    """A copy of a model, trained further to give its predictions with an attention as different as possible."""
-    goal = Disagree.of(base, [*documents, *validation], strength)
-    examples, checks = (Examples.of(base.tokenizer, d) for d in (documents, validation))
-    model = type(base)(copy.deepcopy(base.network), base.tokenizer, base.labels, name, base.pairs)
-    rng = np.random.default_rng(seed)
-    train(
-        model.network,
-        optimizer(model.network),
-        goal,
-        examples,
-        checks,
-        batch,
-        rng,
-        epochs,
-        patience,
-    )
-    return model
+def constant(step: int) -> float:
+    return 1.0
 
 
 def train(
-    network: Any,
-    optimizer: torch.optim.Optimizer,
-    goal: Goal,
-    examples: Examples,
-    checks: Examples,
-    batch: int,
-    rng: np.random.Generator,
+    run: Run,
+    task: Task,
     epochs: int,
+    *,
+    schedule: Callable[[int], float] = constant,
+    clip: float | None = None,
     patience: int | None = None,
-) -> tuple[list[dict[str, float]], int]:
-    """Learn epoch by epoch, and keep the best; stop early after so many epochs that did not improve.
+    unfinished: Unfinished | None = None,
+) -> None:
+    """Learn epoch by epoch, and leave the weights of the best epoch in `run.kept`.
 
-    One row per epoch, and the number of the best.
+    schedule     the share of the learning rate at each step
+    clip         the largest norm of a gradient
+    patience     stop after so many epochs that were not better than the best
+    unfinished   where the state is kept; if it holds one of the same training, that is resumed
     """
-    for group in optimizer.param_groups:
+    for group in run.optimizer.param_groups:
         for parameter in group["params"]:
             parameter.requires_grad_()
-    history: list[dict[str, float]] = []
-    best: dict[str, Tensor] = {}
-    chosen, highest = 0, -np.inf
-    for epoch in range(1, epochs + 1):
-        batches = shuffled_batches(examples.ids, batch, rng)
-        losses = []
-        with torch.random.fork_rng(
-            devices=[]
-        ):  # dropout draws from torch's generator, which belongs to the user
-            torch.manual_seed(int(rng.integers(1 << 62)))
-            network.train()
-            for places in bar(batches, f"epoch {epoch}/{epochs}", unit="batch"):
-                loss = goal.loss(network, examples, places)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
-        worth = goal.worth(network.eval(), checks)
-        history.append({"epoch": epoch, "loss": float(np.mean(losses))} | worth)
-        judged = next(iter(worth.values()))
-        if judged > highest or not best:
-            best, chosen, highest = copy.deepcopy(network.state_dict()), epoch, judged
-        numbers = (f"{key} {value:.4f}" for key, value in history[-1].items() if key != "epoch")
-        say(f"epoch {epoch:>2}  {'  '.join(numbers)}")
-        if patience is not None and epoch - chosen >= patience:
-            break
-    network.load_state_dict(best)
-    network.eval().requires_grad_(False)
-    return history, chosen
+    run.order = task.rng.bit_generator.state
+    # networks draw their dropout from torch's generator, which belongs to the user
+    with _deferred_interrupt() as interrupt, torch.random.fork_rng(devices=[]):
+        drawn = None if unfinished is None else unfinished.restore(run)
+        scheduler = LambdaLR(run.optimizer, schedule)
+        if run.step:
+            scheduler = LambdaLR(run.optimizer, schedule, last_epoch=run.step - 1)
+        saved = time.monotonic()
+        while len(run.history) < epochs and not _spent(run, patience):
+            epoch = len(run.history) + 1
+            run.network.train()
+            task.rng.bit_generator.state = run.order
+            if drawn is not None:
+                torch.set_rng_state(drawn)
+            batches = task.batches(epoch)
+            done = run.step - (epoch - 1) * len(batches)
+            if drawn is not None and done:  # what the epoch began with is drawn already
+                torch.set_rng_state(drawn)
+            drawn = None
+            with counter(len(batches), f"epoch {epoch}/{epochs}", "batch", done) as bar:
+                for batch in batches[done:]:
+                    _learn(run, task, batch, scheduler, clip)
+                    bar.advance()
+                    bar.note(f"loss {run.loss / (run.step - (epoch - 1) * len(batches)):.3f}")
+                    late = time.monotonic() - saved > _SAVE_EVERY
+                    if unfinished is not None and (interrupt.asked or late):
+                        unfinished.save(run)
+                        saved = time.monotonic()
+                    if interrupt.asked:
+                        raise KeyboardInterrupt
+            _close_epoch(run, task, len(batches))
+            if unfinished is not None:
+                unfinished.save(run)
+                saved = time.monotonic()
+            if interrupt.asked:
+                raise KeyboardInterrupt
+    run.kept.load_state_dict(run.weights)
+    run.kept.eval().requires_grad_(False)
+
+
+def _learn(
+    run: Run,
+    task: Task,
+    batch: Int[np.ndarray, "_"],
+    scheduler: LambdaLR,
+    clip: float | None,
+) -> None:
+    began = time.perf_counter()
+    loss = task.loss(run.network, batch, run.step)
+    run.optimizer.zero_grad()
+    loss.backward()
+    if clip is not None:
+        nn.utils.clip_grad_norm_(run.network.parameters(), clip)
+    run.optimizer.step()
+    scheduler.step()
+    if run.averaged is not None:
+        run.averaged.update_parameters(run.network)
+    run.step += 1
+    run.loss += loss.item()
+    run.seconds += time.perf_counter() - began
+
+
+def _close_epoch(run: Run, task: Task, batches: int) -> None:
+    """Measure what the epoch achieved, and keep the weights if they are the best so far."""
+    began = time.perf_counter()
+    epoch = len(run.history) + 1
+    achieved = task.validate(run.kept.eval())
+    judged = next(iter(achieved))
+    if not run.weights or achieved[judged] > run.history[run.best - 1][judged]:
+        run.best = epoch
+        run.weights = {key: value.clone() for key, value in run.kept.state_dict().items()}
+    run.history.append({"epoch": epoch, "loss": run.loss / batches} | achieved)
+    run.loss, run.order = 0.0, task.rng.bit_generator.state
+    run.seconds += time.perf_counter() - began
+    numbers = "  ".join(f"{key} {value:.4f}" for key, value in achieved.items())
+    say(f"epoch {epoch:>2}  loss {run.history[-1]['loss']:.4f}  validation {numbers}")
+
+
+def _spent(run: Run, patience: int | None) -> bool:
+    return patience is not None and len(run.history) - run.best >= patience
+
+
+@dataclass
+class _Interrupt:
+    asked: bool = False
+
+
+@contextmanager
+def _deferred_interrupt() -> Iterator[_Interrupt]:
+    """Ctrl-C waits for the step in hand, so that no half of it is saved; a second one does not."""
+    interrupt = _Interrupt()
+
+    def ask(number: int, frame: Any) -> None:
+        if interrupt.asked:
+            raise KeyboardInterrupt
+        interrupt.asked = True
+
+    if threading.current_thread() is not threading.main_thread():  # which alone hears of signals
+        yield interrupt
+        return
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield interrupt
+    finally:
+        signal.signal(signal.SIGINT, before)

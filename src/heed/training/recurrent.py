@@ -1,20 +1,20 @@
-"""Training encoders with attention, by the recipe of "Attention is not Explanation" (Jain and Wallace, 2019)."""
+"""Training encoders with attention, by the recipe of Jain and Wallace (2019)."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from heed.models.recurrent import Recurrent, RecurrentNetwork
 from heed.text import Document, Tokenizer
-from heed.training.loop import Classify, Examples, Guide
-from heed.training.loop import train as learn
-from heed.training.own import Training, card, parts
+from heed.training.examples import Examples, Guide, split
+from heed.training.goals import Classify, GoalTask
+from heed.training.loop import Run, Training, train
 from heed.training.recipes import RecurrentRecipe
+from heed.training.unfinished import Unfinished, identity
 from heed.training.vectors import start_from
 
 DEFAULT = RecurrentRecipe()
@@ -27,27 +27,37 @@ def fit(
     seed: int = 0,
     name: str = "recurrent",
     validation: Sequence[Document] | None = None,
+    *,
     tokenizer: Tokenizer | None = None,
     guide: Guide | None = None,
+    resume: Path | None = None,
 ) -> Training:
-    """Train to classify; with a guide, by the attention that it gives and by no other."""
-    began = time.perf_counter()
+    """Train to classify, and keep the best epoch.
+
+    tokenizer   in place of that of the documents' words
+    guide       gives the attention by which tokens are weighed, in place of the network's own
+    resume      a folder for the state; if it holds one of the same training, that is resumed
+    """
     rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
-    train, held = parts(documents, validation, labels, recipe.validation, rng)
+    learnt, held = split(documents, validation, labels, recipe.validation, rng)
+    unfinished = None
+    if resume is not None:
+        unfinished = Unfinished(resume, identity(recipe, seed, learnt, held))
     if tokenizer is None:
-        texts = (segment for d in train for segment in d.segments)
+        texts = (segment for d in learnt for segment in d.segments)
         tokenizer = Tokenizer.train(
             texts, recipe.max_words + 1, recipe.vocabulary, recipe.min_count
         )
     network = RecurrentNetwork(recipe.shape(len(tokenizer), len(labels)), generator)
     if recipe.vectors == "glove":
         start_from(network.W_e, tokenizer)
-    examples, checks = (Examples.of(tokenizer, d, guide) for d in (train, held))
-    pairs = any(d.pair is not None for d in train)
+    examples, checks = (Examples.of(tokenizer, d, guide) for d in (learnt, held))
+    task = GoalTask(Classify.of(examples, len(labels)), examples, checks, recipe.batch, rng)
+    run = Run(network, optimizer(network, recipe))
+    train(run, task, recipe.epochs, unfinished=unfinished)
+    pairs = any(d.pair is not None for d in learnt)
     model = Recurrent(network, tokenizer, labels, name, pairs)
-    goal, steps = Classify.of(examples, len(labels)), optimizer(network, recipe)
-    history, best = learn(network, steps, goal, examples, checks, recipe.batch, rng, recipe.epochs)
-    return Training(model, recipe, history, best, time.perf_counter() - began)
+    return Training(model, recipe, run.history, run.best, run.seconds)
 
 
 def optimizer(network: RecurrentNetwork, recipe: RecurrentRecipe) -> torch.optim.Optimizer:
@@ -58,20 +68,3 @@ def optimizer(network: RecurrentNetwork, recipe: RecurrentRecipe) -> torch.optim
     if attention:
         groups.append({"params": attention, "weight_decay": 0.0})
     return torch.optim.Adam(groups, lr=recipe.learning_rate, amsgrad=True, fused=True)
-
-
-def recurrent_card(model: Recurrent, facts: Mapping[str, Any]) -> str:
-    shape = model.shape
-    encoders = {
-        "lstm": "a bidirectional LSTM",
-        "cnn": "convolutions",
-        "average": "a map of each token alone",
-    }
-    return card(
-        facts,
-        model.name,
-        f"A classifier for the labels {', '.join(model.labels)}: {encoders[shape.encoder]} under {shape.attention}"
-        " attention.",
-        f"{shape.vocabulary:,} words of {shape.width} numbers, states of {shape.hidden}; reads {shape.max_words} words",
-        "it reads lower-cased words and knows only those of its training data; every other word is `<unk>`.",
-    )

@@ -15,6 +15,7 @@ from heed.data import Dataset, tasks
 from heed.errors import DataError, InputError, UnknownName
 from heed.papers.lab import Lab
 from heed.papers.results import Row
+from heed.store import Store
 from heed.training.recipes import GLOVE, RecurrentRecipe, recurrent
 
 if TYPE_CHECKING:  # which load torch
@@ -205,7 +206,7 @@ class DebateLab(Lab):
             self.base(name, limit=limit),
             corpus.train.documents,
             corpus.dev.documents,
-            self.folder / "models",
+            Store(self.folder),
         )
 
 

@@ -18,7 +18,7 @@ from heed.papers.results import Figure, Outcome, Result, Row, mean_of
 
 if TYPE_CHECKING:  # which loads torch
     from heed.models.recurrent import Recurrent
-    from heed.training.loop import Guide
+    from heed.training.examples import Guide
 
 MODEL = "BiLSTM + additive"
 GUIDE_STRENGTH = 5e-2  # of the adversary whose attention is a guide: at the paper's .001 ours attends as the base does

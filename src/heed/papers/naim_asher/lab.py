@@ -163,7 +163,7 @@ class EfficientLab(DebateLab):
         self, name: str, called: str, recipe: Tuning, base: Path | None, size: tuple[int, int]
     ) -> Transformer:
         from heed.training import transformer as t
-        from heed.training.own import facts
+        from heed.training.card import facts
 
         corpus = self.corpus(name, self.limit(name))
         folder = self.folder / "models" / f"{self.scale}-{corpus.name}-{called}"
@@ -176,9 +176,9 @@ class EfficientLab(DebateLab):
         known = folder / FACTS
         if not known.exists() or json.loads(known.read_text(encoding="utf8")).get("asked") != asked:
             say(f"training {called} on {len(corpus.train):,} documents")
-            done = t.tune(
-                corpus.train.documents, corpus.classes, recipe, base, size, self.seed, folder.name,
-                corpus.dev.documents, folder,
+            done = t.fit(
+                corpus.train.documents, corpus.classes, recipe, self.seed, folder.name,
+                corpus.dev.documents, base=base, size=size, resume=folder,
             )  # fmt: skip
             named = {"name": "fine-tuned" if base else "scratch"} | recipe.to_dict(base is None)
             command = "heed reproduce naim-asher-2024"

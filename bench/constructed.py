@@ -1,10 +1,13 @@
-"""Models whose truth is known by construction, and the documents that they are about: an audit must find it.
+"""Models whose truth is known by construction, and the documents that they are about.
 
-Each is a single-layer classifier with one head whose weights are set by hand. A word has a score s and a value v: its
-attention is proportional to e^s, and the logits of "positive" and "negative" are ±scale times Σ_t a_t w_t, where the
-worth w is the first number of v. <cls> has score and value 0; positions play no part. What a recipe leaves open
-(degrees of attention, numbers of words, their order) is drawn from a seed. `TRUTH` says what must be found, and
-docs/known-truth.md derives it cell by cell.
+An audit must find it.
+
+Each is a single-layer classifier with one head whose weights are set by hand. A word has a score s
+and a value v: its attention is proportional to e^s, and the logits of "positive" and "negative" are
+±scale times Σ_t a_t w_t, where the worth w is the first number of v. <cls> has score and value 0;
+positions play no part. What a recipe leaves open (degrees of attention, numbers of words, their
+order) is drawn from a seed. `TRUTH` says what must be found, and docs/known-truth.md derives it
+cell by cell.
 """
 
 from __future__ import annotations
@@ -52,7 +55,10 @@ TRUTH: Mapping[str, Mapping[str, str]] = {
 
 
 class Word(NamedTuple):
-    """What a model makes of a word: attention is proportional to e^score; the first number of its value counts."""
+    """What a model makes of a word.
+
+    Attention is proportional to e^score; the first number of its value counts.
+    """
 
     score: float = 0.0
     value: tuple[float, ...] = (0.0,)
@@ -60,12 +66,12 @@ class Word(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Construction:
-    """A model, documents, and, where the truth is about training, the other trainings of the model."""
+    """A model, documents, and the other trainings of the model, where the truth is about these."""
 
     name: str
     model: SingleLayer
     documents: list[Document]
-    lessons: Minds | None = None
+    retraining: Minds | None = None
 
     @property
     def truth(self) -> Mapping[str, str]:
@@ -75,7 +81,9 @@ class Construction:
 
 @dataclass(frozen=True)
 class Minds:
-    """Trainings that are known beforehand, in the place of `heed.training.again.Retraining`: a model for each seed.
+    """Trainings that are known beforehand, in the place of `heed.training.again.Retraining`.
+
+    A model for each seed.
 
     The seed of the model that is judged is 0.
     """
@@ -97,7 +105,10 @@ class Minds:
 def build(
     words: Mapping[str, Word], scale: float, unknown: Word | None = None, query: float = 1.0
 ) -> SingleLayer:
-    """The classifier in which words have these scores and values, and others none; scores are multiplied by `query`."""
+    """The classifier in which words have these scores and values, and others none.
+
+    Scores are multiplied by `query`.
+    """
     tokenizer = Tokenizer.words(WORDS, 257)
     width = max(len(word.value) for word in words.values())
     shape = Shape(
@@ -146,11 +157,12 @@ def write(
 def honest(seed: int = 0, n: int = 100) -> Construction:
     """Attention is on what counts, as far as it counts.
 
-    A document has evidence of one side only. Evidence is worth ±1 and attended in different degrees, s > 0; fillers and
-    <unk> are worth 0 at s = 0. Then |gradient × input|, the change on removal and LIME rise with s, and are equal for
-    all fillers, which come last: all of them have attention's order. No word speaks against the label. Weights drawn
-    anew give words other scores, whose order has nothing to do with this one. Yet attention is not exclusive: one word
-    of evidence and one filler, weighed as all evidence and all fillers were, give the same output.
+    A document has evidence of one side only. Evidence is worth ±1 and attended in different
+    degrees, s > 0; fillers and <unk> are worth 0 at s = 0. Then |gradient × input|, the change on
+    removal and LIME rise with s, and are equal for all fillers, which come last: all of them have
+    attention's order. No word speaks against the label. Weights drawn anew give words other scores,
+    whose order has nothing to do with this one. Yet attention is not exclusive: one word of
+    evidence and one filler, weighed as all evidence and all fillers were, give the same output.
     """
     rng = generator(seed, "honest")
     words = {w: Word(float(rng.uniform(0.5, 3)), (WORTH[w],)) for w in WORTH}
@@ -169,8 +181,8 @@ def honest(seed: int = 0, n: int = 100) -> Construction:
 def flat(seed: int = 0, n: int = 100) -> Construction:
     """The query is 0, so attention is uniform, whatever the scores: values carry everything.
 
-    Shuffling equal weights changes nothing, so attention is not used and the gate closes. Equal scores rank no word
-    before another: their average precision is the share of marked words.
+    Shuffling equal weights changes nothing, so attention is not used and the gate closes. Equal
+    scores rank no word before another: their average precision is the share of marked words.
     """
     rng = generator(seed, "flat")
     words = {w: Word(float(rng.uniform(0, 3)), (WORTH[w],)) for w in WORTH}
@@ -193,11 +205,14 @@ def flat(seed: int = 0, n: int = 100) -> Construction:
 
 
 def distracted(seed: int = 0, n: int = 100) -> Construction:
-    """Most attention is on separators, which are worth nothing; evidence (s = 0) is attended no more than fillers.
+    """Most attention is on separators, which are worth nothing.
 
-    <unk> is attended and worth just what a separator is: replacing one changes nothing, while replacing evidence or a
-    filler adds to what distracts. So removal and LIME put separators last, where attention puts them first, and the
-    first words that attention removes do nothing. Shuffled, attention falls on evidence, and the prediction moves.
+    Evidence (s = 0) is attended no more than fillers.
+
+    <unk> is attended and worth just what a separator is: replacing one changes nothing, while
+    replacing evidence or a filler adds to what distracts. So removal and LIME put separators last,
+    where attention puts them first, and the first words that attention removes do nothing.
+    Shuffled, attention falls on evidence, and the prediction moves.
     """
     rng = generator(seed, "distracted")
     separator = Word(float(rng.uniform(3.5, 4.5)))
@@ -212,11 +227,13 @@ def distracted(seed: int = 0, n: int = 100) -> Construction:
 
 
 def two_sided(seed: int = 0, n: int = 100) -> Construction:
-    """Evidence for and against is attended alike (2.9 < s < 3.1), far above the rest (s = 0); one word more decides.
+    """Evidence for and against is attended alike (2.9 < s < 3.1), far above the rest (s = 0).
 
-    The label is that of the majority: 5e^2.9 > 4e^3.1. The top 3 words are evidence, of either side as it comes, so
-    that some 4 in 9 of them speak against the label. Attention has no sign, and cannot follow a change that has one;
-    gradients can.
+    One word more decides.
+
+    The label is that of the majority: 5e^2.9 > 4e^3.1. The top 3 words are evidence, of either side
+    as it comes, so that some 4 in 9 of them speak against the label. Attention has no sign, and
+    cannot follow a change that has one; gradients can.
     """
     rng = generator(seed, "two-sided")
     words = {w: Word(float(rng.uniform(2.9, 3.1)), (WORTH[w],)) for w in WORTH}
@@ -234,10 +251,13 @@ def two_sided(seed: int = 0, n: int = 100) -> Construction:
 
 
 def two_minds(seed: int = 0, n: int = 100) -> Construction:
-    """Evidence comes in pairs (x, x′) that never part. A training attends to one of both (s = 4); a coin says to which.
+    """Evidence comes in pairs (x, x′) that never part.
 
-    Either choice gives the same sums Σ e^s and Σ e^s w in every document, so all trainings make the very same
-    predictions, and no data could tell them apart. Two of them differ in every other pair: half of the attention moves.
+    A training attends to one of both (s = 4); a coin says to which.
+
+    Either choice gives the same sums Σ e^s and Σ e^s w in every document, so all trainings make the
+    very same predictions, and no data could tell them apart. Two of them differ in every other
+    pair: half of the attention moves.
     """
 
     def train(mind: int) -> SingleLayer:
@@ -257,10 +277,11 @@ def two_minds(seed: int = 0, n: int = 100) -> Construction:
 
 
 def long_and_thin(seed: int = 0, n: int = 100) -> Construction:
-    """A value is one number, documents are long (150 to 250 words), attention is diffuse (0 < s < 1).
+    """A value is one number, documents have 150 to 250 words, attention is diffuse (0 < s < 1).
 
-    With a word for and a word against the label, one row that looks at these two alone gives any output in between: it
-    shares at most 2e/150 with attention, so that its distance is at least 0.96.
+    With a word for and a word against the label, one row that looks at these two alone gives any
+    output in between: it shares at most 2e/150 with attention, so that its distance is at least
+    0.96.
     """
     rng = generator(seed, "long and thin")
     words = {w: Word(float(rng.uniform(0, 1)), (WORTH.get(w, 0.0),)) for w in (*WORTH, *FILLERS)}
@@ -281,7 +302,8 @@ def long_and_thin(seed: int = 0, n: int = 100) -> Construction:
 def short_and_full(seed: int = 0, n: int = 100) -> Construction:
     """A value has 48 numbers, drawn at random, and a document 20 to 40 words, all different.
 
-    The values of a document are then linearly independent, and a row of attention is all that gives its output.
+    The values of a document are then linearly independent, and a row of attention is all that gives
+    its output.
     """
     rng = generator(seed, "short and full")
     known = (*WORTH, *FILLERS)
