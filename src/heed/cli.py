@@ -1026,7 +1026,7 @@ def _kept(
     import hashlib
     import shutil
 
-    from heed.data.places import cache
+    from heed.store import cache_folder
 
     if folder is not None:
         from heed.models.folders import check_writable
@@ -1037,7 +1037,9 @@ def _kept(
     about = json.dumps(
         [model.revision, seed, [repr(c) for c in claims], [d.segments for d in data]]
     )
-    scratch = cache() / "audits" / hashlib.sha256(about.encode("utf8", "replace")).hexdigest()[:16]
+    scratch = (
+        cache_folder() / "audits" / hashlib.sha256(about.encode("utf8", "replace")).hexdigest()[:16]
+    )
     try:
         scratch.mkdir(parents=True, exist_ok=True)
     except OSError:  # a home that cannot be written to
