@@ -99,7 +99,7 @@ class Tokens:
     types     the type that the tokenizer gives each token (models of pairs tell the texts apart by it)
     names     the tokens as the vocabulary spells them
     dropped   number of words cut off because the document is longer than the model reads
-    torn      number of words of which only the beginning was read, for the same reason
+    cut_short number of words of which only the beginning was read, for the same reason
     """
 
     document: Document
@@ -110,7 +110,7 @@ class Tokens:
     types: Int[np.ndarray, "token"]
     names: tuple[str, ...]
     dropped: int
-    torn: int
+    cut_short: int
     tokenizer: Tokenizer
 
     def __len__(self) -> int:
@@ -201,7 +201,7 @@ class Tokenizer:
             if read.all()
             else tuple(t for t, r in zip(encoding.tokens, read, strict=True) if r),
             dropped=int(starts.sum()) - len(kept),
-            torn=len(np.intersect1d(number[number >= 0], every[~read])),
+            cut_short=len(np.intersect1d(number[number >= 0], every[~read])),
             tokenizer=self,
         )
 

@@ -19,7 +19,7 @@ def documents(
     value: Any,
     columns: Mapping[str, str | None] | None = None,
     pairs: bool = False,
-    keep_blank: bool = False,
+    keep_all: bool = False,
 ) -> Dataset:
     """The documents that somebody passed, as a `Dataset`.
 
@@ -29,11 +29,12 @@ def documents(
     columns      names of the columns where they differ, as in {"text": "body", "label": "stars"}
     pairs        whether the model reads pairs: if not, a tuple is refused, since it may hold a text
                  and its label; `heed.Document(text, pair)` is always a pair
-    keep_blank   by default texts that are empty, white space or missing are left out, and counted
-                 in `left_out`; if they are kept, a missing one is refused
+    keep_all     an answer is due for each text: blank ones stay, a missing one is refused, and
+                 labels are not read. By default blank and missing texts are left out, and counted
+                 in `left_out`
     """
     if isinstance(value, Dataset):
-        return _checked(value, keep_blank)
+        return _checked(value, keep_all)
     if is_one(value):
         value = [value]
     if isinstance(value, Mapping):
@@ -48,13 +49,15 @@ def documents(
     if rows is None and items and isinstance(items[0], Mapping):
         rows = items
     if rows:
+        read = Columns.of(columns)
+        names = _label_names(value, read)
+        read = read._replace(label=None) if keep_all else read
         placed = ((i, f"Row {i}", _row(row, i)) for i, row in enumerate(rows, start=1))
-        names = _label_names(value, Columns.of(columns))
-        return read_table("", "", placed, Columns.of(columns), names, False, keep_blank)
+        return read_table("", "", placed, read, names, False, keep_all)
     if columns and rows is None:
         raise InputError(f"columns are those of a table, got {type(value).__name__} of texts.")
-    texts = [_document(item, i, len(items), pairs, keep_blank) for i, item in enumerate(items, 1)]
-    return _checked(Dataset("", "all", tuple(texts), (), "", "not stated"), keep_blank)
+    texts = [_document(item, i, len(items), pairs, keep_all) for i, item in enumerate(items, 1)]
+    return _checked(Dataset("", "all", tuple(texts), (), "", "not stated"), keep_all)
 
 
 def is_one(value: Any) -> bool:
@@ -64,17 +67,17 @@ def is_one(value: Any) -> bool:
     return isinstance(value, str | Document)
 
 
-def _checked(dataset: Dataset, keep_blank: bool) -> Dataset:
-    if keep_blank:
+def _checked(dataset: Dataset, keep_all: bool) -> Dataset:
+    if keep_all:
         return dataset
     kept = tuple(d for d in dataset.documents if all(text.strip() for text in d.segments))
     blank = len(dataset) - len(kept)
     return without_blank(replace(dataset, documents=kept), blank)
 
 
-def _document(item: Any, number: int, total: int, pairs: bool, keep_blank: bool) -> Document:
+def _document(item: Any, number: int, total: int, pairs: bool, keep_all: bool) -> Document:
     if missing(item):
-        if keep_blank:
+        if keep_all:
             raise InputError(
                 f"Text {number} of {total} is missing: a text must be a string, got {item}."
             )

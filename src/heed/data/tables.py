@@ -125,8 +125,8 @@ def _document(
     texts = [_text(place, row, column, keep_blank) for column in read]
     if not keep_blank and not all(text.strip() for text in texts):
         return None
-    rationale = _rationale(place, texts[0], row.get(columns.rationale))
-    id = row.get(columns.id)
+    rationale = _rationale(place, texts[0], row.get(columns.rationale or ""))
+    id = row.get(columns.id or "")
     name = "" if missing(id) else str(id)
     return Document(texts[0], texts[1] if len(texts) > 1 else None, name, rationale=rationale)
 
