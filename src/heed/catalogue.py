@@ -38,8 +38,12 @@ def methods() -> list[tuple[str, str]]:
 def data() -> list[tuple[str, str]]:
     rows = []
     for name, known in KNOWN.items():
-        counts = ", ".join(f"{split} {part.rows:,}" for split, part in known.splits.items())
-        rows.append((name, f"{known.title}\n{counts}; {sources(name) or 'hub only'}"))
+        places: dict[str, list[str]] = {}
+        for split, part in known.splits.items():
+            if place := sources(name, split) or ("hub" if part.hub else None):
+                places.setdefault(place, []).append(f"{split} {part.rows:,}")
+        splits = "; ".join(f"{place}: {', '.join(parts)}" for place, parts in places.items())
+        rows.append((name, f"{known.title}\n{splits}"))
     return rows
 
 

@@ -233,7 +233,7 @@ class Classifier(ABC):
 
     def tokens(self, texts: Sequence[Any]) -> list[Tokens]:
         texts = list(texts) if isinstance(texts, tuple) else texts
-        return self.tokenizer(documents(texts, None, self.pairs, keep_all=True).documents)
+        return self.tokenizer(documents(texts, pairs=True, keep_all=True).documents)
 
     def __call__(
         self, texts: Any, columns: Mapping[str, str | None] | None = None
