@@ -333,7 +333,7 @@ def test_the_list_says_which_place_has_which_split(package: None) -> None:
     listed = dict(catalogue.data())
     assert listed["rotten_tomatoes"].endswith("\npackage: train 8,530; hub: dev 1,066, test 1,066")
     assert listed["imdb"].endswith("\npackage: train 25,000; hub: test 25,000")
-    assert listed["ag_news"].endswith("\nhub: train 27,694, test 7,600"), "not there: descriptions"
+    assert listed["ag_news"].endswith("\nhub: train 120,000, test 7,600"), "not there: descriptions"
 
 
 def test_the_package_is_read_without_being_imported(package: None) -> None:

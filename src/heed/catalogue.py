@@ -40,8 +40,10 @@ def data() -> list[tuple[str, str]]:
     for name, known in KNOWN.items():
         places: dict[str, list[str]] = {}
         for split, part in known.splits.items():
-            if place := sources(name, split) or ("hub" if part.hub else None):
-                places.setdefault(place, []).append(f"{split} {part.rows:,}")
+            local = sources(name, split)
+            if local or part.hub:
+                rows_there = part.rows if local else part.hub_rows or part.rows
+                places.setdefault(local or "hub", []).append(f"{split} {rows_there:,}")
         splits = "; ".join(f"{place}: {', '.join(parts)}" for place, parts in places.items())
         rows.append((name, f"{known.title}\n{splits}"))
     return rows

