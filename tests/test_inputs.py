@@ -1,4 +1,4 @@
-"""What people hold, read as documents: texts, lists, tables, data sets; everything else is refused."""
+"""What people hold is read as documents: texts, lists, tables, data sets; the rest is refused."""
 
 from __future__ import annotations
 

@@ -936,7 +936,7 @@ def _audited(
 ) -> tuple[Dataset, str]:
     """The documents to audit, only those that every explanation imported along explains; and why not all."""
     from heed.data import Dataset
-    from heed.data.dataset import some
+    from heed.data.dataset import sample
     from heed.methods import Imported
 
     imported = [e for e in judged if isinstance(e, Imported)]
@@ -961,7 +961,7 @@ def _audited(
         names = " or ".join(e.name for e in imported)
         why = f"{left:,} of {len(whole):,} documents, of which there is no explanation in {names}"
         _say(f"left out: {why}")
-    return some(replace(whole, documents=kept), limit, seed), why
+    return sample(replace(whole, documents=kept), limit, seed), why
 
 
 def _fitting(judged: Sequence[Method], model: Classifier, dataset: Dataset) -> tuple[Dataset, str]:

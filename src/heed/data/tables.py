@@ -53,7 +53,7 @@ def read_table(
     labelled: bool = True,
     keep_blank: bool = False,
 ) -> Dataset:
-    """The documents of a table, whose rows come with their number and the words for where they stand.
+    """The documents of a table; each row comes with its number, and words for where it stands.
 
     names        of the labels in order; by default those that occur, sorted
     labelled     whether the column of labels must be there, and all labels must occur
@@ -99,7 +99,7 @@ def without_blank(dataset: Dataset, blank: int) -> Dataset:
 
 
 def missing(value: Any) -> bool:
-    """Whether a cell holds nothing: None, or a NaN or NA, which pandas writes for what is missing."""
+    """Whether a cell holds nothing: None, or the NaN or NA that pandas writes in its place."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, float) and value != value

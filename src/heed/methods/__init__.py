@@ -96,7 +96,7 @@ METHODS: dict[str, type[Method]] = {
 
 
 def make_method(name: str | Method, settings: dict[str, Any] | None = None) -> Method:
-    """A method by its name with some settings changed; settings may be given as strings, as on the command line."""
+    """A method by its name, with some settings changed; a setting may be a string."""
     if isinstance(name, Method):
         if settings:
             raise InputError("Give settings to the method itself, not beside it.")
@@ -139,11 +139,11 @@ def explain(
     A model is what `heed.load` returns, or any function from a list of texts to probabilities (see
     `heed.Function`). A text is a string, a `Document`, or for a model of pairs two strings in a
     tuple. A list of texts, a pandas Series, or a table with a column text (a DataFrame, a list of
-    dicts) gives a list of explanations; `columns={"text": "body"}` names another column. A blank text
-    in it is refused, since there are as many explanations as texts.
+    dicts) gives a list of explanations; `columns={"text": "body"}` names another column. A blank
+    text in it is refused, since there are as many explanations as texts.
 
-    `label` is a name or an index, by default the predicted label of each text. Settings of the method
-    are keyword arguments: `samples=5000`.
+    `label` is a name or an index, by default the predicted label of each text. Settings of the
+    method are keyword arguments: `samples=5000`.
     """
     model, method = classifier_of(model), make_method(method, settings)
     documents = model.documents(text, columns, keep_all=True).documents
@@ -159,7 +159,10 @@ def compare(
     unit: UnitKind = "word",
     seed: int = 0,
 ) -> Comparison:
-    """Explain one text by several methods, by default all that can (but those on request), and tell how they agree."""
+    """Explain one text by several methods, and measure how they agree.
+
+    By default these are all that can explain it, but for those that must be asked for by name.
+    """
     model = classifier_of(model)
     if not is_one(text):
         raise InputError(

@@ -15,8 +15,8 @@ Count = Annotated[int, AtLeast(1)]
 class Shape:
     """The sizes and choices that make up a single-layer classifier.
 
-    padding="attends" fills every document with <unk> up to max_words, and these attend like any token, as in the paper;
-    padding="masked" attends to the document alone.
+    padding="attends" fills every document with <unk> up to max_words, and these attend like any
+    token, as in the paper; padding="masked" attends to the document alone.
     """
 
     vocabulary: Count
@@ -38,10 +38,12 @@ class Shape:
 class StackShape:
     """The sizes and choices that make up a stack of attention layers (`stacked.py`).
 
-    block     what a layer does with the output of its attention: "attention" passes it on, "skip" adds its input and
-              normalises, "relu" and "gelu" do so and then add a feed-forward part with that non-linearity
+    block     what a layer does with the output of its attention: "attention" passes it on, "skip"
+              adds its input and normalises, "relu" and "gelu" do so and then add a feed-forward
+              part with that non-linearity
     values    "positive" cuts off what is below zero
-    readout   "identity" leaves out the final layer: heads have one value per label, and their mean is the output
+    readout   "identity" leaves out the final layer: heads have one value per label, and their mean
+              is the output
     """
 
     vocabulary: Count
@@ -68,7 +70,8 @@ class RecurrentShape:
     """The sizes and choices that make up an encoder with attention (`recurrent.py`).
 
     width    of the embeddings
-    hidden   of the states: half of it for each direction of "lstm", a quarter for each kernel of "cnn"
+    hidden   of the states: half of it for each direction of "lstm", a quarter for each kernel of
+             "cnn"
     spread   standard deviation of the embeddings at the start
     """
 

@@ -25,13 +25,15 @@ class Recipe:
 
     vocabulary       number of words, the most frequent ones (None: all)
     min_count        how often a word must occur to be one of them
-    word_dropout     share of words that become <unk> in training: documents with words removed stay familiar to the
-                     model
+    word_dropout     share of words that become <unk> in training: documents with words removed stay
+                     familiar to the model
     embedding_scale  standard deviation of the embeddings at the start
     smoothing        label smoothing
-    average          decay of the running mean of the weights that is validated and kept (0: the weights themselves)
+    average          decay of the running mean of the weights that is validated and kept (0: the
+                     weights themselves)
     schedule         "constant", or "cosine" down to zero over all epochs
-    validation       share of the training documents held out to choose the best epoch, where the data have no such part
+    validation       share of the training documents held out to choose the best epoch, where the
+                     data have no such part
     shape            what differs from the defaults of `Shape`
     """
 
@@ -60,15 +62,19 @@ class Recipe:
 class Tuning:
     """How a transformer is trained.
 
-    warmup           share of all steps over which the learning rate rises, before a cosine takes it down to zero
+    warmup           share of all steps over which the learning rate rises, before a cosine takes it
+                     down to zero
     max_tokens       tokens read of each document
-    word_dropout     share of tokens that are masked in training: documents with words removed stay familiar to the
-                     model
+    word_dropout     share of tokens that are masked in training: documents with words removed stay
+                     familiar to the model
     smoothing        label smoothing
-    average          decay of the running mean of the weights that is validated and kept (0: the weights themselves)
-    validation       share of the training documents held out to choose the best epoch, where the data have no such part
-    family           of a model trained from scratch: "bert", "roberta", "gpt2" (causal), "llama" (heads share keys and
-                     values in pairs) or "mistral" (the same, and each token looks back by a quarter of the text alone)
+    average          decay of the running mean of the weights that is validated and kept (0: the
+                     weights themselves)
+    validation       share of the training documents held out to choose the best epoch, where the
+                     data have no such part
+    family           of a model trained from scratch: "bert", "roberta", "gpt2" (causal), "llama"
+                     (heads share keys and values in pairs) or "mistral" (the same, and each token
+                     looks back by a quarter of the text alone)
     vocabulary, heads, dropout   of such a model: word pieces, attention heads, dropout
     """
 
@@ -91,14 +97,15 @@ class Tuning:
         settings.check(self)
 
     def to_dict(self, scratch: bool) -> dict[str, Any]:
-        """The settings that have a say in training from scratch, or in training a given model further."""
+        """The settings that matter for training from scratch, or for training a model further."""
         left_out = () if scratch else ("family", "vocabulary", "heads", "dropout")
         return {key: value for key, value in asdict(self).items() if key not in left_out}
 
 
 @dataclass(frozen=True)
 class RecurrentRecipe:
-    """How an encoder with attention is trained: Adam, the best epoch by the area under the ROC curve on validation.
+    """How an encoder with attention is trained: Adam, the best epoch by the area under the ROC
+    curve on validation.
 
     encoder      "lstm", "cnn" or "average"
     attention    "additive", "dot", or "uniform" for none
@@ -109,8 +116,10 @@ class RecurrentRecipe:
     width        of the embeddings; ignored with `vectors`
     hidden       of the states (None: 256 for "lstm", 128 for the others)
     spread       standard deviation of the embeddings at the start
-    vectors      "random" embeddings at the start, or those of "glove" (50 numbers per word) where it has the word
-    validation   share of the training documents held out to choose the best epoch, where the data have no such part
+    vectors      "random" embeddings at the start, or those of "glove" (50 numbers per word) where
+                 it has the word
+    validation   share of the training documents held out to choose the best epoch, where the data
+                 have no such part
     """
 
     encoder: Literal["lstm", "cnn", "average"] = "lstm"
@@ -162,8 +171,8 @@ TUNINGS = {
 
 RECIPES = {
     "default": Recipe(),
-    # AdamW at 1e-4, batches of 16, 10 epochs, the best of them by validation accuracy; unmasked <unk> padding up to
-    # 256 words
+    # AdamW at 1e-4, batches of 16, 10 epochs, the best of them by validation accuracy; unmasked
+    # <unk> padding up to 256 words
     "paper": Recipe(
         epochs=10,
         batch=16,
@@ -188,7 +197,7 @@ def find(name: str) -> Recipe:
 
 
 def change(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
-    """A recipe with some settings changed; settings of the shape (heads, max_words …) are found too."""
+    """A recipe with some settings changed, also those of its shape (heads, max_words …)."""
     of_shape = {f.name for f in fields(Shape)} - {"vocabulary", "labels"}
     known = [f.name for f in fields(Recipe) if f.name != "shape"] + sorted(of_shape)
     for key in changes:
@@ -228,5 +237,6 @@ def check_heads(size: tuple[int, int], recipe: Tuning) -> None:
         raise InputError(f"The heads of {recipe.family} come in pairs, got {recipe.heads}.")
     if size[1] % recipe.heads:
         raise InputError(
-            f"The width {size[1]} cannot be shared by {recipe.heads} heads: choose heads that divide it."
+            f"The width {size[1]} cannot be shared by {recipe.heads} heads:"
+            " choose heads that divide it."
         )
