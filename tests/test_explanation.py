@@ -296,7 +296,9 @@ def test_json_with_too_much_is_refused(model: SingleLayer) -> None:
 def nasty_model(model: SingleLayer) -> SingleLayer:
     """Names that came from somewhere else: markup and terminal codes in labels and in the model's name."""
     labels = ("<img src=x onerror=alert(2)>\x1b[35m", "<b>\x1b[2J")
-    return SingleLayer(model.network, model.tokenizer, labels, "<i>model\x1b]0;owned\x07")
+    return SingleLayer(
+        model.network, model.tokenizer, labels, "<i>model\x1b]0;owned\x07", pairs=True
+    )
 
 
 @pytest.mark.parametrize("name", OFFERED)
@@ -534,10 +536,10 @@ def test_a_head_has_a_part_of_the_logit_only(name: str) -> None:
 
 
 def test_pairs_on_a_model_without_pairs_are_noted(model: SingleLayer) -> None:
-    assert any(
-        "not trained on pairs" in note
-        for note in heed.explain(model, ("good film", "bad film"), "lime").notes
-    )
+    pair = Document("good film", "bad film")
+    without = SingleLayer(model.network, model.tokenizer, model.labels)
+    assert any("not trained on pairs" in note for note in heed.explain(without, pair).notes)
+    assert not any("not trained on pairs" in note for note in heed.explain(model, pair).notes)
 
 
 @pytest.mark.parametrize("wrong", [None, ["lime"], METHODS["lime"], 3])

@@ -36,7 +36,7 @@ def build(labels: int = 2, **options: object) -> Recurrent:
     network = RecurrentNetwork(shape, torch.Generator().manual_seed(0)).double()
     for p in network.attends():
         p.data.mul_(3)  # attention that is far from uniform
-    return Recurrent(network, tokenizer, LABELS[:labels], "tiny-recurrent")
+    return Recurrent(network, tokenizer, LABELS[:labels], "tiny-recurrent", pairs=True)
 
 
 @pytest.fixture(params=SHAPES, ids=lambda o: "-".join(o.values()))

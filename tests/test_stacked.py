@@ -40,7 +40,7 @@ def build(**options: object) -> Stacked:
             p.data.mul_(2)
         if name.startswith("norm"):
             p.data.add_(0.1 * torch.randn(p.shape, generator=torch.Generator().manual_seed(1)))
-    return Stacked(network, tokenizer, ("negative", "positive"), "stack")
+    return Stacked(network, tokenizer, ("negative", "positive"), "stack", pairs=True)
 
 
 @pytest.fixture(params=SHAPES, ids=lambda o: "-".join(str(v) for v in o.values()))

@@ -1,4 +1,6 @@
-"""Generated data: every label is derived again from the text by a slow rule of its own, every rationale sliced."""
+"""Generated data: every label is derived again from the text by a slow rule of its own, every
+rationale sliced.
+"""
 
 from __future__ import annotations
 

@@ -371,17 +371,17 @@ def test_words_of_which_only_the_beginning_is_read_are_counted() -> None:
     text, backend = "the unbelievable film was unbelievable", word_piece().to_str()
     (whole,) = Tokenizer(tokenizers.Tokenizer.from_str(backend), 60)([Document(text)])
     pieces = np.bincount(whole.word[~whole.special])
-    assert pieces.max() > 1 and whole.torn == 0
+    assert pieces.max() > 1 and whole.cut_short == 0
     ends = np.cumsum(pieces)
     for limit in range(3, len(whole)):
         (tokens,) = Tokenizer(tokenizers.Tokenizer.from_str(backend), limit)([Document(text)])
-        assert tokens.torn == int(limit - 2 not in ends)  # two special tokens
+        assert tokens.cut_short == int(limit - 2 not in ends)  # two special tokens
         (pair,) = Tokenizer(tokenizers.Tokenizer.from_str(backend), 2 * limit - 1)(
             [Document(text, text)]
         )
         room = int((~pair.special).sum()) // 2
         assert (pair.word[~pair.special] >= 0).sum() == 2 * room
-        assert pair.torn == 2 * int(room not in ends)
+        assert pair.cut_short == 2 * int(room not in ends)
 
 
 def test_a_long_pair_is_read_in_time_and_its_rest_counted() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
@@ -27,6 +27,7 @@ from heed.claims.faithful import RIVAL
 from heed.claims.study import NO_TRAINING, best_lime
 from heed.data import Dataset
 from heed.data.dataset import draw
+from heed.data.inputs import is_one
 from heed.errors import DataError, HeedError, InputError, NotApplicable, OutputError, UnknownName
 from heed.methods import (
     AttentionMean,
@@ -257,7 +258,7 @@ def _example_from_dict(values: dict[str, Any]) -> Example:
 
 def audit(
     model: Model,
-    dataset: Dataset | Sequence[Any],
+    dataset: Any,
     claims: Sequence[str | ClaimTest] | str | None = None,
     methods: Sequence[str | Method] | str | Method | None = None,
     limit: int | None = None,
@@ -268,9 +269,13 @@ def audit(
     store: Store | Path | None = None,
     base: str | Path | None = None,
     budget: float | None = None,
+    columns: Mapping[str, str | None] | None = None,
 ) -> Audit:
     """Test what an explanation (attention, by default) is worth on these documents.
 
+    dataset      a `heed.data.Dataset`, a list of texts, or a table with a column text, and label if
+                 labels are known: a pandas DataFrame, a list of dicts, a Hugging Face data set. Blank
+                 texts are left out and counted
     claims       by name, or with settings as in `Exclusive(steps=200)`; by default all
     methods      the methods that are judged, side by side: by name, with settings, or `heed.Imported`;
                  by default attention-mean
@@ -281,14 +286,15 @@ def audit(
     store        a folder for rows and trained models: run the audit again to resume it
     base         what a transformer was fine-tuned from, for the claims that retrain it
     budget       start no new claim after this many minutes; slow ones run last
+    columns      names of the columns of a table: {"text": "body", "label": "stars"}
     """
     began, model = time.perf_counter(), classifier_of(model)
-    if isinstance(dataset, str | Document):
+    if is_one(dataset):
         raise InputError("An audit takes a list of documents or a data set, got one text.")
     if limit is not None and limit < 1:
         raise InputError(f"limit must be at least 1, got {limit}.")
-    data = dataset if isinstance(dataset, Dataset) else None
-    texts = [Document.of(d) for d in dataset]
+    data = model.documents(dataset, columns)
+    texts = list(data.documents)
     texts = texts if limit is None else [texts[i] for i in draw(texts, limit, seed)]
     if not texts:
         raise InputError("An audit needs documents, got none.")
@@ -311,7 +317,7 @@ def audit(
         texts,
         judged[0],
         seed,
-        gold=_gold(model, texts, data.labels if data else ()),
+        gold=_gold(model, texts, data.labels),
         retraining=_retraining(model, training, validation, store, base),
         store=store,
     )
@@ -332,9 +338,9 @@ def audit(
     facts = {
         "model": model.name,
         "revision": model.revision,
-        "data": f"{data.name} ({data.split})" if data else counted(len(texts)),
+        "data": f"{data.name} ({data.split})" if data.name else counted(len(texts)),
         "documents": len(texts),
-        "left_out": given - len(texts),
+        "left_out": data.left_out + given - len(texts),
         "truncated": sum(t.dropped > 0 for t in read),
         "unknown": float(sum(t.unknown.sum() for t in read) / sum(len(t.words) for t in read)),
         "accuracy": _accuracy(model, texts, first.gold),

@@ -38,8 +38,14 @@ def methods() -> list[tuple[str, str]]:
 def data() -> list[tuple[str, str]]:
     rows = []
     for name, known in KNOWN.items():
-        counts = ", ".join(f"{split} {part.rows:,}" for split, part in known.splits.items())
-        rows.append((name, f"{known.title}\n{counts}; {sources(name) or 'hub only'}"))
+        places: dict[str, list[str]] = {}
+        for split, part in known.splits.items():
+            local = sources(name, split)
+            if local or part.hub:
+                rows_there = part.rows if local else part.hub_rows or part.rows
+                places.setdefault(local or "hub", []).append(f"{split} {rows_there:,}")
+        splits = "; ".join(f"{place}: {', '.join(parts)}" for place, parts in places.items())
+        rows.append((name, f"{known.title}\n{splits}"))
     return rows
 
 

@@ -109,6 +109,20 @@ SeedOption = Annotated[int, typer.Option(help="The same seed gives the same resu
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="A setting, as key=value; may be repeated.")
 ]
+TextColumnOption = Annotated[
+    str | None,
+    typer.Option("--text-column", help="The column of a file's texts.", show_default="text"),
+]
+LabelColumnOption = Annotated[
+    str | None,
+    typer.Option("--label-column", help="The column of a file's labels.", show_default="label"),
+]
+PairColumnOption = Annotated[
+    str | None,
+    typer.Option(
+        "--pair-column", help="The column of a file's second texts.", show_default="pair, if any"
+    ),
+]
 
 
 @app.command()
@@ -159,6 +173,7 @@ def explain(
     if not all(segment.strip() for segment in document.segments):
         raise InputError("The text is empty: there is nothing to explain.")
     loaded = _load(model)
+    loaded.documents(document, keep_all=True)  # says so if the model was not trained on pairs
     if method is None:
         chosen = _fast([m for m in chosen if m.needs <= loaded.offers], loaded, document, unit)
     found = [m.explain(loaded, [document], label, unit.value, seed)[0] for m in chosen]
@@ -227,6 +242,9 @@ def audit(
             show_default="from the file",
         ),
     ] = None,
+    text_column: TextColumnOption = None,
+    label_column: LabelColumnOption = None,
+    pair_column: PairColumnOption = None,
     classes: Annotated[
         str | None,
         typer.Option(help="Only documents with these labels, as a,b.", show_default="all"),
@@ -334,7 +352,8 @@ def audit(
     for path in output or ():
         _check_writable(path, (".html", ".parquet", ".json"))
     _check_figures(figures)
-    dataset, missing = _audited(judged, data, split, limit, seed, labels, classes)
+    columns = _columns(text_column, label_column, pair_column)
+    dataset, missing = _audited(judged, data, split, limit, seed, labels, classes, columns)
     loaded = _load(model)
     dataset, unfit = _fitting(judged, loaded, dataset)
     lessons = _lessons(loaded, dataset) if train else (None, ())
@@ -557,6 +576,9 @@ def train_single_layer(
     data: DataOption = "imdb",
     split: SplitOption = "train",
     labels: LabelsOption = None,
+    text_column: TextColumnOption = None,
+    label_column: LabelColumnOption = None,
+    pair_column: PairColumnOption = None,
     classes: ClassesOption = None,
     test_data: TestDataOption = None,
     limit: LimitOption = None,
@@ -577,8 +599,9 @@ def train_single_layer(
 
     chosen = recipes.change(recipes.find(recipe), _settings(set_))
     _check_folder(output)
+    columns = _columns(text_column, label_column, pair_column)
     training, validation, tested = _training_data(
-        data, split, limit, seed, labels, test_data, classes
+        data, split, limit, seed, labels, test_data, classes, columns
     )
     with _status("loading torch"):
         from heed.models import checkpoint
@@ -618,6 +641,9 @@ def train_recurrent(
     data: DataOption = "sst",
     split: SplitOption = "train",
     labels: LabelsOption = None,
+    text_column: TextColumnOption = None,
+    label_column: LabelColumnOption = None,
+    pair_column: PairColumnOption = None,
     classes: ClassesOption = None,
     test_data: TestDataOption = None,
     limit: LimitOption = None,
@@ -638,8 +664,9 @@ def train_recurrent(
 
     chosen = recipes.recurrent({"encoder": encoder, "attention": attention} | _settings(set_))
     _check_folder(output)
+    columns = _columns(text_column, label_column, pair_column)
     training, validation, tested = _training_data(
-        data, split, limit, seed, labels, test_data, classes
+        data, split, limit, seed, labels, test_data, classes, columns
     )
     with _status("loading torch"):
         from heed.models import checkpoint
@@ -679,6 +706,9 @@ def train_transformer(
     data: DataOption = "sst",
     split: SplitOption = "train",
     labels: LabelsOption = None,
+    text_column: TextColumnOption = None,
+    label_column: LabelColumnOption = None,
+    pair_column: PairColumnOption = None,
     classes: ClassesOption = None,
     test_data: TestDataOption = None,
     limit: LimitOption = None,
@@ -707,8 +737,9 @@ def train_transformer(
     recipes.check_heads(size, chosen)
     source = None if base is None else folders.transformer_at(base)
     _check_folder(output)
+    columns = _columns(text_column, label_column, pair_column)
     training, validation, tested = _training_data(
-        data, split, limit, seed, labels, test_data, classes
+        data, split, limit, seed, labels, test_data, classes, columns
     )
     with _status("loading torch and transformers"):
         from heed.models.network import round_to_fp16
@@ -925,23 +956,25 @@ def _audited(
     seed: int,
     labels: str | None,
     classes: str | None,
+    columns: dict[str, str | None],
 ) -> tuple[Dataset, str]:
     """The documents to audit, only those that every explanation imported along explains; and why not all."""
     from heed.data import Dataset
-    from heed.data.dataset import some
+    from heed.data.dataset import sample
     from heed.methods import Imported
 
     imported = [e for e in judged if isinstance(e, Imported)]
     if not imported:
-        return _dataset(name, split, limit, seed, labels, classes), ""
+        return _dataset(name, split, limit, seed, labels, classes, columns), ""
     if name is None:
-        if split or labels or classes:
+        if split or labels or classes or columns:
             raise InputError(
-                "Leave out --split, --labels and --classes, or name the --data that they choose from."
+                "Leave out --split, --labels, --classes and columns, or name the --data that they"
+                " choose from."
             )
         whole = Dataset(imported[0].name, "all", tuple(imported[0].documents), (), "", "not stated")
     else:
-        whole = _dataset(name, split, None, seed, labels, classes)
+        whole = _dataset(name, split, None, seed, labels, classes, columns)
     kept = tuple(d for d in whole if all(e.explains(d) for e in imported))
     if not kept:
         raise DataError(
@@ -952,7 +985,7 @@ def _audited(
         names = " or ".join(e.name for e in imported)
         why = f"{left:,} of {len(whole):,} documents, of which there is no explanation in {names}"
         _say(f"left out: {why}")
-    return some(replace(whole, documents=kept), limit, seed), why
+    return sample(replace(whole, documents=kept), limit, seed), why
 
 
 def _fitting(judged: Sequence[Method], model: Classifier, dataset: Dataset) -> tuple[Dataset, str]:
@@ -1056,7 +1089,7 @@ def _kept(
     import hashlib
     import shutil
 
-    from heed.data.places import cache
+    from heed.store import cache_folder
 
     if folder is not None:
         from heed.store import check_writable
@@ -1067,7 +1100,9 @@ def _kept(
     about = json.dumps(
         [model.revision, seed, [repr(c) for c in claims], [d.segments for d in data]]
     )
-    scratch = cache() / "audits" / hashlib.sha256(about.encode("utf8", "replace")).hexdigest()[:16]
+    scratch = (
+        cache_folder() / "audits" / hashlib.sha256(about.encode("utf8", "replace")).hexdigest()[:16]
+    )
     try:
         scratch.mkdir(parents=True, exist_ok=True)
     except OSError:  # a home that cannot be written to
@@ -1091,6 +1126,7 @@ def _dataset(
     seed: int,
     labels: str | None = None,
     classes: str | None = None,
+    columns: dict[str, str | None] | None = None,
 ) -> Dataset:
     from heed import data
     from heed.data import tasks
@@ -1106,11 +1142,21 @@ def _dataset(
     if name.startswith("task:"):
         if classes is not None:
             raise InputError(f"Leave out --classes: {name} is generated with all its labels.")
+        if columns:
+            raise InputError(f"Leave out the names of columns: {name} is generated.")
         return tasks.generate(name.removeprefix("task:"), limit or 1000, seed)
-    label, labels = (None, None) if labels == "none" else ("label", labels)
+    read = dict(columns or {})
+    if labels == "none":
+        read, labels = read | {"label": None}, None
     names, only = (part.split(",") if part else None for part in (labels, classes))
     with _status(f"loading {name}"):
-        return data.load(name, split, limit, seed, label=label, labels=names, classes=only)
+        return data.load(name, split, limit, seed, columns=read, labels=names, classes=only)
+
+
+def _columns(text: str | None, label: str | None, pair: str | None) -> dict[str, str | None]:
+    """The columns of a file that are named on the command line."""
+    named = {"text": text, "label": label, "pair": pair}
+    return {key: column for key, column in named.items() if column is not None}
 
 
 def _training_data(
@@ -1121,6 +1167,7 @@ def _training_data(
     labels: str | None,
     test: str | None,
     classes: str | None,
+    columns: dict[str, str | None],
 ) -> tuple[Dataset, Any, Dataset | None]:
     """Documents to train on, to validate on (None: a part of them) and to test on (None: there are none)."""
     from heed import data
@@ -1129,15 +1176,23 @@ def _training_data(
     if test is not None:
         known = test in data.KNOWN
         tested = _dataset(
-            test, "test" if known else None, None, seed + 1, None if known else labels, classes
+            test,
+            "test" if known else None,
+            None,
+            seed + 1,
+            None if known else labels,
+            classes,
+            None if known else columns,
         )
     if name.startswith("task:"):
-        training, validation = _dataset(name, None, limit or 2000, seed, None, classes), None
+        training = _dataset(name, None, limit or 2000, seed, None, classes, columns)
+        validation = None
         tested = tested or _dataset(name, None, 1000, seed + 1)
     elif name not in data.KNOWN:
-        training, validation = _dataset(name, None, limit, seed, labels, classes), None
+        training = _dataset(name, None, limit, seed, labels, classes, columns)
+        validation = None
     else:
-        training = _dataset(name, split, limit, seed, None, classes)
+        training = _dataset(name, split, limit, seed, None, classes, columns)
         validation = None if split == "dev" else _held_out(name, "dev", seed, classes)
         tested = tested or _held_out(name, "test", seed, classes)
     if tested and tested.labels != training.labels:

@@ -1,4 +1,4 @@
-"""Randomness that nothing but its key can change: not the order of documents, the batch, or the number of workers."""
+"""Randomness that depends on its key alone, not on order, batches or the number of workers."""
 
 from __future__ import annotations
 

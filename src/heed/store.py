@@ -97,6 +97,15 @@ def _source(module: str) -> bytes:
 # Files that are whole or not there
 
 
+def cache_folder() -> Path:
+    """Where heed keeps what it can fetch or compute again: HEED_CACHE, by default ~/.cache/heed."""
+    if folder := os.environ.get("HEED_CACHE"):
+        return Path(folder).expanduser()
+    if folder := os.environ.get("XDG_CACHE_HOME"):
+        return Path(folder) / "heed"
+    return Path.home() / ".cache" / "heed"
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
     """A scratch file that takes the place of `path` in the end, or leaves it as it was."""

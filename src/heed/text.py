@@ -1,9 +1,9 @@
 """Documents, and what a tokenizer makes of them.
 
-A `Document` is one text or a pair of texts. A `Tokenizer` turns it into `Tokens`: ids with the characters and the
-words that they come from. Words are keyed by (segment, word), so the third word of the first text and the third of
-the second stay apart. Any Hugging Face fast tokenizer fits: `Tokenizer` wraps a `tokenizers.Tokenizer`, and our own
-word-level tokenizer is one as well.
+A `Document` is one text or a pair of texts. A `Tokenizer` turns it into `Tokens`: ids with the
+characters and the words that they come from. Words are keyed by (segment, word), so the third word
+of the first text and the third of the second stay apart. Any Hugging Face fast tokenizer fits:
+`Tokenizer` wraps a `tokenizers.Tokenizer`, and our own word-level tokenizer is one as well.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from heed.errors import CheckpointError, InputError
 
 UNKNOWN, CLS, SEP = "<unk>", "<cls>", "<sep>"
 
-# A word is a run of letters, marks and digits, with English contractions split off (do|n't, it|'s), so that raw and
-# pre-tokenised text give the same tokens. A run of one symbol (..., !!!, an emoji) is a token too. Blanks and control
-# characters separate.
+# A word is a run of letters, marks and digits, with English contractions split off (do|n't, it|'s),
+# so that raw and pre-tokenised text give the same tokens. A run of one symbol (..., !!!, an emoji)
+# is a token too. Blanks and control characters separate.
 _LETTER = r"[\p{L}\p{M}\p{N}_]"
 _TOKEN = (
     rf"{_LETTER}+(?=n't(?!{_LETTER}))|n't(?!{_LETTER})|'(?:s|m|d|re|ve|ll)(?!{_LETTER})"
@@ -47,7 +47,8 @@ class Span(NamedTuple):
 class Document:
     """One text, or a pair of texts, to be classified.
 
-    `label` is the index of the gold label, if known; `rationale` marks the characters that people gave as its reason.
+    `label` is the index of the gold label, if known; `rationale` marks the characters that people
+    gave as its reason.
     """
 
     text: str
@@ -79,7 +80,7 @@ class Document:
 
 
 class Word(NamedTuple):
-    """A word of a document: where it stands, and the form in which the model's tokenizer reads it."""
+    """A word of a document: where it stands, and the form in which the tokenizer reads it."""
 
     segment: int
     start: int
@@ -92,14 +93,14 @@ class Word(NamedTuple):
 class Tokens:
     """What a tokenizer made of one document, without padding.
 
-    ids       the vocabulary ids that the model reads
-    spans     characters [start, end) of each token within its segment; (0, 0) for special tokens
-    segment   0 or 1, the text a token comes from; -1 for special tokens
-    word      index into `words`; -1 for special tokens
-    types     the type that the tokenizer gives each token (models of pairs tell the texts apart by it)
-    names     the tokens as the vocabulary spells them
-    dropped   number of words cut off because the document is longer than the model reads
-    torn      number of words of which only the beginning was read, for the same reason
+    ids        the vocabulary ids that the model reads
+    spans      characters [start, end) of each token within its segment; (0, 0) for special tokens
+    segment    0 or 1, the text a token comes from; -1 for special tokens
+    word       index into `words`; -1 for special tokens
+    types      the type of each token, by which models of pairs tell the two texts apart
+    names      the tokens as the vocabulary spells them
+    dropped    number of words cut off because the document is longer than the model reads
+    cut_short  number of words of which only the beginning was read, for the same reason
     """
 
     document: Document
@@ -110,7 +111,7 @@ class Tokens:
     types: Int[np.ndarray, "token"]
     names: tuple[str, ...]
     dropped: int
-    torn: int
+    cut_short: int
     tokenizer: Tokenizer
 
     def __len__(self) -> int:
@@ -148,15 +149,14 @@ class Tokens:
 
     def _word(self, segment: int, start: int, end: int) -> Word:
         text = self.document.segments[segment][start:end]
-        start += len(text) - len(
-            text.lstrip()
-        )  # byte-level tokenizers count the blank before a word as its own
+        # Byte-level tokenizers count the blank before a word as part of it.
+        start += len(text) - len(text.lstrip())
         text = text.strip()
         return Word(segment, start, start + len(text), text, self.tokenizer.normalise(text))
 
 
 class Tokenizer:
-    """Documents to `Tokens`, by a `tokenizers.Tokenizer`, cut to the number of tokens that the model reads."""
+    """Documents to `Tokens`, by a `tokenizers.Tokenizer`, cut to what the model reads."""
 
     def __init__(self, backend: tokenizers.Tokenizer, max_tokens: int, unknown: int | None = None):
         self.backend = backend
@@ -164,7 +164,8 @@ class Tokenizer:
         self.unknown = -1 if unknown is None else unknown
         backend.no_padding()
         self._mends = _needs_mending(backend)
-        backend.no_truncation()  # done here: the library's own makes every combination of the rests of a long pair
+        # `_read` cuts: the library would make every combination of the rests of a long pair.
+        backend.no_truncation()
 
     def __call__(self, documents: Iterable[Document]) -> list[Tokens]:
         documents = list(documents)
@@ -201,12 +202,14 @@ class Tokenizer:
             if read.all()
             else tuple(t for t, r in zip(encoding.tokens, read, strict=True) if r),
             dropped=int(starts.sum()) - len(kept),
-            torn=len(np.intersect1d(number[number >= 0], every[~read])),
+            cut_short=len(np.intersect1d(number[number >= 0], every[~read])),
             tokenizer=self,
         )
 
     def _read(self, segment: Int[np.ndarray, "token"]) -> Bool[np.ndarray, "token"]:
-        """Which tokens fit: special ones always, then the beginning of each text, cut where the longer text ends."""
+        """Which tokens fit: special ones always, then the beginning of each text; the longer text
+        is cut first.
+        """
         read = np.ones(len(segment), dtype=bool)
         if len(segment) <= self.max_tokens:
             return read
@@ -233,7 +236,7 @@ class Tokenizer:
     def load(cls, path: Path, max_tokens: int) -> Tokenizer:
         try:
             backend = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # noqa: BLE001 - the library raises just that for a missing and for a broken file
+        except Exception as error:  # noqa: BLE001 - the library raises nothing more special
             raise CheckpointError(f"The tokenizer {path} cannot be read ({error}).") from None
         return cls(backend, max_tokens, backend.token_to_id(UNKNOWN))
 
@@ -255,7 +258,7 @@ class Tokenizer:
 
     @classmethod
     def plain(cls, max_tokens: int) -> Tokenizer:
-        """The words of a text as they are written, without a vocabulary, for models that read the text itself."""
+        """Words as they are written, without a vocabulary, for models that read the text itself."""
         backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({UNKNOWN: 0}, unk_token=UNKNOWN))
         backend.pre_tokenizer = _splitter()
         return cls(backend, max_tokens)
@@ -264,7 +267,9 @@ class Tokenizer:
     def train(
         cls, texts: Iterable[str], max_tokens: int, size: int | None = None, min_count: int = 1
     ) -> Tokenizer:
-        """The word-level tokenizer of the `size` most frequent words that occur at least `min_count` times."""
+        """The word-level tokenizer of the `size` most frequent words, each of which occurs at least
+        `min_count` times.
+        """
         normalizer, splitter = _normalizer(), _splitter()
         counts: Counter[str] = Counter()
         for text in texts:
@@ -287,8 +292,9 @@ def _mended(
 ) -> tuple[Int[np.ndarray, "token"], Bool[np.ndarray, "token"]]:
     """Words that reach over no blank, and blanks that are no words.
 
-    Tokenizers of whole texts (Llama's) give all tokens one number. Byte-level ones make tokens of line breaks and runs
-    of blanks, which go with the word behind them, or at the end of a text with the one before.
+    Tokenizers of whole texts (Llama's) give all tokens one number. Byte-level ones make tokens of
+    line breaks and runs of blanks, which go with the word behind them, or at the end of a text with
+    the one before.
     """
     key, starts = key.copy(), starts.copy()
     for number, text in enumerate(document.segments):
@@ -300,9 +306,8 @@ def _mended(
         before, begun = "", -1
         for i, piece in zip(here, pieces, strict=True):
             a = int(spans[i, 0])
-            behind = (
-                a > begun and text[a - 1 : a].isspace()
-            )  # bytes of one character share its place
+            # Tokens of one character, which stand for its bytes, share its place.
+            behind = a > begun and text[a - 1 : a].isspace()
             apart = bool(starts[i]) or not piece.strip() or piece[:1].isspace() or behind
             starts[i] = (
                 bool(filled)
@@ -334,12 +339,14 @@ _JOINERS = "\u200c\u200d"  # which shape letters and emoji, and steer nothing
 
 
 def printable(text: str) -> str:
-    """Text that cannot steer a terminal: blanks folded, control and direction characters shown as a dot."""
+    """Text in one line that cannot steer a terminal: runs of blanks become one, and control and
+    direction characters a dot.
+    """
     return harmless(re.sub(r"\s+", " ", text))
 
 
 def harmless(text: str) -> str:
-    """Text of the same length without control and direction characters, which are shown as a dot; blanks stay."""
+    """Text of the same length, with a dot for each control and direction character; blanks stay."""
     unseen = ("Cc", "Cf", "Cs")
     return "".join(
         c if unicodedata.category(c) not in unseen or c in _JOINERS or c.isspace() else "·"

@@ -89,7 +89,9 @@ _QUOTE_START = ("In article", "Quoted from", "|", ">")
 
 
 def body(message: str) -> str:
-    """A newsgroup message without header, signature and quoted lines, by the same rules as scikit-learn's loader."""
+    """A newsgroup message without header, signature and quoted lines, by the same rules as
+    scikit-learn's loader.
+    """
     rest = message.partition("\n\n")[2]
     lines = rest.strip().split("\n")
     # A signature is what follows the last line that is blank or made of hyphens.

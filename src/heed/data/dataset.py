@@ -1,4 +1,4 @@
-"""A `Dataset` of documents, and the choice of some of them: by class, by length, by number."""
+"""A `Dataset` of documents, and ways to take a part of it: by class, by length, by number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from heed.text import Document
 class Dataset(Sequence[Document]):
     """Documents with their labels' names, and where they come from.
 
-    `source` and `licence` are for reports; `notes` say what was left out and what a reader of results must know.
+    `source` and `licence` are for reports; `notes` say what a reader of results must know, and
+    `left_out` how many blank texts are not among the documents.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Dataset(Sequence[Document]):
     source: str
     licence: str
     notes: tuple[str, ...] = ()
+    left_out: int = 0
 
     def __len__(self) -> int:
         return len(self.documents)
@@ -58,13 +60,15 @@ class Dataset(Sequence[Document]):
     @property
     def gold(self) -> Int[np.ndarray, "document"]:
         """The index of each document's label."""
-        known = [d.label for d in self.documents if d.label is not None]
-        if len(known) < len(self):
+        labels = [d.label for d in self.documents if d.label is not None]
+        if len(labels) < len(self):
             raise InputError(f"The data set {self.name} has documents without a label.")
-        return np.array(known, dtype=np.int64)
+        return np.array(labels, dtype=np.int64)
 
     def hold_out(self, fraction: float, seed: int = 0) -> tuple[Dataset, Dataset]:
-        """The rest and a random part, both in their old order; documents that share an id stay together."""
+        """The rest and a random part, both in their old order; documents that share an id stay
+        together.
+        """
         held = (
             set(draw(self.documents, round(fraction * len(self)), seed))
             if 0 < fraction < 1
@@ -72,7 +76,8 @@ class Dataset(Sequence[Document]):
         )
         if not 0 < len(held) < len(self):
             raise InputError(
-                f"Cannot hold out {fraction} of {len(self)} documents; give a share between 0 and 1."
+                f"Cannot hold out {fraction} of {len(self)} documents; give a share between 0 and"
+                " 1."
             )
         rest = tuple(d for i, d in enumerate(self.documents) if i not in held)
         part = tuple(d for i, d in enumerate(self.documents) if i in held)
@@ -85,7 +90,7 @@ class Dataset(Sequence[Document]):
         )
 
 
-def some(dataset: Dataset, number: int, seed: int) -> Dataset:
+def sample(dataset: Dataset, number: int, seed: int) -> Dataset:
     """At most so many documents, in random order."""
     return replace(
         dataset,
@@ -123,7 +128,8 @@ def of_lengths(dataset: Dataset, least: int, most: float) -> Dataset:
 def draw(documents: Sequence[Document], size: int, seed: int) -> list[int]:
     """Indices of at most `size` documents in random order, those that share an id together.
 
-    As long as no group has to be passed over for its size, a smaller draw is the beginning of a larger one.
+    As long as no group has to be passed over for its size, a smaller draw is the beginning of a
+    larger one.
     """
     if seed < 0:
         raise InputError(f"The seed must not be negative, got {seed}.")
@@ -136,8 +142,8 @@ def draw(documents: Sequence[Document], size: int, seed: int) -> list[int]:
             drawn += groups[g]
     if size and documents and not drawn:
         raise InputError(
-            f"Documents that share an id are drawn together, and every id has more than {size:,} of them: "
-            "raise the limit, or give each document an id of its own."
+            "Documents that share an id are drawn together, and every id has more than"
+            f" {size:,} of them: raise the limit, or give each document an id of its own."
         )
     return drawn
 

