@@ -30,7 +30,7 @@ def content(audit: Audit, room: int) -> dict[str, Any]:
     Where there is too little room for all, scores become coarser first, then heads are left out, then documents.
     """
     if not audit.examples:
-        return {"methods": [], "labels": [], "documents": [], "claims": []}
+        return {"methods": [], "labels": [], "documents": [], "claims": [], "removal": None}
     methods = list(
         dict.fromkeys(e.method for example in audit.examples for e in example.explanations)
     )
@@ -52,10 +52,15 @@ def content(audit: Audit, room: int) -> dict[str, Any]:
             for name in methods
         ],
         "labels": [printable(label) for label in audit.examples[0].explanations[0].probabilities],
+        "removal": methods.index("occlusion") if "occlusion" in methods else None,
         "documents": _fitting(documents, room),
         "claims": [
-            {"key": key_of(v), "values": _values(e.rows, len(audit.examples))}
-            for e, v in zip(audit.evidence, audit.verdicts, strict=True)
+            {
+                "number": i,
+                "name": printable(key_of(audit.verdicts[i])),
+                "values": _values(e.rows, len(audit.examples)),
+            }
+            for i, e in enumerate(audit.evidence)
             if len(e.values)
         ],
     }

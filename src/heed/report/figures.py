@@ -17,9 +17,9 @@ from jaxtyping import Float
 
 from heed.errors import InputError
 from heed.report.charts import FILL, INK, styled
-from heed.report.drawing import AGAINST, FOR, shade
+from heed.report.numbers import cell, short
 from heed.report.panels import LETTER, TOTAL, Panel, Row, Span, columns, margin, panels, thinned
-from heed.report.rows import shown
+from heed.report.shading import AGAINST, FOR
 from heed.text import printable
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ def _bars(panel: Panel) -> alt.LayerChart:
 
     scale = _scale(panel, "number", panel.figure.y)
     rows = [
-        r | {"end": max(r["number"], 0.0), "text": f"{shown(r['number'])} {r['series']}".strip()}
+        r | {"end": max(r["number"], 0.0), "text": f"{short(r['number'])} {r['series']}".strip()}
         for r in panel.rows
     ]
     base = alt.Chart(_data(rows)).encode(y=_down(panel, grid=False), **_beside(panel))
@@ -497,12 +497,22 @@ def _cell_numbers(panel: Panel, x: alt.X, y: alt.Y) -> list[alt.Chart]:
         share = (
             value / high if low < 0 < high else (value - (low if high > 0 else high)) / (high - low)
         )
-        text = f"{value:.0f}" if whole else f"{value:.2f}" if abs(value) < 100 else f"{value:.3g}"
-        by_ink.setdefault(shade(share, True)[1], []).append(row | {"text": text})
+        text = short(value) if whole else cell(value)
+        by_ink.setdefault(_ink(share), []).append(row | {"text": text})
     return [
         alt.Chart(_data(rows)).mark_text(color=ink, fontSize=10.5).encode(x=x, y=y, text="text:N")
         for ink, rows in by_ink.items()
     ]
+
+
+def _ink(share: float) -> str:
+    """Black or white, whichever stands out more on a cell of this share of the full colour."""
+    full = FOR if share > 0 else AGAINST
+    cell = [255 - (255 - c) * min(1.0, 0.12 + 0.88 * abs(share)) for c in full]
+    linear = [c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in cell]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    # WCAG: contrast is (lighter + 0.05) / (darker + 0.05), the same to black and white at the root
+    return "#000000" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "#ffffff"
 
 
 _KINDS: dict[str, Callable[[Panel], alt.LayerChart]] = {

@@ -14,19 +14,11 @@ from rich.text import Text
 
 from heed.methods import Comparison, agreement
 from heed.report.comparison import side_by_side
-from heed.report.drawing import has_colour, shaded
-from heed.report.rows import (
-    MANY,
-    SYMBOLS,
-    alike,
-    by_document,
-    comparable,
-    interval,
-    named,
-    ours,
-    published,
-    remarks,
-)
+from heed.report.explanation import by_document, comparable, shaded
+from heed.report.numbers import number
+from heed.report.results import MANY, named, ours, published, remarks, shared
+from heed.report.shading import colours
+from heed.report.words import SYMBOLS, summary, verdict_interval
 from heed.text import counted, printable
 
 if TYPE_CHECKING:
@@ -46,7 +38,7 @@ _EXCERPT = 300  # characters of a document that is too long for its line
 
 
 def audit(audit: Audit) -> RenderableType:
-    """An audit as a table of claims and verdicts, followed by what they come to, family by family."""
+    """An audit as a table of claims and verdicts, and a summary by family of claims."""
     widths = _widths(audit.verdicts)
     parts: list[RenderableType] = [
         *_head(audit),
@@ -59,7 +51,7 @@ def audit(audit: Audit) -> RenderableType:
             parts.append(Text(printable(verdict.claim.id), style="bold"))
         name = "bold" if place == "only" else ""
         parts.append(_row(_cells(verdict, place), widths, (name, "", STYLES[verdict.outcome])))
-    parts += [Rule(style="dim"), Text(""), *_closing(audit), Text(""), _reading(audit)]
+    parts += [Rule(style="dim"), Text(""), *_summary(audit), Text(""), _reading(audit)]
     return Group(*parts)
 
 
@@ -88,7 +80,7 @@ class _Indented:
 
 # Audits
 
-_TITLES = ("claim", "mean [interval]", "asked", "n", "verdict")
+_TITLES = ("claim", "mean [interval]", "threshold", "n", "verdict")
 _WIDE = 80  # columns of the table at most: long names of explanations are cut
 
 
@@ -107,7 +99,7 @@ def _head(audit: Audit) -> Iterator[RenderableType]:
     if facts.get("unfit"):
         about.append(f"left out: {printable(facts['unfit'])}")
     if facts.get("accuracy") is not None:
-        about.append(f"accuracy {facts['accuracy']:.3f}")
+        about.append(f"accuracy {number(facts['accuracy'])}")
     if facts.get("truncated"):
         about.append(f"{facts['truncated']:,} longer than the model reads")
     if facts.get("unknown"):
@@ -120,7 +112,7 @@ def _cells(verdict: Verdict, place: str) -> tuple[str, ...]:
     """What stands in one line; where several explanations are judged, their names below that of the claim."""
     claim = verdict.claim
     name = printable(claim.id) if place == "only" else f"  {printable(verdict.method)}"
-    return name, interval(verdict), claim.side(), f"{verdict.n:,}", _verdict(verdict)
+    return name, verdict_interval(verdict), claim.side(), f"{verdict.n:,}", _verdict(verdict)
 
 
 def _verdict(verdict: Verdict) -> str:
@@ -145,19 +137,21 @@ def _widths(verdicts: Sequence[Verdict]) -> list[int]:
 
 def _row(cells: Sequence[str], widths: Sequence[int], styles: tuple[str, str, str]) -> Text:
     """One line of the table; styles of the name, the numbers and the verdict."""
-    name, mean, asked, n, verdict = cells
+    name, mean, threshold, n, verdict = cells
     if cell_len(name) > widths[0]:
         name = set_cell_size(name, widths[0] - 1) + "…"
-    numbers = f"  {mean:{widths[1]}}  {asked:{widths[2]}}  {n:>{widths[3]}}  "
+    numbers = f"  {mean:{widths[1]}}  {threshold:{widths[2]}}  {n:>{widths[3]}}  "
     return Text.assemble(
         *zip((set_cell_size(name, widths[0]), numbers, verdict), styles, strict=True)
     )
 
 
-def _closing(audit: Audit) -> Iterator[RenderableType]:
-    for line in audit.closing():
-        family, _, rest = printable(line).partition(": ")
-        yield Text.assemble((family, "bold"), f": {rest}")
+def _summary(audit: Audit) -> Iterator[RenderableType]:
+    texts = summary(audit)
+    if texts:
+        yield Text("Summary", style="bold")
+    for family, text in texts.items():
+        yield Text.assemble((family, "bold"), f": {printable(text)}")
 
 
 def _reading(audit: Audit) -> Text:
@@ -165,9 +159,10 @@ def _reading(audit: Audit) -> Text:
 
     level = audit.verdicts[0].level if audit.verdicts else 0.95
     return Text(
-        f"Intervals are {level:.1%} bootstrap intervals, wide enough for all claims together. "
-        "A claim is supported if its interval lies wholly on the side that was asked, refuted if wholly on the other, "
-        f"and undecided else, or with fewer than {FEWEST} documents (those that share an id count as one).",
+        f"Intervals are {level:.1%} bootstrap intervals, wide enough for all claims together. A"
+        " claim is supported if its whole interval lies on its side of the threshold, and refuted"
+        " if the whole interval lies on the other side. Else, or with fewer than"
+        f" {FEWEST} documents, it is undecided. Documents that share an id count as one.",
         style="dim",
     )
 
@@ -183,7 +178,7 @@ def reproduction(sections: Sequence[Section]) -> RenderableType:
         title = Text.assemble(
             (printable(section.title), "bold"), (f" · {printable(section.name)}", "dim")
         )
-        title.append("".join(f" · {printable(text)}" for text in alike(results).values()), "dim")
+        title.append("".join(f" · {printable(text)}" for text in shared(results).values()), "dim")
         parts += [title, Text(printable(section.question), style="dim"), _Results(results)]
         notes = remarks(results)
         parts += [_Indented(Text(printable(note), style="italic")) for note, _ in notes[:MANY]]
@@ -244,7 +239,7 @@ class _Block:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self._title()
-        if shaded(self.explanations[0], has_colour(console)).cell_len > options.max_width - 24:
+        if shaded(self.explanations[0], colours(console)).cell_len > options.max_width - 24:
             yield Text(_shortened(self.explanations[0]), style="dim")
         yield Text("")
         if comparable(self.explanations):
@@ -260,7 +255,7 @@ class _Block:
         first = self.explanations[0]
         labels = dict.fromkeys(e.label for e in self.explanations)
         shown = ", ".join(
-            f"{printable(label)} (p = {first.probabilities[label]:.3f})" for label in labels
+            f"{printable(label)} (p = {number(first.probabilities[label])})" for label in labels
         )
         name = f"{printable(first.document.id)}: " if first.document.id else ""
         return Text.assemble(

@@ -1,9 +1,9 @@
 "use strict";
-/* The documents of an audit, one at a time, with every explanation; and the charts, drawn again so that they answer
-   the pointer. Texts come in through textContent alone: nothing of a document is ever read as markup. */
+/* The documents of an audit, one at a time, with every explanation; and tips on the marks of charts.
+   Texts come in through textContent alone: nothing of a document is ever read as markup. Claims,
+   methods, labels and documents are looked up by number, whatever their names hold. */
 (() => {
   const known = JSON.parse(document.getElementById("content").textContent);
-  const specs = JSON.parse(document.getElementById("charts").textContent);
   const $ = (id) => document.getElementById(id);
   const make = (tag, attributes = {}, ...children) => {
     const found = document.createElement(tag);
@@ -18,10 +18,16 @@
   };
   /* Places in a text count characters, and a character may be two units of a JavaScript string. */
   const cut = (text, from, to) => text.slice(from, to).join("");
+  /* As `number` in numbers.py writes it. */
   const number = (x) => {
-    if (x === 0) return "0";
     const size = Math.abs(x);
-    return size >= 0.0005 && size < 1000 ? x.toFixed(3) : x.toExponential(1);
+    if (size >= 1e9 || (size > 0 && size < 0.0005)) {
+      const [digits, power] = x.toExponential(1).split("e");
+      if (size >= 1e9 || size < 9.5e-5) return `${Number(digits)}e${Number(power)}`;
+      return String(Number(x.toPrecision(2)));
+    }
+    if (size >= 1000) return Math.round(x).toLocaleString("en-US");
+    return (x + 0).toFixed(size >= 100 ? 1 : 3);
   };
   const unpacked = (packed) => {
     const bytes = Uint8Array.from(atob(packed.shares), (c) => c.charCodeAt(0));
@@ -54,7 +60,7 @@
 
   const arrange = () => {
     const shown = $("filter").value;
-    const by = known.claims.find((c) => c.key === $("sort").value);
+    const by = known.claims[Number($("sort").value)];
     const keep = (d) =>
       shown === "all" || (shown === "wrong" ? d.gold !== null && d.gold !== d.label : d.label === Number(shown));
     order = known.documents.map((_, i) => i).filter((i) => keep(known.documents[i]));
@@ -112,7 +118,7 @@
       bars.append(
         make("span", { class: "name" }, known.labels[i]),
         make("span", { class: "track" }, fill),
-        make("span", { class: "value" }, p.toFixed(3)),
+        make("span", { class: "value" }, number(p)),
       );
     }
     const gold = d.gold === null ? "" : ` · gold label ${known.labels[d.gold]}`;
@@ -235,14 +241,14 @@
       );
     });
     $("word-scores").replaceChildren(...rows);
-    const removal = known.methods.findIndex((m) => m.name === "occlusion");
-    const effect = removal >= 0 && scores.get(removal) ? scores.get(removal)[i] * d.scores[removal].largest : null;
+    const removal = known.removal;
+    const effect = scores.get(removal) ? scores.get(removal)[i] * d.scores[removal].largest : null;
     const label = known.labels[d.label];
     let text = "The effect of its removal was not measured here.";
     if (effect !== null && known.methods[removal].output === "probability") {
       const p = d.probabilities[d.label];
       const after = Math.min(1, Math.max(0, p - effect));
-      text = `Without it, the probability of ${label} goes from ${p.toFixed(3)} to ${after.toFixed(3)}.`;
+      text = `Without it, the probability of ${label} goes from ${number(p)} to ${number(after)}.`;
     } else if (effect !== null) text = `Without it, the output for ${label} changes by ${number(-effect)}.`;
     $("word-effect").textContent = text;
     if (heads) {
@@ -254,7 +260,8 @@
 
   if (known.documents.length) {
     for (const [i, label] of known.labels.entries()) $("filter").append(make("option", { value: i }, `predicted ${label}`));
-    for (const claim of known.claims) $("sort").append(make("option", { value: claim.key }, `by ${claim.key}, largest first`));
+    for (const [i, claim] of known.claims.entries())
+      $("sort").append(make("option", { value: i }, `by ${claim.name}, largest first`));
     $("filter").addEventListener("change", arrange);
     $("sort").addEventListener("change", arrange);
     $("document").addEventListener("change", () => open(Number($("document").value)));
@@ -274,7 +281,7 @@
     for (const button of document.querySelectorAll("button[data-document]"))
       button.addEventListener("click", () => {
         $("filter").value = "all";
-        $("sort").value = "";
+        $("sort").value = "-1";
         arrange();
         const place = order.findIndex((i) => known.documents[i].index === Number(button.dataset.document));
         if (place >= 0) open(place);
@@ -285,17 +292,35 @@
     $("browser").hidden = false;
   }
 
-  const telephone = window.matchMedia("(max-width: 44rem)");
-  const draw = () => {
-    for (const [key, spec] of Object.entries(specs)) {
-      const place = document.querySelector(`[data-chart="${CSS.escape(key)}"]`);
-      const whole = make("div");
-      vegaEmbed(whole, telephone.matches ? spec.narrow : spec.wide, { actions: false, renderer: "svg", ast: true }).then(
-        () => place.replaceChildren(whole),
-        () => {}, // what was drawn beforehand stays
-      );
-    }
+  /* Tips: what the mark of a chart stands for, under the pointer or by the arrow keys. */
+  const tip = $("tip");
+  const show = (mark) => {
+    for (const old of document.querySelectorAll(".chart .chosen")) old.classList.remove("chosen");
+    tip.hidden = !mark;
+    if (!mark) return;
+    mark.classList.add("chosen");
+    tip.textContent = mark.getAttribute("aria-label");
+    const box = mark.getBoundingClientRect();
+    const left = box.left + box.width / 2 - tip.offsetWidth / 2;
+    const most = document.documentElement.clientWidth - tip.offsetWidth - 4;
+    tip.style.left = `${window.scrollX + Math.max(4, Math.min(left, most))}px`;
+    tip.style.top = `${window.scrollY + box.top - tip.offsetHeight - 6}px`;
   };
-  telephone.addEventListener("change", draw);
-  draw();
+  const MARKS = ".role-mark [aria-label]";
+  for (const chart of document.querySelectorAll(".chart")) {
+    chart.tabIndex = 0;
+    const marks = () => [...chart.querySelectorAll(MARKS)].filter((mark) => mark.getClientRects().length);
+    chart.addEventListener("pointerover", (event) => show(event.target.closest(MARKS)));
+    chart.addEventListener("pointerleave", () => show(null));
+    chart.addEventListener("blur", () => show(null));
+    chart.addEventListener("keydown", (event) => {
+      const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (event.key === "Escape") show(null);
+      if (!by) return;
+      const all = marks();
+      const last = all.findIndex((mark) => mark.classList.contains("chosen"));
+      show(all[last < 0 ? (by > 0 ? 0 : all.length - 1) : (last + by + all.length) % all.length]);
+      event.preventDefault();
+    });
+  }
 })();
