@@ -52,7 +52,7 @@ def legend(explanations: Sequence[Explanation], colours: int) -> Iterator[Text]:
     if not colours:
         return
     signs = {e.signed for e in explanations}
-    line = Text("strength", style="dim")
+    line = Text.assemble(("strength", "dim"))
     for meaning, sign, signed in MEANINGS:
         if signed not in signs:
             continue

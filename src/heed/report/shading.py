@@ -27,7 +27,7 @@ UNSIGNED: Colour = (130, 90, 170)
 BELOW: Colour = (120, 120, 120)
 
 # Shares of the largest score from which a word stands out more.
-STEPS = (0.15, 0.35, 0.6, 0.85)
+STEPS = (0.2, 0.5, 0.8)
 
 # Inks of one luminance, 0.18: on black and on white the contrast is the same (4.6), and so is that
 # of white ink on them. A terminal does not say which ground it has.
@@ -123,7 +123,7 @@ def colours(console: Console) -> int:
 
 
 def style(share: float, signed: bool, colours: int) -> str:
-    """How a word looks: plain, in colour, in bold colour, on a block of colour, and bold on it.
+    """How a word looks: plain, in bold colour, on a block of colour, and bold on such a block.
 
     Each step stands out more than the one before, on dark and on light grounds.
     """
@@ -135,9 +135,9 @@ def style(share: float, signed: bool, colours: int) -> str:
     if not colours or not level:
         return ""
     if colours == 16:
-        return ("", "bold", _BLOCKS[kind], _BLOCKS[kind])[level - 1]
+        return ("bold", _BLOCKS[kind], _BLOCKS[kind])[level - 1]
     ink = _INKS[kind]
-    return (ink, f"bold underline {ink}", f"#ffffff on {ink}", f"bold #ffffff on {ink}")[level - 1]
+    return (f"bold {ink}", f"#ffffff on {ink}", f"bold underline #ffffff on {ink}")[level - 1]
 
 
 def word(text: str, share: float, signed: bool, colours: int) -> Text:
