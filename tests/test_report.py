@@ -96,8 +96,9 @@ def made(
     **facts: object,
 ) -> Audit:
     about = {
-        "model": "a-model", "revision": "abc123", "data": "sst (test)", "documents": 40, "left_out": 0,
-        "accuracy": 0.875, "methods": {"attention-mean": {"merge": "sum"}}, "seed": 0,
+        "model": "a-model", "revision": "abc123", "data": "sst (test)", "documents": 40,
+        "left_out": 0, "accuracy": 0.875,
+        "methods": {"attention-mean": {"merge": "sum"}}, "seed": 0,
         "settings": {"used": {"permutations": 100}},
         "seconds": 12.34, "heed": "0.1",
     }  # fmt: skip
@@ -169,7 +170,7 @@ class Page(HTMLParser):
 
 
 def check_safe(source: str, scripts: int = 0) -> Page:
-    """A page that loads nothing, and runs nothing but its own script, which reads one piece of data."""
+    """A page that loads nothing, and runs no script but its own, which reads one piece of data."""
     page = Page(source)
     assert not page.open
     assert len(page.scripts) == (scripts and scripts + 1)
@@ -673,8 +674,11 @@ def test_the_script_of_a_page_tints_words_as_all_else_does() -> None:
     assert found is not None
     most, least, slope = map(float, found.groups())
     for share, signed, name in (
-        (1.0, True, "for"), (-0.5, True, "against"), (0.3, False, "unsigned"), (-0.1, False, "below"),
-    ):  # fmt: skip
+        (1.0, True, "for"),
+        (-0.5, True, "against"),
+        (0.3, False, "unsigned"),
+        (-0.1, False, "below"),
+    ):
         alpha = most * min(1.0, least + slope * abs(share))
         assert tint(share, signed) == f"rgba({colours[name]},{alpha:.2f})"
 

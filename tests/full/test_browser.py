@@ -1,4 +1,4 @@
-"""The pages in a real browser: what they say is shown, charts are drawn, nothing is fetched and nothing fails."""
+"""The pages in a real browser: all is shown, nothing is fetched and nothing fails."""
 
 import json
 import re
@@ -27,7 +27,10 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
 ]
 
-HOSTILE = "a great film <script>document.title='broken'</script> & \"quotes\" 🎬 شكرا <img src=x onerror=alert(1)>"
+HOSTILE = (
+    "a great film <script>document.title='broken'</script> & \"quotes\" 🎬 شكرا"
+    " <img src=x onerror=alert(1)>"
+)
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +122,15 @@ def driven(page: Path, profile: Path, script: str, *options: str) -> Any:
     source = page.read_text(encoding="utf8")
     assert source.count("; script-src ") == 1
     source = re.sub(r"; script-src [^\"]*", "; script-src 'unsafe-inline'", source, count=1)
-    code = f"window.addEventListener('load', async () => {{ const found = await (async () => {{ {script} }})();"
-    code += " const pre = document.createElement('pre'); pre.id = 'found'; pre.textContent = JSON.stringify(found);"
-    code += " document.body.append(pre); });"
+    code = f"""
+        window.addEventListener("load", async () => {{
+          const found = await (async () => {{ {script} }})();
+          const pre = document.createElement("pre");
+          pre.id = "found";
+          pre.textContent = JSON.stringify(found);
+          document.body.append(pre);
+        }});
+    """
     copy = profile.parent / "driven.html"
     copy.write_text(
         f"<script>{code}</script></body>".join(source.rsplit("</body>", 1)), encoding="utf8"
@@ -140,14 +149,17 @@ def test_documents_can_be_leafed_through(pages: dict[str, Path], tmp_path: Path)
         const $ = (id) => document.getElementById(id), text = (id) => $(id).textContent, found = {};
         found.documents = $("document").options.length;
         found.first = text("texts");
-        found.words = [...$("texts").querySelector(".words").querySelectorAll("[data-word]")].map((w) => w.textContent);
-        found.safe = [document.title, document.querySelectorAll("#texts script, #texts img").length];
+        const spans = $("texts").querySelector(".words").querySelectorAll("[data-word]");
+        found.words = [...spans].map((w) => w.textContent);
+        const unsafe = document.querySelectorAll("#texts script, #texts img").length;
+        found.safe = [document.title, unsafe];
         $("next").click();
         found.second = [text("place"), text("outlook")];
         $("previous").click();
         const word = document.querySelector("#texts [data-word='1']");
         word.click();
-        found.word = [text("word"), text("word-effect"), $("word-scores").rows.length, word.className];
+        const rows = $("word-scores").rows.length;
+        found.word = [text("word"), text("word-effect"), rows, word.className];
         $("word-next").click();
         found.further = text("word");
         const key = new KeyboardEvent("keydown", {key: "ArrowLeft", bubbles: true});
@@ -159,7 +171,8 @@ def test_documents_can_be_leafed_through(pages: dict[str, Path], tmp_path: Path)
         $("sort").value = by.value; $("sort").dispatchEvent(new Event("change"));
         found.sorted = [...$("document").options].map((o) => Number.parseFloat(o.textContent));
         $("filter").value = "0"; $("filter").dispatchEvent(new Event("change"));
-        found.filtered = [...$("document").options].every((o) => o.textContent.includes("negative"));
+        const titles = [...$("document").options].map((o) => o.textContent);
+        found.filtered = titles.every((title) => title.includes("negative"));
         document.querySelector("button[data-document]").click();
         found.opened = [text("place"), $("filter").value];
         const visible = (svg) => svg.getClientRects().length > 0;
@@ -292,8 +305,9 @@ def test_a_telephone_shows_narrow_charts(pages: dict[str, Path], tmp_path: Path)
         const charts = [...document.querySelectorAll("figure.chart svg")];
         const visible = charts.filter((svg) => svg.getClientRects().length > 0);
         const fits = visible.every((svg) => svg.getBoundingClientRect().right <= innerWidth);
-        const label = (f) => [...f.querySelectorAll("svg")].map(
-          (svg) => [...svg.querySelectorAll(".role-mark [aria-label]")].map((m) => m.ariaLabel).join());
+        const tips = (svg) =>
+          [...svg.querySelectorAll(".role-mark [aria-label]")].map((m) => m.ariaLabel).join();
+        const label = (f) => [...f.querySelectorAll("svg")].map(tips);
         const pairs = [...document.querySelectorAll("figure.chart:not(.small-chart)")].map(label);
         return {fits, visible: visible.length, same: pairs.every(([a, b]) => a === b),
                 figures: document.querySelectorAll("figure.chart").length};

@@ -76,18 +76,18 @@ def claim(evidence: Evidence, verdict: Verdict, width: int = WIDTH) -> Chart:
     if not len(values):
         reason = verdict.reason or "no document has this statistic"
         raise InputError(f"There is nothing to draw for '{evidence.claim.id}': {reason}.")
-    about = evidence.claim
-    edges = _edges(values, float(values.mean()) if about.per_document else about.threshold)
+    asserted = evidence.claim
+    edges = _edges(values, float(values.mean()) if asserted.per_document else asserted.threshold)
     domain = float(edges[0]), float(edges[-1])
     x = alt.Scale(domain=list(domain), nice=False, zero=False)
-    bars = _histogram(values, edges, about.per_document or about.statistic, x, width)
+    bars = _histogram(values, edges, asserted.per_document or asserted.statistic, x, width)
     layers = [
         _side(verdict, domain, x),
         bars,
         *_threshold(verdict, domain, x),
         *_mean(verdict, domain, x, width),
     ]
-    if about.per_document:  # the statistic is not on the axis of the documents
+    if asserted.per_document:  # the statistic is not on the axis of the documents
         layers = [bars, *_words(verdict, width)]
     return Chart(styled(alt.LayerChart(layer=layers).properties(width=width, height=HEIGHT)))
 
@@ -199,15 +199,15 @@ def styled(chart: Altair, **config: Any) -> Altair:
 
 
 def svg(chart: Chart | alt.TopLevelMixin, key: str = "") -> str:
-    """The chart as SVG for a page with other charts: its ids begin with `key`, by default a digest."""
+    """The chart as SVG for a page with others: its ids begin with `key`, by default a digest."""
     import vl_convert
 
     text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", vl_convert.vegalite_to_svg(chart.to_dict()))
     # vega counts ids through the life of the process: here they are counted through the chart
-    place = {
+    numbering = {
         name: str(i) for i, name in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]*)"', text)))
     }
-    text = _IDS.sub(lambda m: m[1] + place.get(m[2], m[2]), text)
+    text = _IDS.sub(lambda m: m[1] + numbering.get(m[2], m[2]), text)
     prefix = key or "c" + hashlib.sha256(text.encode()).hexdigest()[:8]
     return _IDS.sub(rf"\1{prefix}-\2", text)
 
@@ -221,7 +221,8 @@ def save(chart: Chart | alt.TopLevelMixin, path: Path) -> None:
     path = Path(path)
     if path.suffix not in ENDINGS:
         raise InputError(
-            f"A chart must be saved as {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}, got '{path.name}'."
+            f"A chart must be saved as {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]},"
+            f" got '{path.name}'."
         )
     try:
         if path.suffix == ".svg":
@@ -238,7 +239,7 @@ def save(chart: Chart | alt.TopLevelMixin, path: Path) -> None:
 
 
 def _edges(values: Float[np.ndarray, "document"], threshold: float) -> Float[np.ndarray, "edge"]:
-    """Edges of bars of nearly equal width; the threshold is one of them, so that no bar lies on both sides of it.
+    """Edges of bars of nearly equal width; no bar lies on both sides of the threshold.
 
     On both sides bars end where values do, unless that would leave less than half a bar.
     """

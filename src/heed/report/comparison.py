@@ -32,15 +32,15 @@ def table(comparison: Comparison, width: int = 80) -> Group:
     """The matrix of agreement, for a terminal: as many columns beside each other as it is wide."""
     letters = [chr(ord("a") + i) for i in range(len(comparison.methods))]
     names = [f"{letter} {name}" for letter, name in zip(letters, comparison.methods, strict=True)]
-    beside = max(1, (width - max(len(name) for name in names)) // 5 - 1)
+    columns = max(1, (width - max(len(name) for name in names)) // 5 - 1)
     parts: list[Text | Table] = [Text("Kendall's τ between methods", style="bold")]
-    for start in range(0, len(names) - 1, beside):
+    for start in range(0, len(names) - 1, columns):
         table = Table(box=None, padding=(0, 0, 0, 1))
         table.add_column("", no_wrap=True)
-        for letter in letters[:-1][start : start + beside]:
+        for letter in letters[:-1][start : start + columns]:
             table.add_column(letter, justify="right")
         for i in range(start + bool(start), len(names)):
-            taus = comparison.agreement[i, start : min(i, start + beside)]
+            taus = comparison.agreement[i, start : min(i, start + columns)]
             table.add_row(names[i], *(cell(t).replace("0.", ".") for t in taus))
         parts.append(table)
     return Group(*parts)

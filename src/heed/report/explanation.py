@@ -159,7 +159,7 @@ def _columns(explanation: Explanation, colours: int) -> Iterator[tuple[str, tupl
 
 
 def _flat(explanation: Explanation) -> Iterator[Piece]:
-    """The pieces of all segments; what lies between units is split at blanks, for it may be long."""
+    """The pieces of all segments; the text between units may be long and is split at blanks."""
     for index, segment in enumerate(pieces(explanation)):
         if index:
             yield " ‖ ", None
@@ -341,7 +341,7 @@ def _stripe(low: float, high: float) -> str:
 
 
 def html_intervals(explanation: Explanation, n: int = 12) -> str:
-    """A table of the words with the largest upper ends: attention, its efficient form, the range."""
+    """A table of the words with the largest upper ends: attention, efficient attention, range."""
     intervals, raw = explanation.intervals, explanation.raw
     if intervals is None or raw is None or not len(raw):
         return ""
@@ -372,10 +372,10 @@ def _interval_row(explanation: Explanation, i: int) -> str:
     return (
         '<tr><th style="text-align:right;font-weight:400;padding:0 .8em 0 0">'
         f"{escape(printable(explanation.units[i].text))}</th>"
-        '<td style="width:100%;padding:0">'
+        '<td style="width:60%;min-width:6em;padding:0">'
         '<div style="position:relative;height:16px;margin:0 6px">'
         f'<i style="position:absolute;top:5px;height:6px;left:{left:.1f}%;width:{width:.1f}%;'
         f'background:rgba(128,128,128,.45)"></i>{marks}</div></td>'
-        '<td style="white-space:nowrap;padding:0 0 0 .8em">'
+        '<td style="padding:0 0 0 .8em">'
         f"{number(raw)} → {number(score)} [{number(low)}, {number(high)}]</td></tr>"
     )

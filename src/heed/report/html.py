@@ -54,9 +54,9 @@ def explanations(
     agreement: Float[np.ndarray, "method method"] | None = None,
     title: str = "Explanations",
 ) -> str:
-    """A page of documents, each shaded by every method that explains it, and how far the methods agree.
+    """A page of documents, each shaded by its methods, and how far the methods agree.
 
-    `agreement` is computed where it is not given; it can be given for one document only.
+    `agreement` is computed if it is not given; it can be given for one document only.
     """
     groups = by_document(explanations)
     given = agreement if len(groups) == 1 else None
@@ -207,8 +207,8 @@ def _provenance(audit: Audit) -> Iterator[tuple[str, str]]:
     yield "model", f"{facts['model']} (revision {facts['revision']})"
     yield "data", f"{facts['data']}, {counted(facts['documents'])}"
     for name, settings in facts["methods"].items():
-        shown = [f"{key} = {value}" for key, value in _pairs(settings)]
-        yield f"explanation {name}", ", ".join(shown) or "no settings"
+        pairs = [f"{key} = {value}" for key, value in _pairs(settings)]
+        yield f"explanation {name}", ", ".join(pairs) or "no settings"
     yield "seed", str(facts["seed"])
     yield "heed version", str(facts["heed"])
 
@@ -257,13 +257,13 @@ def _claim(audit: Audit, index: int, content: dict[str, Any], chart: Markup) -> 
 
 def _extremes(index: int, content: dict[str, Any]) -> list[tuple[str, int]]:
     """Documents on the page with the smallest, the middle and the largest statistic of a claim."""
-    shown = {d["index"] for d in content["documents"]}
+    indices = {d["index"] for d in content["documents"]}
     values = [v for c in content["claims"] if c["number"] == index for v in c["values"]]
-    ranked = sorted((v, i) for i, v in enumerate(values) if v is not None and i in shown)
+    ranked = sorted((v, i) for i, v in enumerate(values) if v is not None and i in indices)
     if len({v for v, _ in ranked}) < 3:
         return []
     places = {"smallest": 0, "middle": len(ranked) // 2, "largest": -1}
-    return [(name, ranked[place][1]) for name, place in places.items()]
+    return [(name, ranked[rank][1]) for name, rank in places.items()]
 
 
 def _anchor(name: str) -> str:

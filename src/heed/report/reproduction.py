@@ -29,10 +29,10 @@ _FACTS = {"scale": "scale", "model": "model", "seed": "seed", "heed": "heed vers
 def load(folder: Path) -> tuple[str, list[Section]]:
     """The name of the paper, and the experiments that a folder holds, in the order of the paper."""
     store = Store(folder)
-    found = store.sections()
-    if not found:
+    sections = store.sections()
+    if not sections:
         raise DataError(f"The folder {folder} holds no experiments of a reproduction.")
-    paper = str(found[0].facts.get("paper"))
+    paper = str(sections[0].facts.get("paper"))
     order = [e.name for e in PAPERS[paper].experiments] if paper in PAPERS else []
     return paper, store.sections(order)
 
@@ -98,12 +98,12 @@ def _overview(section: Section) -> Iterator[dict[str, Any]]:
     results = section.outcome.results
     for result in results:
         if result.published is not None:
-            about = {
+            where = {
                 "metric": named(result, results),
                 "experiment": section.title,
                 "anchor": _anchor(section.name),
             }
-            yield _row(result) | about
+            yield _row(result) | where
 
 
 def _section(section: Section, differ: Sequence[str]) -> dict[str, Any]:

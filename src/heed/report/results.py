@@ -1,4 +1,4 @@
-"""Results of a reproduction in words: our number, the published one, and what several results share."""
+"""Results of a reproduction in words: our number, the published one, and what results share."""
 
 from __future__ import annotations
 

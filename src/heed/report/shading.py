@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Colour = tuple[int, int, int]
 Piece = tuple[str, int | None]  # characters, and the index of their unit
 
-# Red, green and blue of words for the label, against it, without a sign, and below zero without one.
+# Colours of words for the label, against it, of methods without a sign, and below zero in these.
 FOR: Colour = (0, 114, 178)
 AGAINST: Colour = (213, 94, 0)
 UNSIGNED: Colour = (130, 90, 170)
@@ -32,7 +32,7 @@ STEPS = (0.2, 0.5, 0.8)
 # Inks of one luminance, 0.18: on black and on white the contrast is the same (4.6), and so is that
 # of white ink on them. A terminal does not say which ground it has.
 _INKS = {"for": "#007cc0", "against": "#c45400", "unsigned": "#8e63ba", "below": "#777777"}
-# The same where there are 16 colours, as blocks with an ink that can be read on them.
+# The same for terminals with 16 colours: blocks, with an ink that can be read on them.
 _BLOCKS = {
     "for": "bright_white on blue",
     "against": "black on yellow",

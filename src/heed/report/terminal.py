@@ -1,4 +1,4 @@
-"""Explanations, audits and reproductions on a terminal: readable in 80 columns, with and without colour."""
+"""Explanations, audits and reproductions on a terminal: in 80 columns, with or without colour."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from heed.methods import Explanation
     from heed.papers.results import Result, Section
 
-# Blue and orange as in the explanations; both keep apart for colour-blind readers, on light and on dark ground.
+# Blue and orange as in explanations: colour-blind readers can tell them apart, on any background.
 STYLES = {
     "supported": "bold rgb(0,140,210)",
     "refuted": "bold rgb(213,94,0)",
@@ -46,11 +46,11 @@ def audit(audit: Audit) -> RenderableType:
         _row(_TITLES, widths, ("dim", "dim", "dim")),
         Rule(style="dim"),
     ]
-    for verdict, place in zip(audit.verdicts, _places(audit.verdicts), strict=True):
-        if place == "first":
+    for verdict, position in zip(audit.verdicts, _places(audit.verdicts), strict=True):
+        if position == "first":
             parts.append(Text(printable(verdict.claim.id), style="bold"))
-        name = "bold" if place == "only" else ""
-        parts.append(_row(_cells(verdict, place), widths, (name, "", STYLES[verdict.outcome])))
+        name = "bold" if position == "only" else ""
+        parts.append(_row(_cells(verdict, position), widths, (name, "", STYLES[verdict.outcome])))
     parts += [Rule(style="dim"), Text(""), *_summary(audit), Text(""), _reading(audit)]
     return Group(*parts)
 
@@ -93,25 +93,25 @@ def _head(audit: Audit) -> Iterator[RenderableType]:
         (" on ", "dim"),
         (printable(str(facts["data"])), "bold"),
     )
-    about = [counted(facts["documents"])]
+    parts = [counted(facts["documents"])]
     if facts.get("left_out"):
-        about.append(f"{facts['left_out']:,} left out (no word that the model can read)")
+        parts.append(f"{facts['left_out']:,} left out (no word that the model can read)")
     if facts.get("unfit"):
-        about.append(f"left out: {printable(facts['unfit'])}")
+        parts.append(f"left out: {printable(facts['unfit'])}")
     if facts.get("accuracy") is not None:
-        about.append(f"accuracy {number(facts['accuracy'])}")
+        parts.append(f"accuracy {number(facts['accuracy'])}")
     if facts.get("truncated"):
-        about.append(f"{facts['truncated']:,} longer than the model reads")
+        parts.append(f"{facts['truncated']:,} longer than the model reads")
     if facts.get("unknown"):
-        about.append(f"{facts['unknown']:.1%} unknown words")
-    about += [f"judged: {', '.join(map(printable, facts['methods']))}", f"seed {facts['seed']}"]
-    yield Text(" · ".join(about))
+        parts.append(f"{facts['unknown']:.1%} unknown words")
+    parts += [f"judged: {', '.join(map(printable, facts['methods']))}", f"seed {facts['seed']}"]
+    yield Text(" · ".join(parts))
 
 
-def _cells(verdict: Verdict, place: str) -> tuple[str, ...]:
-    """What stands in one line; where several explanations are judged, their names below that of the claim."""
+def _cells(verdict: Verdict, position: str) -> tuple[str, ...]:
+    """The cells of one line; several judged explanations stand below the name of the claim."""
     claim = verdict.claim
-    name = printable(claim.id) if place == "only" else f"  {printable(verdict.method)}"
+    name = printable(claim.id) if position == "only" else f"  {printable(verdict.method)}"
     return name, verdict_interval(verdict), claim.side(), f"{verdict.n:,}", _verdict(verdict)
 
 
@@ -197,18 +197,18 @@ class _Results:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if not self.results:
             return
-        chosen = self._chosen()
-        rows = [(named(r, self.results), ours(r), published(r)) for r in chosen]
+        results = self._excerpt()
+        rows = [(named(r, self.results), ours(r), published(r)) for r in results]
         rows.insert(0, ("", "ours [interval]", "published" if any(row[2] for row in rows) else ""))
         numbers, words = (max(cell_len(row[i]) for row in rows) for i in (1, 2))
         words = min(words, max(9, options.max_width // 4))
         widths = (max(10, options.max_width - numbers - words - 4), numbers, max(1, words))
         for i, row in enumerate(rows):
             yield from self._lines(row, widths, console, "dim" if i == 0 else "")
-        if left := len(self.results) - len(chosen):
+        if left := len(self.results) - len(results):
             yield Text(f"and {left} more", style="dim")
 
-    def _chosen(self) -> Sequence[Result]:
+    def _excerpt(self) -> Sequence[Result]:
         """All of a few results; of many, those that have a published figure."""
         if len(self.results) <= MANY:
             return self.results
@@ -233,7 +233,7 @@ class _Results:
 
 @dataclass(frozen=True)
 class _Block:
-    """Several explanations of one document; drawn late, because only the console knows about width and colour."""
+    """Several explanations of one document; drawn late, because the console knows its width."""
 
     explanations: list[Explanation]
 
@@ -254,14 +254,14 @@ class _Block:
     def _title(self) -> Text:
         first = self.explanations[0]
         labels = dict.fromkeys(e.label for e in self.explanations)
-        shown = ", ".join(
+        explained = ", ".join(
             f"{printable(label)} (p = {number(first.probabilities[label])})" for label in labels
         )
         name = f"{printable(first.document.id)}: " if first.document.id else ""
         return Text.assemble(
             (name, "bold"),
             "explained for ",
-            (shown, "bold"),
+            (explained, "bold"),
             (f" · {printable(first.model)}@{printable(first.revision)}", "dim"),
         )
 

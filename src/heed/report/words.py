@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SYMBOLS = {"supported": "✓", "refuted": "✗", "undecided": "~", "not applicable": "–"}
 CONDITIONS = "Conditions for attention to explain"
 
-# What a family comes to if all of its judged claims have this outcome, and how such claims are listed.
+# The answer for a family whose judged claims share an outcome, and the heading of such claims.
 _ANSWERS = {"supported": "yes", "refuted": "no", "undecided": "undecided"}
 _HEADINGS = {
     "supported": "Holds",
@@ -32,13 +32,13 @@ _HEADINGS = {
 
 # What a reader must keep in mind about each family.
 _CAVEATS = {
-    "needed": "If the model does not need attention, tests of attention say little, for or against.",
+    "needed": "If a model does not need attention, tests of attention say little, for or against.",
     "determined": "Other attention may give the same prediction; this one can still describe what"
     " the model did.",
     "causal": "Efficient attention is heed's own definition: it suffices and is shared by algebra.",
     "agrees": "Two explanations can agree and both be wrong.",
     "signed": "LIME takes a word's sign from its removal, which is one way to define it.",
-    "informative": "What helps another model shows where information is, not how this model uses it.",
+    "informative": "What helps another model shows where information is, not how this one uses it.",
     "faithful": "Texts without some of their words are unlike the texts the model was trained on.",
     "plausible": "The words that people mark need not be the words that the model used.",
     "stable": "The claims on attention above use LIME as a yardstick.",
