@@ -43,6 +43,7 @@ from heed.methods.method import units_of
 from heed.metrics import bootstrap_mean
 from heed.models.classifier import CLOSED, Classifier
 from heed.models.single_layer import SingleLayer
+from heed.report.words import summary
 from heed.text import Document, Tokenizer, Tokens
 
 UNREADABLE = "qqqq"  # in no vocabulary
@@ -822,9 +823,9 @@ def test_nothing_to_audit_is_refused(model: SingleLayer, documents: list) -> Non
         audit(model, documents)
 
 
-def test_the_closing_words_have_one_line_per_family(whole: Audit) -> None:
-    lines = whole.closing()
-    assert [line.split(":")[0] for line in lines] == [
+def test_the_summary_has_one_text_per_family(whole: Audit) -> None:
+    texts = summary(whole)
+    assert list(texts) == [
         *(
             "Conditions for attention to explain",
             "Needed",
@@ -839,8 +840,8 @@ def test_the_closing_words_have_one_line_per_family(whole: Audit) -> None:
         )
     ]
     for verdict in whole.verdicts:
-        assert sum(f"“{verdict.sentence}”" in line for line in lines) == 1
-    assert all(line.endswith(".") and not line.endswith("..") for line in lines)
+        assert sum(f"“{verdict.sentence}”" in text for text in texts.values()) == 1
+    assert all(text.endswith(".") and not text.endswith("..") for text in texts.values())
 
 
 def test_a_reason_that_a_family_shares_is_said_once() -> None:
@@ -851,11 +852,12 @@ def test_a_reason_that_a_family_shares_is_said_once() -> None:
             for i in range(3)
         ),
     ]
-    lines = Audit({"methods": {"attention-mean": {}}}, tuple(rows)).closing()
-    assert len(lines) == 2
-    assert "does not hold" in lines[0]
-    assert lines[1].count("was not judged") == 3
-    assert lines[1].count("bad testbed") == 1
+    texts = summary(Audit({"methods": {"attention-mean": {}}}, tuple(rows)))
+    assert list(texts) == ["Needed", "Agrees"]
+    assert texts["Needed"].startswith("no.")
+    assert texts["Agrees"].startswith("not judged.")
+    assert all(f"“{i} agrees”" in texts["Agrees"] for i in range(3))
+    assert texts["Agrees"].count("bad testbed") == 1
 
 
 # On disk
@@ -1007,7 +1009,7 @@ def test_attention_claims_do_not_apply_to_a_model_without_attention(reviews: lis
         assert any(word in verdict.reason for word in missing)
     assert [e.method for e in found.examples[0].explanations] == ["occlusion", "lime"]
     assert found.examples[0].heads is None and not found.conditions
-    assert all(not line.endswith("..") for line in found.closing())
+    assert all(not text.endswith("..") for text in summary(found).values())
 
 
 def test_perturbation_claims_are_put_to_occlusion_on_any_model(
@@ -1084,7 +1086,7 @@ def test_an_adversary_needs_some_room(epsilon: float) -> None:
         Exclusive(epsilon=epsilon)
 
 
-def test_the_closing_names_what_does_most_and_the_caveats() -> None:
+def test_the_summary_names_what_does_most_and_the_caveats() -> None:
     rows = [
         {
             "value": 0.2,
@@ -1094,25 +1096,22 @@ def test_the_closing_names_what_does_most_and_the_caveats() -> None:
         }
     ] * 40
     claim = CLAIMS["competitive"].claim
-    (line,) = Audit({"methods": {"attention-mean": {}}}, (Evidence(claim, rows),)).closing()
+
+    def told(rows: list, reason: str = "") -> str:
+        evidence = Evidence(claim, rows, Refusal("budget", reason) if reason else None)
+        return summary(Audit({"methods": {"attention-mean": {}}}, (evidence,)))["Faithful"]
+
+    text = told(rows)
+    assert text.startswith("no. “Removing what attention points to matters nearly as much")
     assert (
-        "does not hold (comprehensiveness ÷ that of the best explanation: 0.400 [0.400, 0.400] over 40 documents"
-        in line
+        "Removing the words of lime lowers the probability most, by 0.500 on average"
+        " (occlusion 0.400, attention-mean 0.200)." in text
     )
-    assert (
-        "what lime points to does most: on average the probability falls by 0.500, and by 0.200 for "
-        in line
-    )
-    assert "; also compared: occlusion." in line
-    assert line.endswith("are unlike those that the model was trained on.")
+    assert text.endswith("are unlike the texts the model was trained on.")
     for nothing in (-0.1, 0.2):  # nothing does anything, or all the same
-        same = [dict.fromkeys(rows[0], nothing)] * 40
-        (line,) = Audit({"methods": {"attention-mean": {}}}, (Evidence(claim, same),)).closing()
-        assert "does most" not in line
-    (silent,) = Audit(
-        {"methods": {"attention-mean": {}}}, (Evidence(claim, [], Refusal("budget", "no time")),)
-    ).closing()
-    assert silent.endswith("was not judged: no time.")
+        assert "most" not in told([dict.fromkeys(rows[0], nothing)] * 40)
+    assert told([], "no time").startswith("not judged. “Removing")
+    assert told([], "no time").endswith("”: no time.")
 
 
 def test_an_audit_is_short_where_it_is_printed(whole: Audit) -> None:

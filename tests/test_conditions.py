@@ -8,6 +8,7 @@ import heed
 from heed.claims import Study
 from heed.claims.conditions import CONDITIONS, findings, measure
 from heed.models.single_layer import SingleLayer
+from heed.report import words
 
 TEXTS = [
     "a good film with a bad plot and warm music",
@@ -99,4 +100,4 @@ def test_a_model_without_attention_has_no_conditions() -> None:
     found = heed.audit(
         classify, ["a good film", "a bad plot"], ["removes"], "occlusion", examples=0
     )
-    assert found.conditions == [] and not any("Conditions" in line for line in found.closing())
+    assert found.conditions == [] and words.CONDITIONS not in words.summary(found)

@@ -24,7 +24,7 @@ from heed.models.classifier import Classifier
 from heed.models.shapes import Shape
 from heed.models.single_layer import Network, SingleLayer
 from heed.models.transformer import Transformer
-from heed.report.drawing import band_legend, banded
+from heed.report.explanation import band_legend, banded
 from heed.text import Tokenizer
 from tests.conftest import TEXTS, WORDS, build
 from tests.test_recurrent import build as recurrent
@@ -255,7 +255,7 @@ def test_a_linear_model_keeps_its_prediction_whatever_its_layer_is_called(
     e = heed.explain(model, LONG, "efficient", level="prediction", layer=layer)
     assert e.facts["first_order"] == 0 and e.facts["prediction_moved"] < 1e-6
     assert not any("not linear" in note for note in e.notes)
-    assert "the same prediction lies" in band_legend(e)
+    assert "that gives the same prediction." in band_legend(e)
 
 
 @pytest.mark.parametrize("layer", [-1, 1])
@@ -265,8 +265,8 @@ def test_a_transformer_says_that_its_prediction_is_kept_to_first_order(layer: in
     )
     assert e.facts["first_order"] == 1
     assert any("Behind this layer the model is not linear" in note for note in e.notes)
-    assert "the same prediction, to first order, lies" in band_legend(e)
-    assert "Where there is nothing, nobody looked." in band_legend(e)
+    assert "that gives the same prediction, to first order." in band_legend(e)
+    assert "Words without a bar were not examined." in band_legend(e)
 
 
 @pytest.mark.parametrize("times", [1, 30])
@@ -275,7 +275,7 @@ def test_a_band_lies_under_every_word_however_long_the_text(times: int, width: i
     text = " ".join([LONG] * times)
     e = heed.explain(build(), text, "efficient")
     assert e.intervals is not None
-    lines = [line.plain for line in banded(e, width, colour=False)]
+    lines = [line.plain for line in banded(e, width, colours=0)]
     assert max(map(len, lines)) <= width and all(line and line == line.rstrip() for line in lines)
     under = [i for i, line in enumerate(lines) if not line.strip(" •─")]
     words = [line for i, line in enumerate(lines) if i not in under]

@@ -25,10 +25,12 @@ from heed.claims import CLAIMS, Claim, Evidence, Verdict
 from heed.claims.claim import Refusal
 from heed.errors import InputError
 from heed.methods.explanation import Explanation, Special, Unit
-from heed.report import browser, charts, html, terminal
+from heed.report import browser, charts, html, terminal, words
 from heed.report.bibliography import authors
-from heed.report.drawing import tint
-from heed.report.rows import by_document, extras, interval, number
+from heed.report.explanation import by_document
+from heed.report.numbers import cell, interval, number, short
+from heed.report.shading import STEPS, style, tint
+from heed.report.words import extras, verdict_interval
 from heed.text import Document, counted, harmless
 
 HOSTILE = (
@@ -95,8 +97,9 @@ def made(
     **facts: object,
 ) -> Audit:
     about = {
-        "model": "a-model", "revision": "abc123", "data": "sst (test)", "documents": 40, "left_out": 0,
-        "accuracy": 0.875, "methods": {"attention-mean": {"merge": "sum"}}, "seed": 0,
+        "model": "a-model", "revision": "abc123", "data": "sst (test)", "documents": 40,
+        "left_out": 0, "accuracy": 0.875,
+        "methods": {"attention-mean": {"merge": "sum"}}, "seed": 0,
         "settings": {"used": {"permutations": 100}},
         "seconds": 12.34, "heed": "0.1",
     }  # fmt: skip
@@ -170,10 +173,10 @@ class Page(HTMLParser):
 
 
 def check_safe(source: str, scripts: int = 0) -> Page:
-    """A page that loads nothing, and runs nothing but its own scripts, which read two pieces of data."""
+    """A page that loads nothing, and runs no script but its own, which reads one piece of data."""
     page = Page(source)
     assert not page.open
-    assert len(page.scripts) == (scripts and scripts + 2)
+    assert len(page.scripts) == (scripts and scripts + 1)
     assert not page.tags & {
         "img",
         "link",
@@ -203,7 +206,7 @@ def check_safe(source: str, scripts: int = 0) -> Page:
     assert policy.startswith("default-src 'none'") and "connect-src" not in policy
     allowed = re.findall(r"'sha256-([^']+)'", policy)
     assert allowed == [
-        b64encode(sha256(code.encode()).digest()).decode() for code in page.scripts[2:]
+        b64encode(sha256(code.encode()).digest()).decode() for code in page.scripts[1:]
     ]
     assert ("script-src" in policy) == bool(scripts) and "unsafe" not in policy.partition(
         "script-src"
@@ -220,7 +223,7 @@ def check_safe(source: str, scripts: int = 0) -> Page:
 
 def test_an_audit_page_holds_everything() -> None:
     audit = mixed()
-    page = check_safe(html.audit(audit), 2)
+    page = check_safe(html.audit(audit), 1)
     text = " ".join(page.text.split())
     for verdict in audit.verdicts:
         assert verdict.claim.id in text
@@ -236,8 +239,8 @@ def test_an_audit_page_holds_everything() -> None:
     }
     for badge in ("✓ supported", "✗ refuted", "~ undecided", "– not applicable"):
         assert badge in text
-    for line in audit.closing():
-        assert line.partition(": ")[2] in text
+    for family, sentences in words.summary(audit).items():
+        assert f"{family}: {sentences}" in text
     for fact in (
         "a-model",
         "abc123",
@@ -321,7 +324,7 @@ def test_texts_notes_settings_and_ids_are_escaped() -> None:
     )
     hostile = replace(hostile, document=replace(hostile.document, id=HOSTILE))
     assert HOSTILE.replace("\x1b", "")[:40] in check_safe(html.explanations([hostile])).text
-    page = check_safe(html.audit(made(examples=((hostile, hostile),))), 2)
+    page = check_safe(html.audit(made(examples=((hostile, hostile),))), 1)
     (document,) = json.loads(page.scripts[0])["documents"]
     assert document["segments"] == [harmless(HOSTILE)]  # which the script shows as text
 
@@ -341,7 +344,7 @@ def test_facts_reasons_claims_and_columns_are_escaped() -> None:
         heed=HOSTILE,
         settings={HOSTILE: {HOSTILE: HOSTILE}},
     )
-    assert "alert(1)" in check_safe(html.audit(audit), 2).text
+    assert "alert(1)" in check_safe(html.audit(audit), 1).text
 
 
 def test_a_page_with_little_room_gives_up_precision_then_heads_then_documents() -> None:
@@ -375,7 +378,7 @@ def test_pages_are_deterministic() -> None:
 
 def test_nothing_measured_and_nothing_to_show() -> None:
     for audit in (made(()), made(tuple(Evidence(e.claim, []) for e in evidence()))):
-        check_safe(html.audit(audit), 2)
+        check_safe(html.audit(audit), 1)
         assert max(map(cell_len, printed(terminal.audit(audit)).splitlines())) <= 80
     assert "no document has this statistic" in html.audit(
         made(tuple(Evidence(e.claim, []) for e in evidence()))
@@ -392,7 +395,7 @@ def test_a_chart_shows_threshold_mean_and_axes(above: bool) -> None:
     claim = replace(CLAIMS["used"].claim, threshold=0.35, above=above)
     found = Evidence(claim, rows(np.linspace(0.1, 0.3, 50)))
     drawn = charts.svg(charts.claim(found, made((found,)).verdicts[0]))
-    assert ("asked: &gt; 0.35 →" if above else "← asked: &lt; 0.35") in drawn
+    assert ("threshold: &gt; 0.35 →" if above else "← threshold: &lt; 0.35") in drawn
     assert "mean 0.200 [" in drawn and "per document" in drawn and ">documents<" in drawn
     assert "stroke-dasharray" in drawn and "http" not in drawn and "<script" not in drawn
 
@@ -487,8 +490,8 @@ def test_an_audit_says_everything_in_words() -> None:
         assert verdict.claim.id in out and verdict.sentence in out and verdict.reason in out
     for badge in ("✓ supported", "✗ refuted", "~ undecided", "– not applicable"):
         assert badge in out
-    for line in audit.closing():
-        assert flat(line) in out
+    for family, sentences in words.summary(audit).items():
+        assert flat(f"{family}: {sentences}") in out
     assert (
         "a-model@abc123" in out
         and "accuracy 0.875" in out
@@ -558,7 +561,11 @@ def test_extras_in_plain_words() -> None:
         (0.1234, "0.123"),
         (-0.5, "-0.500"),
         (0.0002, "0.0002"),
-        (-1e-9, "0.000"),
+        (-1e-9, "-1e-9"),
+        (1e-13, "1e-13"),
+        (471.23, "471.2"),
+        (12345.6, "12,346"),
+        (2.5e12, "2.5e12"),
         (0.0, "0.000"),
         (None, "–"),
         (float("nan"), "–"),
@@ -582,7 +589,7 @@ def test_intervals_have_the_digits_of_their_mean(
     low: float | None, mean: float | None, high: float | None, n: int, text: str
 ) -> None:
     verdict = Verdict(CLAIMS["used"].claim, "undecided", mean, low, high, n, 0.95)
-    assert interval(verdict) == text
+    assert verdict_interval(verdict) == text
 
 
 def test_bars_end_where_values_do() -> None:
@@ -677,8 +684,11 @@ def test_the_script_of_a_page_tints_words_as_all_else_does() -> None:
     assert found is not None
     most, least, slope = map(float, found.groups())
     for share, signed, name in (
-        (1.0, True, "for"), (-0.5, True, "against"), (0.3, False, "unsigned"), (-0.1, False, "below"),
-    ):  # fmt: skip
+        (1.0, True, "for"),
+        (-0.5, True, "against"),
+        (0.3, False, "unsigned"),
+        (-0.1, False, "below"),
+    ):
         alpha = most * min(1.0, least + slope * abs(share))
         assert tint(share, signed) == f"rgba({colours[name]},{alpha:.2f})"
 
@@ -730,3 +740,168 @@ def test_sources_are_cited_by_names() -> None:
     assert authors("lang1995") == "Lang 1995"
     assert authors("lopardo2024") == "Lopardo, Precioso and Garreau 2024"
     assert authors("somebody2030") == "somebody2030"
+
+
+# One number, one way to write it
+
+
+def extreme() -> Audit:
+    """Verdicts over tiny, ordinary and large numbers."""
+    centres = (1e-13, 0.0001, 0.00012, 0.3, -0.25, 471.23, 12345.6, 2.5e12)
+    tests = [cls.claim for cls in CLAIMS.values() if not cls.claim.combine]
+    spread = np.linspace(-0.01, 0.01, 40)
+    return made(
+        tuple(
+            Evidence(claim, rows(centre * (1 + spread)))
+            for claim, centre in zip(tests, centres, strict=False)
+        )
+    )
+
+
+def test_a_verdict_shows_one_number_wherever_it_appears() -> None:
+    audit = extreme()
+    table = flat(printed(terminal.audit(audit)))
+    page = " ".join(Page(html.audit(audit)).text.split())
+    notebook = audit._repr_html_()
+    assert len(audit.verdicts) == 8
+    for e, v in zip(audit.evidence, audit.verdicts, strict=True):
+        text = verdict_interval(v)
+        assert text.startswith(f"{number(v.mean)} [")
+        assert f"{text} {v.claim.side()}" in table
+        assert text in page and text in notebook
+        assert f"mean {text}" in charts.svg(charts.claim(e, v))
+    assert "0.000 " not in table
+
+
+def test_the_summary_repeats_no_number_of_the_table() -> None:
+    for audit in (mixed(), extreme()):
+        texts = words.summary(audit)
+        told = " ".join(text for title, text in texts.items() if title != words.CONDITIONS)
+        for v in audit.verdicts:
+            if v.mean is not None:
+                assert number(v.mean) not in told and v.claim.side() not in told
+
+
+def test_a_summary_answers_family_by_family() -> None:
+    texts = words.summary(mixed())
+    assert texts["Signed"].startswith("no. “What attention points to supports the label”.")
+    assert texts["Agrees"].startswith("in part. Holds: ")
+    assert "Undecided: “Attention ranks words as their removal does”: " in texts["Agrees"]
+    assert texts[words.CONDITIONS].startswith("Values of one sign: yes (share of attention on ")
+
+
+def test_numbers_of_matrices_and_whole_numbers() -> None:
+    assert [cell(x) for x in (0.416, -0.001, float("nan"), 1.0)] == ["0.42", "0.00", "–", "1.00"]
+    assert [short(x) for x in (3.0, 0.5, 1200.0, None)] == ["3", "0.500", "1,200", "–"]
+    assert [number(x, signed=True) for x in (0.5, -0.5, 0.0)] == ["+0.500", "-0.500", "0.000"]
+    assert interval(0.00014, 6.7e-5, 0.00022) == "0.00014 [0.00007, 0.00022]"
+
+
+# Words on dark and on light terminals
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("ground", ["#000000", "#ffffff"])
+@pytest.mark.parametrize(("sign", "signed"), [(1, True), (-1, True), (1, False), (-1, False)])
+def test_stronger_words_stand_out_more_on_any_ground(ground: str, sign: int, signed: bool) -> None:
+    from rich.style import Style
+
+    loudness = []
+    for share in (0.0, 0.1, *STEPS, 1.0):
+        look = Style.parse(style(sign * share, signed, 256))
+        ink = look.color.get_truecolor().hex if look.color else None
+        block = look.bgcolor.get_truecolor().hex if look.bgcolor else None
+        if ink:
+            assert contrast(ink, block or ground) > 4.4
+        if block:
+            assert contrast(block, ground) > 4.4
+        loudness.append((block is not None, bool(look.bold), ink is not None))
+    assert loudness[0] == loudness[1] == (False, False, False)  # weak words are left plain
+    assert loudness == sorted(loudness) and len(set(loudness)) == len(STEPS) + 1
+
+
+def on_terminal(drawing: RenderableType, system: str) -> str:
+    file = io.StringIO()
+    console = Console(file=file, width=80, force_terminal=True, color_system=system)  # type: ignore[arg-type]
+    console.print(drawing)
+    return file.getvalue()
+
+
+def test_signs_survive_16_colours() -> None:
+    both = explanation("fine awful", scores=np.array([1.0, -0.9]))
+    out = on_terminal(both, "standard")
+    assert "fine[+10]" in plain(out) and "awful[-9]" in plain(out)
+    (good,) = re.findall(r"\x1b\[([\d;]+)mfine\[", out)
+    (bad,) = re.findall(r"\x1b\[([\d;]+)mawful\[", out)
+    assert good != bad and not re.search("[34]8;", good + bad)
+
+
+@pytest.mark.parametrize("system", ["standard", "256", "truecolor"])
+def test_colours_have_a_legend_of_one_line(system: str) -> None:
+    pair = [explanation(), explanation(method="attention-mean", signed=False)]
+    for drawing in (pair[0], pair[1], terminal.explanations(pair)):
+        lines = plain(on_terminal(drawing, system)).splitlines()
+        (legend,) = [line for line in lines if line.startswith("strength ")]
+        assert cell_len(legend) <= 80
+        assert ("for the label" in legend) == (drawing is not pair[1])
+        assert ("no sign" in legend) == (drawing is not pair[0])
+    assert "strength" not in printed(pair[0])
+
+
+# Charts for files and notebooks
+
+
+def test_long_names_of_charts_are_shortened_and_stay_different(tmp_path: Path) -> None:
+    claim = CLAIMS["tracks"].claim
+    names = ["映画" * 200 + end for end in "abc"] + ["Case", "case"]
+    values = rows(np.linspace(-1.1, -0.9, 40))
+    audit = made(
+        tuple(Evidence(claim, values, method=name) for name in names),
+        methods={name: {} for name in names},
+    )
+    assert charts.save_all(audit, tmp_path) == len(names)
+    files = [path.name for path in tmp_path.glob("*.svg")]
+    assert len({name.casefold() for name in files}) == len(names)
+    assert all(len(name.encode()) <= 255 for name in files)
+
+
+def test_a_notebook_shows_a_chart_without_the_network() -> None:
+    found = evidence()[0]
+    chart = charts.claim(found, made((found,)).verdicts[0])
+    shows = {name for name in dir(chart) if name.startswith("_repr_")}
+    assert shows == {"_repr_svg_"}
+    assert chart._repr_svg_().startswith("<svg xmlns=") and "<script" not in chart._repr_svg_()
+
+
+def test_every_mark_of_a_chart_says_what_it_stands_for() -> None:
+    found = Evidence(CLAIMS["used"].claim, rows(np.linspace(0.1, 0.3, 50)))
+    drawn = charts.svg(charts.claim(found, made((found,)).verdicts[0]))
+    tips = re.findall(r'<path aria-label="([^"]*)"', drawn)
+    assert sum(int(n) for tip in tips for n in re.findall(r"^(\d+) documents? from", tip)) == 50
+    assert sum(tip.startswith("mean 0.200 [") for tip in tips) == 1
+
+
+def test_an_audit_page_is_drawn_without_the_programs_of_vega() -> None:
+    page = html.audit(mixed())
+    assert "vega" not in page.lower() and len(page.encode()) < 400_000
+
+
+@pytest.mark.parametrize("name", ["a\"b'c", "<b>x</b>", "x]", "a\\b", "\u202ex", "__proto__"])
+def test_names_are_looked_up_by_number(name: str) -> None:
+    claim = CLAIMS["tracks"].claim
+    found = (Evidence(claim, rows(np.linspace(0, 1, 40)), method=name),)
+    page = check_safe(
+        html.audit(made(found, ((explanation(method=name),),), methods={name: {}})), 1
+    )
+    assert [c["number"] for c in json.loads(page.scripts[0])["claims"]] == [0]
+    assert not page.values("data-chart") and not page.values("data-claim")

@@ -24,8 +24,9 @@ from heed.errors import DataError, InputError
 from heed.papers import PAPERS, Figure, Lab, Outcome, Paper, Result, Section, Store, run
 from heed.papers.lab import Experiment
 from heed.report import charts, figures, reproduction, terminal
+from heed.report.numbers import duration, short
 from heed.report.panels import POINTS, panels
-from heed.report.rows import lasted, ours, published, shown
+from heed.report.results import ours, published
 
 FIELDS = {
     "experiment",
@@ -355,7 +356,7 @@ def test_one_number_and_one_category_are_enough() -> None:
     ],
 )  # fmt: skip
 def test_numbers_have_the_digits_that_matter(value: float | None, text: str) -> None:
-    assert shown(value) == text
+    assert short(value) == text
 
 
 def test_our_number_and_the_published_one() -> None:
@@ -365,7 +366,7 @@ def test_our_number_and_the_published_one() -> None:
     assert (ours(third), published(third)) == ("3", "")
     assert ours(none) == "–"
     assert ours(replace(first, ours=1.0, high=1.0)) == "1.000 [0.400, 1.000]"
-    assert [lasted(s) for s in (1.25, 240, 9000)] == ["1.2 s", "4 min", "2.5 h"]
+    assert [duration(s) for s in (1.25, 240, 9000)] == ["1.2 s", "4 min", "2.5 h"]
 
 
 # The folder

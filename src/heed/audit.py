@@ -1,4 +1,4 @@
-"""Claims over a data set: an `Audit` holds the rows; verdicts and the closing words are drawn from them."""
+"""Claims over a data set: an `Audit` holds the rows, and verdicts are drawn from them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from html import escape
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +19,9 @@ from jaxtyping import Float
 
 from heed.claims import CLAIMS, ClaimTest, Evidence, Study, Verdict, judge
 from heed.claims.agrees import AgreesLime
-from heed.claims.claim import FAMILIES, GATES, Refusal, Row
-from heed.claims.conditions import LEVEL, Finding, findings
+from heed.claims.claim import GATES, Outcome, Refusal, Row
+from heed.claims.conditions import Finding, findings
 from heed.claims.conditions import measure as measure_conditions
-from heed.claims.faithful import RIVAL
 from heed.claims.study import NO_TRAINING, best_lime
 from heed.data import Dataset
 from heed.data.dataset import draw
@@ -96,29 +94,15 @@ class Audit:
         """Which conditions for attention to explain hold here."""
         return findings(self.conditions)
 
-    def closing(self) -> list[str]:
-        """The conditions, then one paragraph per family of claims; never one yes or no for all of them."""
-        families = [[v for v in self.verdicts if v.claim.family == family] for family in FAMILIES]
-        about = [_conditions(self.findings)] if self.findings else []
-        best = {"faithful": [text for e in self.evidence if (text := _best(e))]}
-        return about + [_closing(m, best.get(m[0].claim.family, [])) for m in families if m]
-
     def __repr__(self) -> str:
-        counts: Counter[str] = Counter(v.outcome for v in self.verdicts)
-        found = ", ".join(f"{counts[outcome]} {outcome}" for outcome in _WORDS if counts[outcome])
-        return f"<Audit of {self.facts['model']} on {self.facts['data']}: {found}>"
+        counts = Counter(v.outcome for v in self.verdicts)
+        outcomes = ", ".join(f"{counts[o]} {o}" for o in get_args(Outcome) if counts[o])
+        return f"<Audit of {self.facts['model']} on {self.facts['data']}: {outcomes}>"
 
     def _repr_html_(self) -> str:
-        """The verdicts as a table, for a notebook."""
-        head = "".join(
-            f"<th>{name}</th>"
-            for name in ("claim", "explanation", "mean", "interval", "asked", "n", "verdict")
-        )
-        rows = "".join(
-            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in _cells(v))}</tr>"
-            for v in self.verdicts
-        )
-        return f"<p>{escape(printable(repr(self)))}</p><table><tr>{head}</tr>{rows}</table>"
+        from heed.report import html
+
+        return html.audit_table(self)
 
     def agreement(
         self,
@@ -144,7 +128,7 @@ class Audit:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Facts, verdicts, conditions and closing words, for other programs."""
+        """Facts, verdicts and conditions, for other programs."""
         found = [
             {
                 "condition": f.condition.id,
@@ -157,12 +141,7 @@ class Audit:
             for f in self.findings
         ]
         verdicts = [v.to_dict() for v in self.verdicts]
-        return {
-            "facts": self.facts,
-            "verdicts": verdicts,
-            "conditions": found,
-            "closing": self.closing(),
-        }
+        return {"facts": self.facts, "verdicts": verdicts, "conditions": found}
 
     def save(self, path: Path) -> None:
         """Write the rows as Parquet, with the facts beside them in the file; `Audit.load` reads it."""
@@ -458,107 +437,6 @@ def _measure(
         return test.measure(study), None
     except NotApplicable as error:
         return [], Refusal("other", str(error).removesuffix("."))
-
-
-_WORDS = {
-    "supported": "holds",
-    "refuted": "does not hold",
-    "undecided": "is undecided",
-    "not applicable": "was not judged",
-}
-
-
-# What must be kept in mind about each family of claims.
-_CAVEATS = {
-    "needed": "Where attention is not needed, tests of it say little, for or against.",
-    "determined": "That other attention would do does not make this one a wrong account of what the model did.",
-    "causal": "Efficient attention is heed's definition: that it suffices, and is shared, is algebra.",
-    "agrees": "Two explanations can agree and both be wrong.",
-    "signed": "LIME's signs are those of the words' removal, which is one way to ask.",
-    "informative": "What helps another model shows where information lies, not how this model uses it.",
-    "faithful": "Texts without some of their words are unlike those that the model was trained on.",
-    "plausible": "What people would point to need not be what the model used.",
-    "stable": "LIME is what attention is compared with above.",
-}
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3f}"
-
-
-def _cells(v: Verdict) -> tuple[str, ...]:
-    numbers = ["–" if x is None else _number(x) for x in (v.mean, v.low, v.high)]
-    interval = "–" if v.mean is None else f"[{numbers[1]}, {numbers[2]}]"
-    return (
-        v.claim.id,
-        printable(v.method),
-        numbers[0],
-        interval,
-        v.claim.side(),
-        f"{v.n:,}",
-        v.outcome,
-    )
-
-
-def _best(evidence: Evidence) -> str:
-    """Which of the explanations that were compared does most when its words are removed, and how much that is."""
-    if evidence.claim.id != "competitive" or not len(evidence.values):
-        return ""
-    own = printable(evidence.method)
-    falls = {own: float(evidence.values.mean())}
-    for column in evidence.rows[0]:
-        if column.startswith(RIVAL) and (mean := evidence.mean(column)) is not None:
-            falls[column.removeprefix(RIVAL)] = mean
-    best = max(falls, key=falls.__getitem__)
-    if not falls[best] > max(0.0, min(falls.values())):  # nothing does anything, or all do the same
-        return ""
-    beside = "" if best == own else f", and by {falls[own]:.3f} for {own}"
-    others = ", ".join(
-        sorted((n for n in falls if n not in (best, own)), key=lambda name: (-falls[name], name))
-    )
-    also = f"; also compared: {others}" if others else ""
-    fall = f"on average the probability falls by {falls[best]:.3f}{beside}{also}"
-    return f"Removing what {best} points to does most: {fall}."
-
-
-def _closing(members: Sequence[Verdict], more: Sequence[str] = ()) -> str:
-    """What is to be said of one family of claims; a reason that claims in a row share is given once, behind them."""
-    parts = []
-    for i, v in enumerate(members):
-        text = f"“{v.sentence}” {_WORDS[v.outcome]}"
-        if v.mean is not None:
-            _, _, mean, interval, *_ = _cells(v)
-            several = f" {interval} over {counted(v.n)}" if v.n > 1 else " for 1 document"
-            text += f" ({v.claim.statistic}: {mean}{several}, {v.claim.side()} was asked)"
-        following = members[i + 1] if i + 1 < len(members) else None
-        if v.reason and (
-            following is None or (following.outcome, following.reason) != (v.outcome, v.reason)
-        ):
-            text += f": {v.reason}"
-        parts.append(text)
-    family = members[0].claim.family
-    caveat = (
-        [_CAVEATS[family]]
-        if family in _CAVEATS and any(v.mean is not None for v in members)
-        else []
-    )
-    return " ".join([f"{family.capitalize()}: {'; '.join(parts)}.", *more, *caveat])
-
-
-def _conditions(found: Sequence[Finding]) -> str:
-    """Which conditions for attention to explain hold, with their numbers."""
-    words = {True: "holds", False: "does not hold", None: "is open"}
-    parts = [
-        f"that {f.condition.sentence} {words[f.holds]} ({f.condition.statistic}: {f.mean:.3f}"
-        + (f" [{f.low:.3f}, {f.high:.3f}]" if f.independent > 1 else "")
-        + f" over {counted(f.n)}, {'>' if f.condition.above else '<'} {f.condition.threshold:g} counts)"
-        for f in found
-    ]
-    text = "; ".join(parts)
-    return (
-        f"Conditions for attention to explain: {text[0].upper()}{text[1:]}. These are {LEVEL:.1%} intervals; that the"
-        " conditions hold is no proof that attention explains."
-    )
 
 
 def _turn(test: ClaimTest) -> tuple[bool, ...]:

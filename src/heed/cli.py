@@ -1299,10 +1299,11 @@ def _check_figures(folder: Path | None) -> None:
 
 
 def _emit_audit(found: Any, format: Format, outputs: Sequence[Path], figures: Path | None) -> None:
-    from heed.report import html, terminal
+    from heed.report import html, terminal, words
 
     def as_json() -> str:
-        return json.dumps(found.to_dict(), ensure_ascii=False, indent=1)
+        values = found.to_dict() | {"summary": words.summary(found)}
+        return json.dumps(values, ensure_ascii=False, indent=1)
 
     for path in outputs:  # before anything is printed: the reader may have gone
         if path.suffix == ".parquet":

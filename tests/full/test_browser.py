@@ -1,10 +1,12 @@
-"""The pages in a real browser: what they say is shown, charts are drawn, nothing is fetched and nothing fails."""
+"""The pages in a real browser: all is shown, nothing is fetched and nothing fails."""
 
 import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html import unescape
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,10 @@ import pytest
 from conftest import OFFERED, UNTRAINED
 
 import heed
+from heed.audit import Audit, Example
+from heed.claims import CLAIMS, Evidence
 from heed.report import html
+from heed.report.numbers import number
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -22,7 +27,10 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
 ]
 
-HOSTILE = "a great film <script>document.title='broken'</script> & \"quotes\" 🎬 شكرا <img src=x onerror=alert(1)>"
+HOSTILE = (
+    "a great film <script>document.title='broken'</script> & \"quotes\" 🎬 شكرا"
+    " <img src=x onerror=alert(1)>"
+)
 
 
 @pytest.fixture(scope="module")
@@ -109,19 +117,25 @@ def test_a_page_is_not_blank(pages: dict[str, Path], name: str, size: str, tmp_p
     assert 0.3 < ground / (picture.width * picture.height) < 0.99
 
 
-def driven(page: Path, profile: Path, script: str) -> Any:
+def driven(page: Path, profile: Path, script: str, *options: str) -> Any:
     """What a script finds after a page was shown; the page itself would not run it."""
     source = page.read_text(encoding="utf8")
     assert source.count("; script-src ") == 1
     source = re.sub(r"; script-src [^\"]*", "; script-src 'unsafe-inline'", source, count=1)
-    code = f"window.addEventListener('load', async () => {{ const found = await (async () => {{ {script} }})();"
-    code += " const pre = document.createElement('pre'); pre.id = 'found'; pre.textContent = JSON.stringify(found);"
-    code += " document.body.append(pre); });"
+    code = f"""
+        window.addEventListener("load", async () => {{
+          const found = await (async () => {{ {script} }})();
+          const pre = document.createElement("pre");
+          pre.id = "found";
+          pre.textContent = JSON.stringify(found);
+          document.body.append(pre);
+        }});
+    """
     copy = profile.parent / "driven.html"
     copy.write_text(
         f"<script>{code}</script></body>".join(source.rsplit("</body>", 1)), encoding="utf8"
     )
-    done = browse(copy, profile, "--dump-dom")
+    done = browse(copy, profile, "--dump-dom", *options)
     assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line], done.stderr
     (found,) = re.findall(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
     return json.loads(unescape(found))
@@ -135,14 +149,17 @@ def test_documents_can_be_leafed_through(pages: dict[str, Path], tmp_path: Path)
         const $ = (id) => document.getElementById(id), text = (id) => $(id).textContent, found = {};
         found.documents = $("document").options.length;
         found.first = text("texts");
-        found.words = [...$("texts").querySelector(".words").querySelectorAll("[data-word]")].map((w) => w.textContent);
-        found.safe = [document.title, document.querySelectorAll("#texts script, #texts img").length];
+        const spans = $("texts").querySelector(".words").querySelectorAll("[data-word]");
+        found.words = [...spans].map((w) => w.textContent);
+        const unsafe = document.querySelectorAll("#texts script, #texts img").length;
+        found.safe = [document.title, unsafe];
         $("next").click();
         found.second = [text("place"), text("outlook")];
         $("previous").click();
         const word = document.querySelector("#texts [data-word='1']");
         word.click();
-        found.word = [text("word"), text("word-effect"), $("word-scores").rows.length, word.className];
+        const rows = $("word-scores").rows.length;
+        found.word = [text("word"), text("word-effect"), rows, word.className];
         $("word-next").click();
         found.further = text("word");
         const key = new KeyboardEvent("keydown", {key: "ArrowLeft", bubbles: true});
@@ -150,15 +167,30 @@ def test_documents_can_be_leafed_through(pages: dict[str, Path], tmp_path: Path)
         found.back = text("word");
         found.heads = [$("heads").children.length, $("heads").querySelectorAll("rect").length];
         found.bands = $("bands").rows.length;
-        $("sort").value = "used"; $("sort").dispatchEvent(new Event("change"));
+        const by = [...$("sort").options].find((o) => o.textContent.startsWith("by used,"));
+        $("sort").value = by.value; $("sort").dispatchEvent(new Event("change"));
         found.sorted = [...$("document").options].map((o) => Number.parseFloat(o.textContent));
         $("filter").value = "0"; $("filter").dispatchEvent(new Event("change"));
-        found.filtered = [...$("document").options].every((o) => o.textContent.includes("negative"));
+        const titles = [...$("document").options].map((o) => o.textContent);
+        found.filtered = titles.every((title) => title.includes("negative"));
         document.querySelector("button[data-document]").click();
         found.opened = [text("place"), $("filter").value];
-        await new Promise((done) => setTimeout(done, 3000));
-        found.charts = document.querySelectorAll("[data-chart] .vega-embed svg, [data-chart] div svg.marks").length;
-        found.places = document.querySelectorAll("[data-chart]").length;
+        const visible = (svg) => svg.getClientRects().length > 0;
+        const figures = [...document.querySelectorAll("figure.chart")];
+        found.charts = figures.map((f) => [...f.querySelectorAll("svg")].filter(visible).length);
+        const bar = figures[0].querySelector(".role-mark [aria-label]"), tip = $("tip");
+        found.tips = [tip.hidden];
+        bar.dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
+        found.tips.push(tip.textContent, tip.hidden);
+        figures[0].dispatchEvent(new PointerEvent("pointerleave"));
+        found.tips.push(tip.hidden);
+        const arrow = (key) => figures[0].dispatchEvent(new KeyboardEvent("keydown", {key}));
+        figures[0].focus();
+        found.focused = document.activeElement === figures[0];
+        arrow("ArrowRight"); arrow("ArrowRight");
+        found.tips.push(tip.textContent);
+        arrow("Escape");
+        found.tips.push(tip.hidden);
         return found;
         """,
     )
@@ -176,7 +208,113 @@ def test_documents_can_be_leafed_through(pages: dict[str, Path], tmp_path: Path)
     assert found["bands"] == 12
     assert found["sorted"] == sorted(found["sorted"], reverse=True) and len(found["sorted"]) == 40
     assert found["filtered"] and found["opened"][1] == "all"
-    assert found["charts"] == found["places"] >= 10
+    assert len(found["charts"]) >= 10 and set(found["charts"]) == {1}  # for this width
+    before, pointed, hidden, left, further, closed = found["tips"]
+    assert before and left and closed and not hidden and found["focused"]
+    assert re.fullmatch(r"\d+ documents? from [-.\de]+ to [-.\de]+", pointed)
+    assert further != pointed and " from " in further
+
+
+NAMES = (
+    "\"]'><img src=x onerror=document.title='broken'>",
+    "</script><script>document.title='broken'</script>",
+    "a\\\"b]'c#d.e\u202e\x00",
+)
+
+
+def hostile_audit() -> Audit:
+    """Documents whose ids, labels and methods are markup, quotes and brackets."""
+    texts = [f"a {word} film" for word in ("great", "dull", "slow", "fine")] * 10
+    imported = []
+    for name in NAMES:
+        scores = [
+            replace(e, method=name, label=NAMES[0], probabilities={NAMES[0]: 0.9, NAMES[1]: 0.1})
+            for e in (heed.explain(heed.load(), text, "occlusion") for text in texts[:4])
+        ]
+        imported.append(
+            [
+                replace(e, document=replace(e.document, id=f"{i} {name}"))
+                for i, e in enumerate(scores)
+            ]
+        )
+    rows = [{"document": i, "id": name, "value": i / 40} for i in range(40) for name in NAMES[:1]]
+    claim = CLAIMS["tracks"].claim
+    facts = {
+        "model": NAMES[0], "revision": NAMES[1], "data": NAMES[2], "documents": 40, "seed": 0,
+        "accuracy": None, "methods": {name: {} for name in NAMES}, "seconds": 1.0, "heed": "0",
+    }  # fmt: skip
+    return Audit(
+        facts,
+        tuple(Evidence(claim, rows, method=name) for name in NAMES),
+        examples=tuple(Example(group) for group in zip(*imported, strict=True)),
+    )
+
+
+def test_names_of_any_kind_neither_stop_the_script_nor_run(tmp_path: Path) -> None:
+    page = tmp_path / "hostile.html"
+    page.write_text(html.audit(hostile_audit()), encoding="utf8")
+    untouched = browse(page, tmp_path / "plain", "--dump-dom")
+    assert not [line for line in untouched.stderr.splitlines() if "CONSOLE" in line]
+    assert "<title>broken" not in untouched.stdout
+    found = driven(
+        page,
+        tmp_path / "profile",
+        """
+        const $ = (id) => document.getElementById(id), found = {};
+        $("sort").value = "1"; $("sort").dispatchEvent(new Event("change"));
+        found.sorted = $("document").options.length;
+        $("filter").value = "0"; $("filter").dispatchEvent(new Event("change"));
+        found.filtered = $("document").options.length;
+        document.querySelector("#texts [data-word]").click();
+        found.rows = $("word-scores").rows.length;
+        document.querySelector("button[data-document]").click();
+        found.injected = document.querySelectorAll("img, #reader script").length;
+        found.title = document.title;
+        found.charts = document.querySelectorAll("figure.chart svg").length;
+        return found;
+        """,
+    )
+    assert found["sorted"] == found["filtered"] == 4 and found["rows"] == len(NAMES)
+    assert found["injected"] == 0 and found["title"].startswith("Audit of")
+    assert found["charts"] == 2 * len(NAMES) + 1  # wide and narrow ones, and the agreement
+
+
+def test_the_page_writes_numbers_as_all_else_does(tmp_path: Path) -> None:
+    script = resources.files("heed.report").joinpath("templates", "audit.js").read_text("utf8")
+    (function,) = re.findall(r"  const number = \(x\) => \{.*?\n  \};\n", script, re.DOTALL)
+    rng = np.random.default_rng(0)
+    values = [0, -0.25, 1, 99.5, 150.26, 1234.6, 1e9, 2.5e12, 0.0005, 0.0004, 1e-4, 9.4e-5, 1e-13]
+    values += list((rng.choice([-1, 1], 300) * 10 ** rng.uniform(-12, 12, 300)).round(15))
+    page = tmp_path / "numbers.html"
+    page.write_text(
+        f"<!doctype html><pre id=out></pre><script>{function}\n"
+        f"document.getElementById('out').textContent = {json.dumps(values)}.map(number).join('|');"
+        "</script>",
+        encoding="utf8",
+    )
+    done = browse(page, tmp_path / "profile", "--dump-dom")
+    (texts,) = re.findall(r'<pre id="out">(.*?)</pre>', done.stdout)
+    assert texts.split("|") == [number(v) for v in values]
+
+
+def test_a_telephone_shows_narrow_charts(pages: dict[str, Path], tmp_path: Path) -> None:
+    found = driven(
+        pages["audit"],
+        tmp_path / "profile",
+        """
+        const charts = [...document.querySelectorAll("figure.chart svg")];
+        const visible = charts.filter((svg) => svg.getClientRects().length > 0);
+        const fits = visible.every((svg) => svg.getBoundingClientRect().right <= innerWidth);
+        const tips = (svg) =>
+          [...svg.querySelectorAll(".role-mark [aria-label]")].map((m) => m.ariaLabel).join();
+        const label = (f) => [...f.querySelectorAll("svg")].map(tips);
+        const pairs = [...document.querySelectorAll("figure.chart:not(.small-chart)")].map(label);
+        return {fits, visible: visible.length, same: pairs.every(([a, b]) => a === b),
+                figures: document.querySelectorAll("figure.chart").length};
+        """,
+        "--window-size=500,2000",
+    )
+    assert found["fits"] and found["same"] and found["visible"] == found["figures"] >= 10
 
 
 def test_a_script_that_is_not_the_pages_own_does_not_run(

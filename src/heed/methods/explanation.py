@@ -159,14 +159,14 @@ class Explanation:
         return cls.from_dict(values)
 
     def _repr_html_(self) -> str:
-        from heed.report import drawing
+        from heed.report import explanation
 
-        return drawing.html(self)
+        return explanation.html(self)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from heed.report import drawing
+        from heed.report import explanation
 
-        yield from drawing.terminal(self, console, options)
+        yield from explanation.terminal(self, console, options)
 
     def __repr__(self) -> str:
         words = ", ".join(f"{text} {score:+.3g}" for text, score in self.top(4))

@@ -1,1 +1,1 @@
-"""What people see: words, numbers, tables, charts and pages, drawn from values and never computed here."""
+"""What people see: words, numbers, tables, charts and pages. Values come in; none is computed."""

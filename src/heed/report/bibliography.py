@@ -16,22 +16,22 @@ from heed.papers import PAPERS
 
 
 def bibtex(names: Sequence[str]) -> str:
-    """The BibTeX entries behind methods, claims, data sets, reproductions and saved audits (all, without names)."""
+    """BibTeX entries of methods, claims, data sets, papers and saved audits; all by default."""
     keys = {name: cls.paper for name, cls in METHODS.items()}
     keys |= {name: cls.claim.source for name, cls in CLAIMS.items()}
-    keys |= {name: known.cite for name, known in KNOWN.items()}
+    keys |= {name: dataset.cite for name, dataset in KNOWN.items()}
     keys |= {name: paper.source for name, paper in PAPERS.items()}
     files = {name: cited(Audit.load(Path(name))) for name in names if name.endswith(".parquet")}
-    chosen = [used for name in names for used in files.get(name, [name])] if names else list(keys)
-    for name in chosen:
+    wanted = [used for name in names for used in files.get(name, [name])] if names else list(keys)
+    for name in wanted:
         if name not in keys:
             raise UnknownName("method, claim, data set or paper", name, keys)
-    wanted = {key for name in chosen for key in keys[name].split()}
-    return "\n\n".join(entry for key, entry in _papers().items() if key in wanted)
+    papers = {key for name in wanted for key in keys[name].split()}
+    return "\n\n".join(entry for key, entry in _papers().items() if key in papers)
 
 
 def authors(source: str) -> str:
-    """Who wrote the papers with these keys, and when, as one cites them in a sentence; other keys as they are."""
+    """Authors and year of the papers with these keys; unknown keys stay as they are."""
     papers = _papers()
     return "; ".join(
         f"{_names(papers[key])} {_field(papers[key], 'year')}" if key in papers else key
@@ -48,9 +48,9 @@ def _names(entry: str) -> str:
 
 
 def _field(entry: str, name: str) -> str:
-    found = re.search(rf"^ *{name} = {{(.*)}},?$", entry, re.MULTILINE)
-    assert found, f"{name} is missing in {entry}"
-    return found[1]
+    match = re.search(rf"^ *{name} = {{(.*)}},?$", entry, re.MULTILINE)
+    assert match, f"{name} is missing in {entry}"
+    return match[1]
 
 
 @cache
@@ -61,10 +61,10 @@ def _papers() -> dict[str, str]:
 
 
 def cited(audit: Audit) -> list[str]:
-    """What an audit rests on, by name: its claims, its data, and methods that it judges and shows."""
-    shown = [e.method for example in audit.examples[:1] for e in example.explanations]
+    """Names of what an audit uses: claims, data, and the methods that it judges and shows."""
+    methods = [e.method for example in audit.examples[:1] for e in example.explanations]
     claims = [e.claim.id for e in audit.evidence]
-    named = [*claims, str(audit.facts["data"]).split(" ")[0], *audit.facts["methods"], *shown]
+    named = [*claims, str(audit.facts["data"]).split(" ")[0], *audit.facts["methods"], *methods]
     return [
         name for name in dict.fromkeys(named) if name in METHODS or name in CLAIMS or name in KNOWN
     ]

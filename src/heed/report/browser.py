@@ -1,7 +1,7 @@
-"""What the page of an audit knows of its documents: words, and numbers small enough for a file of 3 MB.
+"""The documents in the page of an audit: their words and scores, small enough for a file of 3 MB.
 
-Scores are kept as shares of the largest of the document, in two bytes, or in one where there are many documents.
-Nothing here is markup: the page's own script makes text of it.
+Scores are kept as shares of the largest of the document, in two bytes, or in one byte if there are
+many documents. Nothing here is markup: the page's own script makes text of it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ Kind = type[np.int8] | type[np.int16]
 def content(audit: Audit, room: int) -> dict[str, Any]:
     """Documents with their explanations, as plain values, in so many bytes at most.
 
-    Where there is too little room for all, scores become coarser first, then heads are left out, then documents.
+    If there is too little room for all, scores become coarser first; then heads are left out, then
+    documents.
     """
     if not audit.examples:
-        return {"methods": [], "labels": [], "documents": [], "claims": []}
+        return {"methods": [], "labels": [], "documents": [], "claims": [], "removal": None}
     methods = list(
         dict.fromkeys(e.method for example in audit.examples for e in example.explanations)
     )
@@ -52,10 +53,15 @@ def content(audit: Audit, room: int) -> dict[str, Any]:
             for name in methods
         ],
         "labels": [printable(label) for label in audit.examples[0].explanations[0].probabilities],
+        "removal": methods.index("occlusion") if "occlusion" in methods else None,
         "documents": _fitting(documents, room),
         "claims": [
-            {"key": key_of(v), "values": _values(e.rows, len(audit.examples))}
-            for e, v in zip(audit.evidence, audit.verdicts, strict=True)
+            {
+                "number": i,
+                "name": printable(key_of(audit.verdicts[i])),
+                "values": _values(e.rows, len(audit.examples)),
+            }
+            for i, e in enumerate(audit.evidence)
             if len(e.values)
         ],
     }
@@ -86,11 +92,11 @@ def _size(value: Any) -> int:
 
 def _values(rows: list[dict[str, Any]], count: int) -> list[float | None]:
     """The statistic of each document that is shown."""
-    found: list[float | None] = [None] * count
+    values: list[float | None] = [None] * count
     for row in rows:
         if row["document"] < count and np.isfinite(row["value"]):
-            found[row["document"]] = float(f"{row['value']:.4g}")
-    return found
+            values[row["document"]] = float(f"{row['value']:.4g}")
+    return values
 
 
 def _document(index: int, example: Example, methods: list[str], kind: Kind) -> dict[str, Any]:
@@ -120,18 +126,18 @@ def _document(index: int, example: Example, methods: list[str], kind: Kind) -> d
 
 def _gaps(places: list[Place], segment: int) -> list[int]:
     """The words of a segment: the characters between each and the one before, and its length."""
-    found, at = [], 0
+    gaps, at = [], 0
     for s, start, end in places:
         if s == segment:
-            found += [start - at, end - start]
+            gaps += [start - at, end - start]
             at = end
-    return found
+    return gaps
 
 
 def _on(explanation: Explanation, places: list[Place]) -> Float[np.ndarray, "word"]:
-    """Scores of the words at these places; where repeated words share one, each of them shows it."""
-    own = {(u.segment, start): i for i, u in enumerate(explanation.units) for start, _ in u.spans}
-    return np.array([explanation.scores[own[s, start]] for s, start, _ in places], dtype=float)
+    """Scores of the words at these places; repeated words may share one score."""
+    units = {(u.segment, start): i for i, u in enumerate(explanation.units) for start, _ in u.spans}
+    return np.array([explanation.scores[units[s, start]] for s, start, _ in places], dtype=float)
 
 
 def _packed(numbers: Float[np.ndarray, "*any"], kind: Kind) -> dict[str, Any]:
@@ -144,7 +150,7 @@ def _packed(numbers: Float[np.ndarray, "*any"], kind: Kind) -> dict[str, Any]:
 
 
 def _bands(explanation: Explanation) -> dict[str, Any]:
-    """Attention, what was made of it, and between what it may lie, where that is known: of the largest dozen."""
+    """Attention, its efficient form and its range, if computed, for the twelve largest words."""
     raw, scores = explanation.raw, explanation.scores
     assert raw is not None
     intervals = (

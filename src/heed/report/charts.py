@@ -1,8 +1,9 @@
-"""The charts of an audit: one per claim (where the documents lie, their mean with its interval, and what was asked),
-and how far the explanations agree.
+"""The charts of an audit: the documents of each claim, and how far the explanations agree.
 
-Nothing depends on colour alone: the mean is a diamond, the threshold a dashed line, and both are
-labelled. Grounds are transparent and inks of middle tone, so that a page may show a chart on white and on black.
+The chart of a claim shows how its documents spread, their mean with its interval, and the
+threshold. Nothing depends on colour alone: the mean is a diamond, the threshold a dashed line, and
+both are labelled. Backgrounds are transparent and inks of middle tone, so that a page can show a
+chart on white and on black. Each mark says in its `aria-label` what it stands for.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -18,8 +20,9 @@ import numpy as np
 from jaxtyping import Float
 
 from heed.errors import InputError, OutputError
-from heed.report.rows import interval
-from heed.text import printable
+from heed.report.numbers import cell, number
+from heed.report.words import verdict_interval
+from heed.text import counted, printable
 
 if TYPE_CHECKING:
     import altair as alt
@@ -34,13 +37,14 @@ COLOURS = {
     "not applicable": "#6b7280",
 }
 Align = Literal["left", "center", "right"]
-Chart = TypeVar("Chart", "alt.LayerChart", "alt.ConcatChart")
+Altair = TypeVar("Altair", "alt.LayerChart", "alt.ConcatChart")
 WIDTH, HEIGHT, NARROW = 680, 180, 270  # of a chart's area; its width on telephones
 ENDINGS = (".svg", ".png", ".pdf")
 _IDS = re.compile(
     r'(\bid="|\burl\(#|href="#)([^")]*)'
 )  # where an SVG names its parts, or calls them
-_ASKED, _LABEL, _MEAN, _BARS = 9, 30, 46, 62  # heights, from the top, of labels, mean and bars
+_TOP, _LABEL, _MEAN, _BARS = 9, 30, 46, 62  # heights, from the top, of labels, mean and bars
+_LONGEST = 120  # bytes of a file's name without its ending
 _LETTER = 7.6  # width of a character of a bold label in a wide font
 INK, FILL = "#6b7280", "#9aa5b1"
 _AXIS = dict.fromkeys(("labelColor", "titleColor", "domainColor", "tickColor"), INK) | {
@@ -48,7 +52,23 @@ _AXIS = dict.fromkeys(("labelColor", "titleColor", "domainColor", "tickColor"), 
 }  # fmt: skip
 
 
-def claim(evidence: Evidence, verdict: Verdict, width: int = WIDTH) -> alt.LayerChart:
+@dataclass(frozen=True, eq=False)
+class Chart:
+    """A chart that a notebook shows without the network; `altair` is its description, to change."""
+
+    altair: alt.LayerChart
+
+    def to_dict(self) -> dict[str, Any]:
+        """The chart in Vega-Lite."""
+        return self.altair.to_dict()
+
+    def _repr_svg_(self) -> str:
+        import vl_convert
+
+        return str(vl_convert.vegalite_to_svg(self.to_dict()))
+
+
+def claim(evidence: Evidence, verdict: Verdict, width: int = WIDTH) -> Chart:
     """The distribution of the statistic over documents, with its mean, interval and threshold."""
     import altair as alt
 
@@ -56,44 +76,37 @@ def claim(evidence: Evidence, verdict: Verdict, width: int = WIDTH) -> alt.Layer
     if not len(values):
         reason = verdict.reason or "no document has this statistic"
         raise InputError(f"There is nothing to draw for '{evidence.claim.id}': {reason}.")
-    about = evidence.claim
-    edges = _edges(values, float(values.mean()) if about.per_document else about.threshold)
+    asserted = evidence.claim
+    edges = _edges(values, float(values.mean()) if asserted.per_document else asserted.threshold)
     domain = float(edges[0]), float(edges[-1])
     x = alt.Scale(domain=list(domain), nice=False, zero=False)
-    bars = _histogram(values, edges, about.per_document or about.statistic, x, width)
+    bars = _histogram(values, edges, asserted.per_document or asserted.statistic, x, width)
     layers = [
         _side(verdict, domain, x),
         bars,
         *_threshold(verdict, domain, x),
         *_mean(verdict, domain, x, width),
     ]
-    if about.per_document:  # the statistic is not on the axis of the documents
+    if asserted.per_document:  # the statistic is not on the axis of the documents
         layers = [bars, *_words(verdict, width)]
-    return styled(alt.LayerChart(layer=layers).properties(width=width, height=HEIGHT))
+    return Chart(styled(alt.LayerChart(layer=layers).properties(width=width, height=HEIGHT)))
 
 
 def agreement(
     names: Sequence[str],
     matrix: Float[np.ndarray, "method method"],
     counts: Float[np.ndarray, "method method"],
-) -> alt.LayerChart:
-    """Kendall's τ between explanations, each pair once: blue for the same order of words, orange for the reverse.
+) -> Chart:
+    """Kendall's τ between explanations, each pair once, and the documents behind each.
 
-    `counts` are the documents behind each.
+    Blue stands for the same order of words, orange for the reverse.
     """
     import altair as alt
 
-    shown = [printable(name) for name in names]
+    names = [printable(name) for name in names]
     rows = [
-        {
-            "one": shown[i],
-            "other": shown[j],
-            "τ": float(matrix[i, j]),
-            "text": f"{matrix[i, j]:.2f}",
-        }
-        | {"documents": int(counts[i, j])}
-        for i in range(len(shown))
-        for j in range(i)
+        _pair(names[i], names[j], float(matrix[i, j]), int(counts[i, j]))
+        for i, j in zip(*np.tril_indices(len(names), -1), strict=True)
         if np.isfinite(matrix[i, j])
     ]
     if not rows:
@@ -105,32 +118,34 @@ def agreement(
         "domain": False,
         "labelPadding": 6,
     }
+    across = alt.Axis(orient="bottom", labelAngle=-35, **axis)
     base = alt.Chart(_data(rows)).encode(
-        x=alt.X("other:N", sort=shown[:-1], axis=alt.Axis(orient="bottom", labelAngle=-35, **axis)),
-        y=alt.Y("one:N", sort=shown[1:], axis=alt.Axis(**axis)),
-        tooltip=["one:N", "other:N", alt.Tooltip("τ:Q", format=".2f"), "documents:Q"],
+        x=alt.X("other:N", sort=names[:-1], axis=across),
+        y=alt.Y("one:N", sort=names[1:], axis=alt.Axis(**axis)),
     )
     scale = alt.Scale(domain=[-1, 0, 1], range=["#e69f00", "#ffffff", "#56b4e9"], interpolate="rgb")
     cells = base.mark_rect(stroke=FILL, strokeWidth=0.5).encode(
-        color=alt.Color("τ:Q", scale=scale, legend=None)
+        color=alt.Color("τ:Q", scale=scale, legend=None), description="tip:N"
     )
-    numbers = base.mark_text(fontSize=12, color="#1c2128").encode(text="text:N")
-    size = 56 * (len(shown) - 1)
-    return styled(
-        alt.LayerChart(layer=[cells, numbers]).properties(
-            width=max(120, size), height=max(40, size // 2)
-        )
-    )
+    numbers = base.mark_text(fontSize=12, color="#1c2128", aria=False).encode(text="text:N")
+    size = 56 * (len(names) - 1)
+    chart = alt.LayerChart(layer=[cells, numbers])
+    return Chart(styled(chart.properties(width=max(120, size), height=max(40, size // 2))))
 
 
-def every(audit: Audit, width: int = WIDTH) -> dict[str, alt.LayerChart]:
+def _pair(one: str, other: str, tau: float, documents: int) -> dict[str, Any]:
+    tip = f"{one} and {other}: τ = {cell(tau)} over {counted(documents)}"
+    return {"one": one, "other": other, "τ": tau, "text": cell(tau), "tip": tip}
+
+
+def every(audit: Audit, width: int = WIDTH) -> dict[str, Chart]:
     """All charts of an audit by name: those of its claims that have numbers, and `agreement`."""
     judged = zip(audit.evidence, audit.verdicts, strict=True)
-    found = {key_of(v): claim(e, v, width) for e, v in judged if len(e.values)}
+    charts = {key_of(v): claim(e, v, width) for e, v in judged if len(e.values)}
     names, matrix, counts = audit.agreement()
     if np.isfinite(matrix[np.tril_indices(len(names), -1)]).any():
-        found["agreement"] = agreement(names, matrix, counts)
-    return found
+        charts["agreement"] = agreement(names, matrix, counts)
+    return charts
 
 
 def key_of(verdict: Verdict) -> str:
@@ -147,18 +162,32 @@ def save_all(audit: Audit, folder: Path) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{folder} cannot be written ({error.strerror}).") from None
-    taken: set[str] = set()
-    for name, chart in charts.items():
-        plain = re.sub(r"[^\w.-]", "_", name)
-        while plain in taken:
-            plain += "_"
-        taken.add(plain)
+    for name, chart in zip(_file_names(list(charts)), charts.values(), strict=True):
         for ending in ENDINGS:
-            save(chart, folder / f"{plain}{ending}")
+            save(chart, folder / f"{name}{ending}")
     return len(charts)
 
 
-def styled(chart: Chart, **config: Any) -> Chart:
+def _file_names(names: Sequence[str]) -> list[str]:
+    """A file name for each name: safe, short enough for any file system, and different from others.
+
+    A name that is cut, or that another has after case is ignored, gets a number at its end.
+    """
+    files: list[str] = []
+    taken: set[str] = set()
+    for name in names:
+        safe = re.sub(r"[^\w.-]", "_", name)
+        stem = safe.encode()[:_LONGEST].decode(errors="ignore")
+        file, again = stem, 1
+        while file.casefold() in taken:
+            again += 1
+            file = f"{stem}_{again}"
+        files.append(file)
+        taken.add(file.casefold())
+    return files
+
+
+def styled(chart: Altair, **config: Any) -> Altair:
     """The chart in the style that all of them share."""
     return (
         chart.properties(padding=4)
@@ -169,21 +198,21 @@ def styled(chart: Chart, **config: Any) -> Chart:
     )
 
 
-def svg(chart: alt.TopLevelMixin, key: str = "") -> str:
-    """The chart as SVG for a page with other charts: its ids begin with `key`, by default a digest."""
+def svg(chart: Chart | alt.TopLevelMixin, key: str = "") -> str:
+    """The chart as SVG for a page with others: its ids begin with `key`, by default a digest."""
     import vl_convert
 
     text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", vl_convert.vegalite_to_svg(chart.to_dict()))
     # vega counts ids through the life of the process: here they are counted through the chart
-    place = {
+    numbering = {
         name: str(i) for i, name in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]*)"', text)))
     }
-    text = _IDS.sub(lambda m: m[1] + place.get(m[2], m[2]), text)
+    text = _IDS.sub(lambda m: m[1] + numbering.get(m[2], m[2]), text)
     prefix = key or "c" + hashlib.sha256(text.encode()).hexdigest()[:8]
     return _IDS.sub(rf"\1{prefix}-\2", text)
 
 
-def save(chart: alt.TopLevelMixin, path: Path) -> None:
+def save(chart: Chart | alt.TopLevelMixin, path: Path) -> None:
     """Write the chart on white ground; the ending says what it becomes: svg, png or pdf."""
     import vl_convert
 
@@ -192,7 +221,8 @@ def save(chart: alt.TopLevelMixin, path: Path) -> None:
     path = Path(path)
     if path.suffix not in ENDINGS:
         raise InputError(
-            f"A chart must be saved as {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}, got '{path.name}'."
+            f"A chart must be saved as {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]},"
+            f" got '{path.name}'."
         )
     try:
         if path.suffix == ".svg":
@@ -209,7 +239,7 @@ def save(chart: alt.TopLevelMixin, path: Path) -> None:
 
 
 def _edges(values: Float[np.ndarray, "document"], threshold: float) -> Float[np.ndarray, "edge"]:
-    """Edges of bars of nearly equal width; the threshold is one of them, so that no bar lies on both sides of it.
+    """Edges of bars of nearly equal width; no bar lies on both sides of the threshold.
 
     On both sides bars end where values do, unless that would leave less than half a bar.
     """
@@ -240,7 +270,7 @@ def _side(verdict: Verdict, domain: tuple[float, float], x: alt.Scale) -> alt.Ch
 
     edge = domain[1] if verdict.claim.above else domain[0]
     base = alt.Chart(_data([{"from": verdict.claim.threshold, "to": edge}]))
-    return base.mark_rect(color=COLOURS["supported"], opacity=0.1).encode(
+    return base.mark_rect(color=COLOURS["supported"], opacity=0.1, aria=False).encode(
         x=alt.X("from:Q", scale=x), x2="to:Q"
     )
 
@@ -256,9 +286,9 @@ def _histogram(
 
     counts, _ = np.histogram(values, bins=edges)
     rows = [
-        {"from": float(a), "to": float(b), "documents": int(c)}
-        for c, a, b in zip(counts, edges[:-1], edges[1:], strict=True)
-        if c
+        _histogram_bar(int(count), float(low), float(high))
+        for count, low, high in zip(counts, edges[:-1], edges[1:], strict=True)
+        if count
     ]
     most = int(counts.max())
     y = alt.Y(
@@ -271,14 +301,13 @@ def _histogram(
     axis = alt.Axis(
         title=_lines(f"{printable(statistic)}, per document", width), tickCount=width // 80
     )
-    tips = [
-        alt.Tooltip("documents:Q"),
-        alt.Tooltip("from:Q", format=".3~g"),
-        alt.Tooltip("to:Q", format=".3~g"),
-    ]
-    return marks.encode(
-        x=alt.X("from:Q", scale=x, bin="binned", axis=axis), x2="to:Q", y=y, tooltip=tips
-    )
+    across = alt.X("from:Q", scale=x, bin="binned", axis=axis)
+    return marks.encode(x=across, x2="to:Q", y=y, description="tip:N")
+
+
+def _histogram_bar(documents: int, low: float, high: float) -> dict[str, Any]:
+    tip = f"{counted(documents)} from {number(low)} to {number(high)}"
+    return {"from": low, "to": high, "documents": documents, "tip": tip}
 
 
 def _counts(most: int) -> list[int]:
@@ -296,11 +325,13 @@ def _threshold(verdict: Verdict, domain: tuple[float, float], x: alt.Scale) -> l
     import altair as alt
 
     above, at = verdict.claim.above, verdict.claim.threshold
-    text = f"asked: {verdict.claim.side()} →" if above else f"← asked: {verdict.claim.side()}"
+    text = f"threshold: {verdict.claim.side()}"
+    text = f"{text} →" if above else f"← {text}"
     room = (domain[1] - at if above else at - domain[0]) / (domain[1] - domain[0])
     inside = room > 0.25  # else the label stands on the other side of the line
     align = "left" if above == inside else "right"
     label: dict[str, Any] = {
+        "aria": False,
         "color": INK,
         "align": align,
         "dx": 6 if align == "left" else -6,
@@ -308,8 +339,8 @@ def _threshold(verdict: Verdict, domain: tuple[float, float], x: alt.Scale) -> l
     }
     base = alt.Chart(_data([{"at": at, "text": text}])).encode(x=alt.X("at:Q", scale=x))
     return [
-        base.mark_rule(color=INK, strokeDash=[5, 4], strokeWidth=1.5),
-        base.mark_text(**label).encode(y=alt.value(_ASKED), text="text:N"),
+        base.mark_rule(color=INK, strokeDash=[5, 4], strokeWidth=1.5, aria=False),
+        base.mark_text(**label).encode(y=alt.value(_TOP), text="text:N"),
     ]
 
 
@@ -319,25 +350,25 @@ def _lines(text: str, width: int) -> list[str]:
 
 
 def _words(verdict: Verdict, width: int) -> list[alt.Chart]:
-    """The statistic and what was asked of it, in words alone."""
+    """The statistic and its threshold, in words alone."""
     import altair as alt
 
     lines: list[tuple[int, str, dict[str, Any]]] = [
-        (_ASKED, f"asked: {verdict.claim.side()}", {"color": INK})
+        (_TOP, f"threshold: {verdict.claim.side()}", {"color": INK})
     ]
     if verdict.mean is not None:
         look = {"color": COLOURS[verdict.outcome], "fontWeight": "bold"}
-        whole = f"{printable(verdict.claim.statistic)}: {interval(verdict)}"
+        whole = f"{printable(verdict.claim.statistic)}: {verdict_interval(verdict)}"
         lines.append(
             (
                 _LABEL,
-                whole if len(whole) * _LETTER <= width else f"found: {interval(verdict)}",
+                whole if len(whole) * _LETTER <= width else f"value: {verdict_interval(verdict)}",
                 look,
             )
         )
     return [
         alt.Chart(_data([{"text": text}]))
-        .mark_text(align="left", fontSize=12, **look)
+        .mark_text(align="left", fontSize=12, aria=False, **look)
         .encode(x=alt.value(4), y=alt.value(y), text="text:N")
         for y, text, look in lines
     ]
@@ -352,30 +383,30 @@ def _mean(
     if verdict.mean is None or not np.isfinite(numbers).all():
         return []
     colour = COLOURS[verdict.outcome]
-    text = f"mean {interval(verdict)}"
-    place, line = (
-        (v - domain[0]) / (domain[1] - domain[0]) for v in (verdict.mean, verdict.claim.threshold)
-    )
-    align = _beside(place, line, _LETTER * len(text) / width)
+    text = f"mean {verdict_interval(verdict)}"
+    span = domain[1] - domain[0]
+    mean = (verdict.mean - domain[0]) / span
+    line = (verdict.claim.threshold - domain[0]) / span
+    align = _beside(mean, line, _LETTER * len(text) / width)
     row = {"mean": verdict.mean, "low": verdict.low, "high": verdict.high, "text": text}
     base = alt.Chart(_data([row])).encode(y=alt.value(_MEAN))
     at = alt.X("mean:Q", scale=x)
-    label = base.mark_text(color=colour, align=align, fontSize=12, fontWeight="bold")
+    label = base.mark_text(color=colour, align=align, fontSize=12, fontWeight="bold", aria=False)
+    rule = base.mark_rule(color=colour, strokeWidth=3, aria=False)
+    point = base.mark_point(color=colour, shape="diamond", size=110, filled=True, opacity=1)
     return [
-        base.mark_rule(color=colour, strokeWidth=3).encode(x=alt.X("low:Q", scale=x), x2="high:Q"),
-        base.mark_point(color=colour, shape="diamond", size=110, filled=True, opacity=1).encode(
-            x=at
-        ),
+        rule.encode(x=alt.X("low:Q", scale=x), x2="high:Q"),
+        point.encode(x=at, description="text:N"),
         label.encode(x=at, y=alt.value(_LABEL), text="text:N"),
     ]
 
 
-def _beside(place: float, line: float, wide: float) -> Align:
-    """How a label of this width hangs on its place: within the chart, and off the line if there is room.
+def _beside(at: float, line: float, wide: float) -> Align:
+    """How to align a label of this width: within the chart, and off the line if there is room.
 
     All are shares of the chart's width.
     """
-    starts: dict[Align, float] = {"center": place - wide / 2, "left": place, "right": place - wide}
+    starts: dict[Align, float] = {"center": at - wide / 2, "left": at, "right": at - wide}
     fits = [a for a, start in starts.items() if start >= 0 and start + wide <= 1]
     free = [a for a in fits if not starts[a] <= line <= starts[a] + wide]
     return (free or fits or ["center"])[0]

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-import numpy as np
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from heed.report import drawing
+from heed.report.explanation import html as explanation_html
+from heed.report.explanation import legend, line
+from heed.report.numbers import cell
+from heed.report.shading import colours
 from heed.text import printable
 
 if TYPE_CHECKING:
@@ -30,18 +32,16 @@ def table(comparison: Comparison, width: int = 80) -> Group:
     """The matrix of agreement, for a terminal: as many columns beside each other as it is wide."""
     letters = [chr(ord("a") + i) for i in range(len(comparison.methods))]
     names = [f"{letter} {name}" for letter, name in zip(letters, comparison.methods, strict=True)]
-    beside = max(1, (width - max(len(name) for name in names)) // 5 - 1)
+    columns = max(1, (width - max(len(name) for name in names)) // 5 - 1)
     parts: list[Text | Table] = [Text("Kendall's τ between methods", style="bold")]
-    for start in range(0, len(names) - 1, beside):
+    for start in range(0, len(names) - 1, columns):
         table = Table(box=None, padding=(0, 0, 0, 1))
         table.add_column("", no_wrap=True)
-        for letter in letters[:-1][start : start + beside]:
+        for letter in letters[:-1][start : start + columns]:
             table.add_column(letter, justify="right")
         for i in range(start + bool(start), len(names)):
-            taus = comparison.agreement[i, start : min(i, start + beside)]
-            table.add_row(
-                names[i], *(f"{t:.2f}".replace("0.", ".").replace("nan", "–") for t in taus)
-            )
+            taus = comparison.agreement[i, start : min(i, start + columns)]
+            table.add_row(names[i], *(cell(t).replace("0.", ".") for t in taus))
         parts.append(table)
     return Group(*parts)
 
@@ -49,21 +49,20 @@ def table(comparison: Comparison, width: int = 80) -> Group:
 def side_by_side(
     explanations: Sequence[Explanation], console: Console, options: ConsoleOptions
 ) -> RenderResult:
-    """One line per explanation: the method's name and the shaded document."""
+    """One line per explanation, the method's name and the shaded document, and a legend."""
     width = max(len(e.method) for e in explanations) + 2
     for e in explanations:
-        text = drawing.line(e, options.max_width - width, drawing.has_colour(console))
+        text = line(e, options.max_width - width, colours(console))
         yield Text.assemble(f"{printable(e.method):<{width}}", text)
+    yield from legend(explanations, colours(console))
 
 
 def html(comparison: Comparison) -> str:
     """The explanations and their agreement, for a notebook."""
-    rows = "".join(drawing.html(e) for e in comparison.explanations)
+    rows = "".join(explanation_html(e) for e in comparison.explanations)
     head = "".join(f"<th>{escape(m)}</th>" for m in comparison.methods)
     body = "".join(
-        f"<tr><th>{escape(m)}</th>"
-        + "".join(f"<td>{'–' if np.isnan(t) else f'{t:.2f}'}</td>" for t in row)
-        + "</tr>"
+        f"<tr><th>{escape(m)}</th>" + "".join(f"<td>{cell(t)}</td>" for t in row) + "</tr>"
         for m, row in zip(comparison.methods, comparison.agreement, strict=True)
     )
     return f"{rows}<table><caption>Kendall's τ</caption><tr><th></th>{head}</tr>{body}</table>"

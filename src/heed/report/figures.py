@@ -1,7 +1,7 @@
 """The figures of a reproduction, drawn from their rows.
 
-Categories stand in their order of appearance. Series differ by shape, dash or place as well as by colour. Grounds are
-transparent and inks of middle tone, as in the charts of an audit.
+Categories stand in their order of appearance. Series differ by shape, dash or position as well as
+by colour. Backgrounds are transparent and inks of middle tone, as in the charts of an audit.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from jaxtyping import Float
 
 from heed.errors import InputError
 from heed.report.charts import FILL, INK, styled
-from heed.report.drawing import AGAINST, FOR, shade
+from heed.report.numbers import cell, short
 from heed.report.panels import LETTER, TOTAL, Panel, Row, Span, columns, margin, panels, thinned
-from heed.report.rows import shown
+from heed.report.shading import AGAINST, FOR
 from heed.text import printable
 
 if TYPE_CHECKING:
@@ -59,9 +59,15 @@ _PADDING = {
     "bottom": 4,
 }  # letters may be wider where the figure is shown
 _LEGEND = {
-    "labelColor": INK, "titleColor": INK, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal",
-    "titlePadding": 10, "columnPadding": 26, "symbolOpacity": 1,
-}  # fmt: skip
+    "labelColor": INK,
+    "titleColor": INK,
+    "labelFontSize": 12,
+    "titleFontSize": 12,
+    "titleFontWeight": "normal",
+    "titlePadding": 10,
+    "columnPadding": 26,
+    "symbolOpacity": 1,
+}
 
 
 def figure(f: Figure) -> alt.LayerChart | alt.ConcatChart:
@@ -70,18 +76,18 @@ def figure(f: Figure) -> alt.LayerChart | alt.ConcatChart:
 
     if f.kind not in _KINDS:
         raise InputError(f"The figure '{f.name}' is of a kind that heed cannot draw: '{f.kind}'.")
-    found = panels(f)
-    if not found:
+    laid_out = panels(f)
+    if not laid_out:
         raise InputError(f"There is nothing to draw for '{f.name}': no row has its numbers.")
-    drawn = [_KINDS[f.kind](panel) for panel in found]
+    drawn = [_KINDS[f.kind](panel) for panel in laid_out]
     config = {"aria": False, "legend": _LEGEND}  # the page says in words what a figure shows
     if len(drawn) == 1:
         return styled(drawn[0], **config).properties(padding=_PADDING)
     named = [
         c.properties(title=alt.Title(_lines(p.title, p.width)))
-        for c, p in zip(drawn, found, strict=True)
+        for c, p in zip(drawn, laid_out, strict=True)
     ]
-    return styled(alt.concat(*named, columns=columns(found), spacing=24), **config).properties(
+    return styled(alt.concat(*named, columns=columns(laid_out), spacing=24), **config).properties(
         padding=_PADDING
     )
 
@@ -90,7 +96,7 @@ def titled(f: Figure) -> alt.LayerChart | alt.ConcatChart:
     """The chart of a figure with its title and caption, as it is saved for use elsewhere."""
     import altair as alt
 
-    about: dict[str, Any] = {
+    look: dict[str, Any] = {
         "fontSize": 14,
         "subtitleFontSize": 12,
         "subtitleColor": INK,
@@ -98,7 +104,7 @@ def titled(f: Figure) -> alt.LayerChart | alt.ConcatChart:
     }
     below = _lines(caption(f), TOTAL) if caption(f) else []
     return figure(f).properties(
-        title=alt.Title(_lines(f.title, 0.85 * TOTAL), subtitle=below, **about)
+        title=alt.Title(_lines(f.title, 0.85 * TOTAL), subtitle=below, **look)
     )
 
 
@@ -177,12 +183,12 @@ def _apart(panel: Panel, *channels: str) -> dict[str, Any]:
         0 if panel.figure.kind == "lines" else 1.5
     )  # that of a shape would be dashed as its line is
     legend = _legend(panel.series, printable(panel.figure.colour), symbolStrokeWidth=outline)
-    found: dict[str, Any] = {}
+    encodings: dict[str, Any] = {}
     for channel in channels:
         make, values = steps[channel]
         scale = alt.Scale(domain=panel.series, range=list(islice(cycle(values), len(panel.series))))
-        found[channel] = make("series:N", sort=None, scale=scale, legend=legend)
-    return found
+        encodings[channel] = make("series:N", sort=None, scale=scale, legend=legend)
+    return encodings
 
 
 def _beside(panel: Panel) -> dict[str, Any]:
@@ -243,13 +249,15 @@ def _measured(rows: Sequence[Row]) -> list[Row]:
 def _dots(panel: Panel) -> alt.LayerChart:
     import altair as alt
 
-    y, scale, place = _down(panel), _scale(panel, "number", panel.figure.x), _beside(panel)
+    y, scale, offset = _down(panel), _scale(panel, "number", panel.figure.x), _beside(panel)
     bars = alt.Chart(_data(_measured(panel.rows))).mark_rule(strokeWidth=2.5)
     dots = alt.Chart(_data(panel.rows)).mark_point(filled=True, size=80, opacity=1)
     layers = [
         *_zero(panel, "number", x=alt.X("zero:Q", **scale)),
-        bars.encode(x=alt.X("low:Q", **scale), x2="high:Q", y=y, **place, **_apart(panel, "color")),
-        dots.encode(x=alt.X("number:Q", **scale), y=y, **place, **_apart(panel, "color", "shape")),
+        bars.encode(
+            x=alt.X("low:Q", **scale), x2="high:Q", y=y, **offset, **_apart(panel, "color")
+        ),
+        dots.encode(x=alt.X("number:Q", **scale), y=y, **offset, **_apart(panel, "color", "shape")),
     ]
     return _listed(panel, layers)
 
@@ -267,9 +275,11 @@ def _points(panel: Panel) -> alt.LayerChart:
         *_zero(panel, "across", x=alt.X("zero:Q", **across)),
         *_zero(panel, "number", y=alt.Y("zero:Q", **number)),
         points.encode(
-            x=alt.X("across:Q", **across), y=alt.Y("number:Q", **number), **_apart(panel, "color", "shape")
+            x=alt.X("across:Q", **across),
+            y=alt.Y("number:Q", **number),
+            **_apart(panel, "color", "shape"),
         ),
-    ]  # fmt: skip
+    ]
     return _layered(layers, panel.width, min(320, panel.width))
 
 
@@ -296,7 +306,7 @@ def _bars(panel: Panel) -> alt.LayerChart:
 
     scale = _scale(panel, "number", panel.figure.y)
     rows = [
-        r | {"end": max(r["number"], 0.0), "text": f"{shown(r['number'])} {r['series']}".strip()}
+        r | {"end": max(r["number"], 0.0), "text": f"{short(r['number'])} {r['series']}".strip()}
         for r in panel.rows
     ]
     base = alt.Chart(_data(rows)).encode(y=_down(panel, grid=False), **_beside(panel))
@@ -313,9 +323,9 @@ def _boxes(panel: Panel) -> alt.LayerChart:
 
     scale = _scale(panel, "number", panel.figure.y)
     boxes, outliers = _quartiles(panel.rows)
-    place: dict[str, Any] = {"y": _down(panel)} | _beside(panel)
+    position: dict[str, Any] = {"y": _down(panel)} | _beside(panel)
     ink = _apart(panel, "fill", "strokeDash") or {"fill": alt.value(FILL)}
-    base = alt.Chart(_data(boxes)).encode(**place)
+    base = alt.Chart(_data(boxes)).encode(**position)
     beyond = alt.Chart(_data(outliers)).mark_point(filled=True, size=14, opacity=0.6, color=FILL)
     thick = 0.7 * _row(panel) / max(1, len(panel.series))
     layers = [
@@ -325,14 +335,14 @@ def _boxes(panel: Panel) -> alt.LayerChart:
             x=alt.X("lower:Q", **scale), x2="upper:Q", **ink
         ),
         base.mark_tick(thickness=2.5, size=thick, color=INK).encode(x=alt.X("middle:Q", **scale)),
-        beyond.encode(x=alt.X("number:Q", **scale), **place),
+        beyond.encode(x=alt.X("number:Q", **scale), **position),
         *_marks(panel, scale),
     ]
     return _listed(panel, layers)
 
 
 def _quartiles(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """Boxes as Tukey draws them, whiskers to the last value within 1.5 boxes, and the values beyond."""
+    """Tukey's boxes, with whiskers to the last value within 1.5 boxes, and the values beyond."""
     groups: dict[tuple[str, str], list[float]] = {}
     for row in rows:
         groups.setdefault((row["down"], row["series"]), []).append(row["number"])
@@ -341,17 +351,17 @@ def _quartiles(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
         lower, middle, upper = (float(q) for q in np.quantile(values, [0.25, 0.5, 0.75]))
         reach = 1.5 * (upper - lower)
         inside = [v for v in values if lower - reach <= v <= upper + reach]
-        place = {"down": name, "series": series}
+        group = {"down": name, "series": series}
         whiskers = {"low": min(inside, default=lower), "high": max(inside, default=upper)}
-        boxes.append(place | whiskers | {"lower": lower, "middle": middle, "upper": upper})
+        boxes.append(group | whiskers | {"lower": lower, "middle": middle, "upper": upper})
         outliers += [
-            place | {"number": v} for v in values if not lower - reach <= v <= upper + reach
+            group | {"number": v} for v in values if not lower - reach <= v <= upper + reach
         ]
     return boxes, outliers
 
 
 def _violins(panel: Panel) -> alt.LayerChart:
-    """Densities, mirrored; the line is the median. Series of one category stand one below the other."""
+    """Mirrored densities with their medians; series of one category stand below each other."""
     import altair as alt
 
     scale = _scale(panel, "number", panel.figure.y)
@@ -378,10 +388,17 @@ def _violins(panel: Panel) -> alt.LayerChart:
             middles.append({"number": float(np.median(values))} | ends)
     labels = "[" + ",".join(json.dumps(name) for name in names) + "]"
     axis = alt.Axis(
-        title=None, values=[i + 0.5 for i in range(len(names))], labelExpr=f"{labels}[floor(datum.value)]",
-        labels=panel.labels, labelLimit=0, labelPadding=8, ticks=False, domain=False, grid=False,
+        title=None,
+        values=[i + 0.5 for i in range(len(names))],
+        labelExpr=f"{labels}[floor(datum.value)]",
+        labels=panel.labels,
+        labelLimit=0,
+        labelPadding=8,
+        ticks=False,
+        domain=False,
+        grid=False,
         minExtent=margin(panel) if panel.labels else 0,
-    )  # fmt: skip
+    )
     y = alt.Y(
         "from:Q", scale=alt.Scale(domain=[0, len(names)], reverse=True, nice=False), axis=axis
     )
@@ -397,7 +414,10 @@ def _violins(panel: Panel) -> alt.LayerChart:
 def _density(
     values: Float[np.ndarray, "n"], span: Span
 ) -> tuple[Float[np.ndarray, "point"], Float[np.ndarray, "point"]]:
-    """A smooth density of values, between the smallest and the largest (Gaussian kernels, Silverman's width)."""
+    """A smooth density between the smallest and the largest value.
+
+    Gaussian kernels, with Silverman's width.
+    """
     spread = min(
         values.std(), float(np.subtract(*np.quantile(values, [0.75, 0.25]))) / 1.34 or values.std()
     )
@@ -447,9 +467,14 @@ def _heat(panel: Panel) -> alt.LayerChart:
     row = min(32, max(20, 0.7 * step))
     flat = max(map(len, across)) * LETTER < step
     axis = alt.Axis(
-        title=_title(panel.figure.x), labelAngle=0 if flat else -40, labelAlign="center" if flat else "right",
-        labelLimit=0, ticks=False, domain=False, labelPadding=6,
-    )  # fmt: skip
+        title=_title(panel.figure.x),
+        labelAngle=0 if flat else -40,
+        labelAlign="center" if flat else "right",
+        labelLimit=0,
+        ticks=False,
+        domain=False,
+        labelPadding=6,
+    )
     x = alt.X("across:N", sort=None, scale=alt.Scale(type="band", domain=across), axis=axis)
     y = _down(panel, _title(panel.figure.y), grid=False, padding=0)
     bar: dict[str, Any] = {
@@ -477,7 +502,7 @@ def _tones(span: Span) -> alt.Scale:
 
 
 def _ends(span: Span) -> Span:
-    """Where colours are fullest and palest: alike on both sides of zero, and from zero if numbers come near it."""
+    """Where colours are fullest and palest: symmetric about zero, or from zero if it is near."""
     low, high = span
     if low < 0 < high:
         return -max(-low, high), max(-low, high)
@@ -497,12 +522,22 @@ def _cell_numbers(panel: Panel, x: alt.X, y: alt.Y) -> list[alt.Chart]:
         share = (
             value / high if low < 0 < high else (value - (low if high > 0 else high)) / (high - low)
         )
-        text = f"{value:.0f}" if whole else f"{value:.2f}" if abs(value) < 100 else f"{value:.3g}"
-        by_ink.setdefault(shade(share, True)[1], []).append(row | {"text": text})
+        text = short(value) if whole else cell(value)
+        by_ink.setdefault(_ink(share), []).append(row | {"text": text})
     return [
         alt.Chart(_data(rows)).mark_text(color=ink, fontSize=10.5).encode(x=x, y=y, text="text:N")
         for ink, rows in by_ink.items()
     ]
+
+
+def _ink(share: float) -> str:
+    """Black or white, whichever stands out more on a cell of this share of the full colour."""
+    full = FOR if share > 0 else AGAINST
+    cell = [255 - (255 - c) * min(1.0, 0.12 + 0.88 * abs(share)) for c in full]
+    linear = [c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in cell]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    # WCAG: contrast is (lighter + 0.05) / (darker + 0.05), the same to black and white at the root
+    return "#000000" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "#ffffff"
 
 
 _KINDS: dict[str, Callable[[Panel], alt.LayerChart]] = {

@@ -1,7 +1,8 @@
 """Explanations and audits as pages: one file each, without the network.
 
-Jinja escapes every text; only what this module marks with `Markup` is taken as it is: shaded documents, which
-`drawing` has escaped already, charts, which vega has, and the scripts of an audit with what they read (`_inert`).
+Jinja escapes every text. Only what this module marks with `Markup` is taken as it is: shaded
+documents, which `explanation` has escaped; charts, which vega has; and the script of an audit with
+the data that it reads (`_inert`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from functools import cache
 from hashlib import sha256
+from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +22,20 @@ import numpy as np
 from jaxtyping import Float
 
 from heed.methods import agreement as agreement_of
-from heed.report import drawing
 from heed.report.bibliography import authors, bibtex, cited
-from heed.report.rows import SYMBOLS, by_document, comparable, extras, interval, lasted
+from heed.report.explanation import (
+    apart,
+    by_document,
+    comparable,
+    html_intervals,
+    html_text,
+    measured,
+    provenance,
+    strongest,
+)
+from heed.report.numbers import cell, duration, number
+from heed.report.shading import AGAINST, FOR, legend, rgba
+from heed.report.words import SYMBOLS, extras, summary, verdict_interval
 from heed.text import counted, printable
 
 if TYPE_CHECKING:
@@ -30,11 +43,10 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from heed.audit import Audit
-    from heed.claims import Evidence, Verdict
     from heed.methods import Explanation
 
 _LABELS = 6  # labels whose probability is shown
-_LARGEST = 2_850_000  # bytes of an audit's page, apart from its words
+_LARGEST = 2_850_000  # bytes of charts, script and documents in an audit's page
 
 
 def explanations(
@@ -42,9 +54,9 @@ def explanations(
     agreement: Float[np.ndarray, "method method"] | None = None,
     title: str = "Explanations",
 ) -> str:
-    """A page of documents, each shaded by every method that explains it, and how far the methods agree.
+    """A page of documents, each shaded by its methods, and how far the methods agree.
 
-    `agreement` is computed where it is not given; it can be given for one document only.
+    `agreement` is computed if it is not given; it can be given for one document only.
     """
     groups = by_document(explanations)
     given = agreement if len(groups) == 1 else None
@@ -53,23 +65,17 @@ def explanations(
 
 
 def audit(audit: Audit) -> str:
-    """A page of verdicts with the evidence for each, and the documents with their explanations, to be leafed through.
+    """A page of verdicts with their evidence, and a browser for the documents.
 
-    Its scripts are in the file, and by their digests the only ones that a browser will run.
+    Its script is in the file; by its digest, a browser runs this script and no other.
     """
     from markupsafe import Markup
 
     from heed.report import browser, charts
 
-    drawn = charts.every(audit)
-    pictures = {name: charts.svg(chart, _anchor(name)) for name, chart in drawn.items()}
-    narrow = charts.every(audit, charts.NARROW)
-    specs = _inert({n: {"wide": drawn[n].to_dict(), "narrow": narrow[n].to_dict()} for n in drawn})
-    scripts = [
-        _library(),
-        resources.files("heed.report").joinpath("templates", "audit.js").read_text(encoding="utf8"),
-    ]
-    room = _LARGEST - sum(len(text.encode()) for text in (*scripts, *pictures.values(), specs))
+    pictures = _pictures(audit)
+    script = resources.files("heed.report").joinpath("templates", "audit.js").read_text("utf8")
+    room = _LARGEST - sum(len(text.encode()) for text in (script, *pictures.values()))
     content = browser.content(audit, room)
     level = audit.verdicts[0].level if audit.verdicts else 0.95
     facts = audit.facts
@@ -78,42 +84,60 @@ def audit(audit: Audit) -> str:
         title=f"Audit of {facts['model']} on {facts['data']}",
         facts=list(_facts(audit)),
         claims=[
-            _claim(audit, e, v, content, pictures.get(charts.key_of(v), ""))
-            for e, v in zip(audit.evidence, audit.verdicts, strict=True)
+            _claim(audit, index, content, pictures.get(charts.key_of(verdict), Markup()))
+            for index, verdict in enumerate(audit.verdicts)
         ],
-        closing=[line.partition(": ")[::2] for line in audit.closing()],
+        summary=list(summary(audit).items()),
         documents=len(audit.examples),
         shown=len(content["documents"]),
         legend=legend(),
-        agreement=_agreement(audit, pictures.get("agreement", "")),
+        agreement=_agreement(audit, pictures.get("agreement", Markup())),
         level=f"{level:.1%}",
         judged=sum(not e.reason for e in audit.evidence),
         command=facts.get("command"),
         provenance=list(_provenance(audit)),
-        bibtex=Markup("{}").format(
-            bibtex(used) if (used := cited(audit)) else ""
-        ),  # with its line ends
-        scripts={
-            "digests": [
-                Markup(b64encode(sha256(text.encode()).digest()).decode()) for text in scripts
-            ],
-            "content": _inert(content),
-            "charts": specs,
-            "library": Markup(scripts[0]),
-            "own": Markup(scripts[1]),
-        },
+        bibtex=Markup("{}").format(_bibtex(audit)),  # as `Markup`, it keeps its line ends
+        content=_inert(content),
+        script=Markup(script),
+        digest=Markup(b64encode(sha256(script.encode()).digest()).decode()),
     )
 
 
-@cache
-def _library() -> str:
-    """The programs that draw charts, for a script in a page."""
-    import vl_convert
+def audit_table(audit: Audit) -> str:
+    """The verdicts of an audit as a table, for a notebook."""
+    titles = ("claim", "explanation", "mean [interval]", "threshold", "n", "verdict")
+    rows = [
+        (v.claim.id, v.method, verdict_interval(v), v.claim.side(), f"{v.n:,}", v.outcome)
+        for v in audit.verdicts
+    ]
+    head = "".join(f"<th>{title}</th>" for title in titles)
+    body = "".join(f"<tr>{''.join(map(_table_cell, row))}</tr>" for row in rows)
+    return f"<p>{escape(printable(repr(audit)))}</p><table><tr>{head}</tr>{body}</table>"
 
-    found = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
-    return re.sub(
-        r"</(?=script)|<(?=!--)", lambda m: m[0].replace("<", "\\x3c"), found, flags=re.IGNORECASE
-    )
+
+def _table_cell(text: str) -> str:
+    return f"<td>{escape(printable(text))}</td>"
+
+
+def _pictures(audit: Audit) -> dict[str, Markup]:
+    """Every chart as SVG, by name: one for wide windows and one for telephones."""
+    from markupsafe import Markup
+
+    from heed.report import charts
+
+    wide, narrow = charts.every(audit), charts.every(audit, charts.NARROW)
+    pictures = {}
+    for i, name in enumerate(wide):
+        drawn = [charts.svg(wide[name], f"wide-{i}")]
+        if name != "agreement":  # which is small enough for both
+            drawn.append(charts.svg(narrow[name], f"narrow-{i}"))
+        pictures[name] = Markup("".join(f"<div>{svg}</div>" for svg in drawn))
+    return pictures
+
+
+def _bibtex(audit: Audit) -> str:
+    names = cited(audit)
+    return bibtex(names) if names else ""
 
 
 def _inert(value: Any) -> Markup:
@@ -168,13 +192,13 @@ def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
     if facts.get("unknown"):
         yield "unknown words", f"{facts['unknown']:.1%}"
     if facts.get("accuracy") is not None:
-        yield "accuracy", f"{facts['accuracy']:.3f}"
+        yield "accuracy", number(facts["accuracy"])
     yield (
         "judged" if len(facts["methods"]) > 1 else "explanation judged",
         ", ".join(facts["methods"]),
     )
     yield "seed", str(facts["seed"])
-    yield "measured in", lasted(facts["seconds"])
+    yield "measured in", duration(facts["seconds"])
     yield "heed version", str(facts["heed"])
 
 
@@ -183,48 +207,39 @@ def _provenance(audit: Audit) -> Iterator[tuple[str, str]]:
     yield "model", f"{facts['model']} (revision {facts['revision']})"
     yield "data", f"{facts['data']}, {counted(facts['documents'])}"
     for name, settings in facts["methods"].items():
-        shown = [f"{key} = {value}" for key, value in _pairs(settings)]
-        yield f"explanation {name}", ", ".join(shown) or "no settings"
+        pairs = [f"{key} = {value}" for key, value in _pairs(settings)]
+        yield f"explanation {name}", ", ".join(pairs) or "no settings"
     yield "seed", str(facts["seed"])
     yield "heed version", str(facts["heed"])
 
 
-def _agreement(audit: Audit, chart: str) -> dict[str, Any] | None:
-    from markupsafe import Markup
-
+def _agreement(audit: Audit, chart: Markup) -> dict[str, Any] | None:
     if not chart:
         return None
     names, matrix, counts = audit.agreement()
-    known = [(i, j) for i in range(len(names)) for j in range(i) if np.isfinite(matrix[i, j])]
-    pairs = [f"{names[i]} and {names[j]} {matrix[i, j]:.2f}" for i, j in known]
-    behind = sorted({int(counts[pair]) for pair in known})
+    lower = zip(*np.tril_indices(len(names), -1), strict=True)
+    pairs = [(i, j) for i, j in lower if np.isfinite(matrix[i, j])]
+    texts = [f"{names[i]} and {names[j]} {cell(matrix[i, j])}" for i, j in pairs]
+    behind = sorted({int(counts[pair]) for pair in pairs})
     documents = " to ".join(f"{n:,}" for n in dict.fromkeys((behind[0], behind[-1])))
-    return {
-        "chart": Markup(chart),
-        "words": f"Kendall's τ: {', '.join(pairs)}",
-        "documents": documents,
-    }
+    return {"chart": chart, "words": f"Kendall's τ: {', '.join(texts)}", "documents": documents}
 
 
-def _claim(
-    audit: Audit, evidence: Evidence, verdict: Verdict, content: dict[str, Any], chart: str
-) -> dict[str, Any]:
-    from markupsafe import Markup
-
+def _claim(audit: Audit, index: int, content: dict[str, Any], chart: Markup) -> dict[str, Any]:
+    """A verdict with its evidence, for the template."""
     from heed.report import charts
 
-    claim, key = verdict.claim, charts.key_of(verdict)
-    settings = audit.facts.get("settings", {}).get(claim.id, {})
+    verdict = audit.verdicts[index]
+    claim = verdict.claim
     several = claim.of_explanation and len(audit.facts["methods"]) > 1
     return {
         "id": claim.id,
-        "key": key,
         "method": verdict.method if several else "",
-        "anchor": _anchor(key),
+        "anchor": _anchor(charts.key_of(verdict)),
         "sentence": verdict.sentence,
         "statistic": claim.statistic,
-        "mean": interval(verdict),
-        "asked": claim.side(),
+        "mean": verdict_interval(verdict),
+        "threshold": claim.side(),
         "averaged": claim.combine is None,
         "n": f"{verdict.n:,}",
         "outcome": verdict.outcome,
@@ -233,24 +248,22 @@ def _claim(
         "reason": verdict.reason,
         "source": authors(claim.source),
         "about": _about(claim.id),
-        "extras": extras(evidence),
-        "settings": _pairs(settings),
-        "chart": Markup(chart),
-        "extremes": _extremes(key, content),
+        "extras": extras(audit.evidence[index]),
+        "settings": _pairs(audit.facts.get("settings", {}).get(claim.id, {})),
+        "chart": chart,
+        "extremes": _extremes(index, content),
     }
 
 
-def _extremes(key: str, content: dict[str, Any]) -> list[tuple[str, int]]:
-    """Documents that the page can show, with the smallest, the middle and the largest statistic."""
-    shown = {d["index"] for d in content["documents"]}
-    values = [v for c in content["claims"] if c["key"] == key for v in c["values"]]
-    ranked = sorted((v, i) for i, v in enumerate(values) if v is not None and i in shown)
+def _extremes(index: int, content: dict[str, Any]) -> list[tuple[str, int]]:
+    """Documents on the page with the smallest, the middle and the largest statistic of a claim."""
+    indices = {d["index"] for d in content["documents"]}
+    values = [v for c in content["claims"] if c["number"] == index for v in c["values"]]
+    ranked = sorted((v, i) for i, v in enumerate(values) if v is not None and i in indices)
     if len({v for v, _ in ranked}) < 3:
         return []
-    return [
-        (name, ranked[at][1])
-        for name, at in (("smallest", 0), ("middle", len(ranked) // 2), ("largest", -1))
-    ]
+    places = {"smallest": 0, "middle": len(ranked) // 2, "largest": -1}
+    return [(name, ranked[rank][1]) for name, rank in places.items()]
 
 
 def _anchor(name: str) -> str:
@@ -262,8 +275,8 @@ def _about(name: str) -> str:
     """How a claim is measured: what its test says of itself."""
     from heed.claims import CLAIMS
 
-    told = (inspect.getdoc(CLAIMS[name]) or "") if name in CLAIMS else ""
-    return " ".join(told.replace("`", "").split())
+    text = (inspect.getdoc(CLAIMS[name]) or "") if name in CLAIMS else ""
+    return " ".join(text.replace("`", "").split())
 
 
 # Documents
@@ -303,7 +316,7 @@ def _gold(explanation: Explanation) -> str | None:
 def _bars(explanation: Explanation) -> list[dict[str, Any]]:
     """The most probable labels."""
     ranked = sorted(explanation.probabilities.items(), key=lambda item: -item[1])[:_LABELS]
-    return [{"label": label, "width": f"{100 * p:.1f}", "text": f"{p:.3f}"} for label, p in ranked]
+    return [{"label": label, "width": f"{100 * p:.1f}", "text": number(p)} for label, p in ranked]
 
 
 def _method(explanation: Explanation, shared: Sequence[str]) -> dict[str, Any]:
@@ -312,20 +325,15 @@ def _method(explanation: Explanation, shared: Sequence[str]) -> dict[str, Any]:
     return {
         "name": explanation.method,
         "label": explanation.label,
-        "text": Markup(drawing.html_text(explanation) + drawing.html_intervals(explanation)),
+        "text": Markup(html_text(explanation) + html_intervals(explanation)),
         "signed": explanation.signed,
-        "strongest": list(drawing.strongest(explanation)),
-        "specials": [
-            f"{s.text} {s.score:+.3g}" if explanation.signed else f"{s.text} {s.score:.3g}"
-            for s in explanation.specials
-        ],
-        "provenance": drawing.provenance(explanation),
+        "strongest": list(strongest(explanation)),
+        "specials": apart(explanation),
+        "provenance": provenance(explanation),
         "settings": _pairs(
             explanation.settings | {"unit": explanation.unit, "seed": explanation.seed}
         ),
-        "facts": [
-            (name.replace("_", " "), f"{value:.4g}") for name, value in explanation.facts.items()
-        ],
+        "facts": measured(explanation),
         "notes": [note for note in explanation.notes if note not in shared],
     }
 
@@ -353,23 +361,7 @@ def _letter(index: int) -> str:
 
 
 def _cell(tau: float) -> tuple[str, str]:
-    """A correlation and the ground it stands on: blue for the same order, orange for the reverse."""
+    """A correlation and its background: blue for the same order, orange for the reverse."""
     if np.isnan(tau):
         return "–", "transparent"
-    return f"{tau:.2f}", drawing.rgba(
-        drawing.FOR if tau > 0 else drawing.AGAINST, 0.6 * min(1.0, abs(tau))
-    )
-
-
-def legend() -> list[tuple[str, list[str]]]:
-    """What the colours mean, with a few steps of each."""
-    kinds = (
-        ("for the label", 1, True),
-        ("against it", -1, True),
-        ("important (no sign)", 1, False),
-    )
-    steps = (0.15, 0.4, 0.7, 1.0)
-    return [
-        (text, [drawing.tint(sign * share, signed) for share in steps])
-        for text, sign, signed in kinds
-    ]
+    return cell(tau), rgba(FOR if tau > 0 else AGAINST, 0.6 * min(1.0, abs(tau)))

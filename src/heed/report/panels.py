@@ -1,7 +1,7 @@
-"""From the rows of a figure to its panels: what stands on which axis, in which order, and how much room it gets.
+"""From the rows of a figure to its panels: what stands on which axis, in which order and room.
 
-Columns get plain names of our own and their texts are made printable, because altair reads much into a column's name,
-and vl_convert aborts the whole process on a control character.
+Columns get plain names of our own and their texts are made printable, because altair reads much
+into a column's name, and vl_convert aborts the whole process on a control character.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def panels(f: Figure) -> list[Panel]:
     kinds = distinct(m["mark"] for m in marks)
     return _laid_out(
         [
-            Panel(f, title, own, above, _categories(f, own), span, series, kinds)
-            for title, own, above, span in zip(titles, by_panel, over, spans, strict=True)
+            Panel(f, title, inside, above, _categories(f, inside), span, series, kinds)
+            for title, inside, above, span in zip(titles, by_panel, over, spans, strict=True)
         ]
     )
 
@@ -95,15 +95,15 @@ def distinct(values: Iterable[str]) -> list[str]:
 
 
 def _categories(f: Figure, rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Categories in order of appearance; where both axes have the same ones, in the same order on both."""
-    found = {axis: distinct(row[axis] for row in rows) for axis in _names(f)}
-    if f.kind == "heat" and set(found["across"]) == set(found["down"]):
-        found["across"] = found["down"]
-    return found
+    """Categories in order of appearance; both axes share the order if they share the names."""
+    categories = {axis: distinct(row[axis] for row in rows) for axis in _names(f)}
+    if f.kind == "heat" and set(categories["across"]) == set(categories["down"]):
+        categories["across"] = categories["down"]
+    return categories
 
 
 def _names(f: Figure) -> dict[str, str]:
-    """Which columns hold categories, by the axis on which they stand: down the page, where they can be read."""
+    """Columns of categories by axis: most stand down the page, where one can read them."""
     if f.kind == "heat":
         return {"across": f.x, "down": f.y}
     return (
@@ -137,13 +137,13 @@ def _tidy(f: Figure) -> list[Row]:
 
 def _tidy_marks(f: Figure, rows: Sequence[Row]) -> list[Row]:
     """Marks at categories that the rows have."""
-    known = {row["down"] for row in rows} if f.kind == "boxes" else set()
-    found = [
+    present = {row["down"] for row in rows} if f.kind == "boxes" else set()
+    marks = [
         {"down": _short(m.get("x")), "number": _finite(m.get("y"))}
         | {"mark": _short(m.get("mark")), "panel": _short(m.get(f.panel))}
         for m in f.marks
     ]
-    return [m for m in found if m["down"] in known and m["number"] is not None]
+    return [m for m in marks if m["down"] in present and m["number"] is not None]
 
 
 def _step(f: Figure) -> int:
@@ -165,14 +165,14 @@ def _short(value: object) -> str:
 
 def _labels(values: Iterable[object]) -> dict[str, str]:
     """A label of its own for each category, cut where it is long."""
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for text in distinct(map(_text, values)):
         label, again = _short(text), 1
-        while label in found.values():
+        while label in labels.values():
             again += 1
             label = f"{_short(text)} ({again})"
-        found[text] = label
-    return found
+        labels[text] = label
+    return labels
 
 
 # Room
@@ -181,18 +181,18 @@ def _labels(values: Iterable[object]) -> dict[str, str]:
 def _spans(
     f: Figure, panels: Sequence[list[Row]], marks: Sequence[list[Row]]
 ) -> list[dict[str, Span]]:
-    """From where to where each panel's axes reach: one span for all, unless that would press some panel together."""
-    found: list[dict[str, Span]] = [{} for _ in panels]
+    """The span of each panel's axes: one for all, unless that would squeeze one of the panels."""
+    by_panel: list[dict[str, Span]] = [{} for _ in panels]
     for axis in _numbers(f):
         every = [[*rows, *over] for rows, over in zip(panels, marks, strict=True)]
-        own = [_span(f, axis, rows) for rows in every]
+        single = [_span(f, axis, rows) for rows in every]
         whole = _span(f, axis, [row for rows in every for row in rows])
         together = f.kind == "heat" or all(
-            high - low >= 0.4 * (whole[1] - whole[0]) for low, high in own
+            high - low >= 0.4 * (whole[1] - whole[0]) for low, high in single
         )
-        for spans, span in zip(found, own, strict=True):
+        for spans, span in zip(by_panel, single, strict=True):
             spans[axis] = whole if together else span
-    return found
+    return by_panel
 
 
 def _span(f: Figure, axis: str, rows: Sequence[Row]) -> Span:
@@ -210,12 +210,12 @@ def _span(f: Figure, axis: str, rows: Sequence[Row]) -> Span:
 
 def _laid_out(panels: list[Panel]) -> list[Panel]:
     """The panels with their widths; the right one of two repeats no labels of the left one."""
-    beside, alike = columns(panels), _alike(panels)
-    labelled = 1 if alike else beside
-    room = TOTAL - labelled * max(map(margin, panels)) - 40 * (beside - 1)
+    in_row, alike = columns(panels), _alike(panels)
+    labelled = 1 if alike else in_row
+    room = TOTAL - labelled * max(map(margin, panels)) - 40 * (in_row - 1)
     return [
         replace(
-            p, width=max(200, int(room / beside)), labels=not (alike and p.names and i % beside)
+            p, width=max(200, int(room / in_row)), labels=not (alike and p.names and i % in_row)
         )
         for i, p in enumerate(panels)
     ]

@@ -16,8 +16,11 @@ from heed.papers import PAPERS
 from heed.papers.results import Figure, Result, Section, Store
 from heed.report import charts, figures
 from heed.report import html as pages
+from heed.report.explanation import by_document
+from heed.report.numbers import duration
 from heed.report.panels import panels
-from heed.report.rows import MANY, alike, by_document, lasted, named, ours, published, remarks
+from heed.report.results import MANY, named, ours, published, remarks, shared
+from heed.report.shading import legend
 from heed.text import printable
 
 _FACTS = {"scale": "scale", "model": "model", "seed": "seed", "heed": "heed version"}
@@ -26,10 +29,10 @@ _FACTS = {"scale": "scale", "model": "model", "seed": "seed", "heed": "heed vers
 def load(folder: Path) -> tuple[str, list[Section]]:
     """The name of the paper, and the experiments that a folder holds, in the order of the paper."""
     store = Store(folder)
-    found = store.sections()
-    if not found:
+    sections = store.sections()
+    if not sections:
         raise DataError(f"The folder {folder} holds no experiments of a reproduction.")
-    paper = str(found[0].facts.get("paper"))
+    paper = str(sections[0].facts.get("paper"))
     order = [e.name for e in PAPERS[paper].experiments] if paper in PAPERS else []
     return paper, store.sections(order)
 
@@ -50,7 +53,7 @@ def html(paper: str, sections: Sequence[Section]) -> str:
         overview=[row for s in sections for row in _overview(s)],
         sections=[_section(s, differ) for s in sections],
         many=MANY,
-        legend=pages.legend(),
+        legend=legend(),
     )
 
 
@@ -77,10 +80,10 @@ def write(folder: Path, paper: str, sections: Sequence[Section]) -> None:
 
 def _values(sections: Sequence[Section], key: str) -> list[str]:
     """A fact as it stands for all sections; several where they were run differently."""
-    return list(dict.fromkeys(_told(s.facts.get(key)) for s in sections))
+    return list(dict.fromkeys(_text(s.facts.get(key)) for s in sections))
 
 
-def _told(value: object) -> str:
+def _text(value: object) -> str:
     return "–" if value is None else str(value)
 
 
@@ -88,26 +91,26 @@ def _facts(sections: Sequence[Section]) -> Iterator[tuple[str, str]]:
     for key, name in _FACTS.items():
         yield name, ", ".join(_values(sections, key))
     yield "experiments", str(len(sections))
-    yield "run in", lasted(sum(s.facts.get("seconds") or 0.0 for s in sections))
+    yield "run in", duration(sum(s.facts.get("seconds") or 0.0 for s in sections))
 
 
 def _overview(section: Section) -> Iterator[dict[str, Any]]:
     results = section.outcome.results
     for result in results:
         if result.published is not None:
-            about = {
+            where = {
                 "metric": named(result, results),
                 "experiment": section.title,
                 "anchor": _anchor(section.name),
             }
-            yield _row(result) | about
+            yield _row(result) | where
 
 
 def _section(section: Section, differ: Sequence[str]) -> dict[str, Any]:
     outcome, facts = section.outcome, section.facts
-    known = alike(outcome.results)
+    common = shared(outcome.results)
     groups = by_document(Explanation.from_dict(dict(e)) for e in outcome.explanations)
-    run = [f"run in {lasted(facts['seconds'])}"] if facts.get("seconds") is not None else []
+    run = [f"run in {duration(facts['seconds'])}"] if facts.get("seconds") is not None else []
     return {
         "name": section.name,
         "anchor": _anchor(section.name),
@@ -115,11 +118,11 @@ def _section(section: Section, differ: Sequence[str]) -> dict[str, Any]:
         "question": section.question,
         "notes": remarks(outcome.results),
         "results": [_row(r) for r in outcome.results],
-        "alike": list(known.items()),
-        "columns": [name for name in ("model", "data") if name not in known],
+        "shared": list(common.items()),
+        "columns": [name for name in ("model", "data") if name not in common],
         "figures": [_figure(section.name, f) for f in outcome.figures],
         "documents": [pages.document(i, group, None) for i, group in enumerate(groups, 1)],
-        "run": run + [f"{_FACTS[key]} {_told(facts.get(key))}" for key in differ],
+        "run": run + [f"{_FACTS[key]} {_text(facts.get(key))}" for key in differ],
     }
 
 

@@ -1,4 +1,4 @@
-"""Explanations, audits and reproductions on a terminal: readable in 80 columns, with and without colour."""
+"""Explanations, audits and reproductions on a terminal: in 80 columns, with or without colour."""
 
 from __future__ import annotations
 
@@ -14,19 +14,11 @@ from rich.text import Text
 
 from heed.methods import Comparison, agreement
 from heed.report.comparison import side_by_side
-from heed.report.drawing import has_colour, shaded
-from heed.report.rows import (
-    MANY,
-    SYMBOLS,
-    alike,
-    by_document,
-    comparable,
-    interval,
-    named,
-    ours,
-    published,
-    remarks,
-)
+from heed.report.explanation import by_document, comparable, shaded
+from heed.report.numbers import number
+from heed.report.results import MANY, named, ours, published, remarks, shared
+from heed.report.shading import colours
+from heed.report.words import SYMBOLS, summary, verdict_interval
 from heed.text import counted, printable
 
 if TYPE_CHECKING:
@@ -35,7 +27,7 @@ if TYPE_CHECKING:
     from heed.methods import Explanation
     from heed.papers.results import Result, Section
 
-# Blue and orange as in the explanations; both keep apart for colour-blind readers, on light and on dark ground.
+# Blue and orange as in explanations: colour-blind readers can tell them apart, on any background.
 STYLES = {
     "supported": "bold rgb(0,140,210)",
     "refuted": "bold rgb(213,94,0)",
@@ -46,7 +38,7 @@ _EXCERPT = 300  # characters of a document that is too long for its line
 
 
 def audit(audit: Audit) -> RenderableType:
-    """An audit as a table of claims and verdicts, followed by what they come to, family by family."""
+    """An audit as a table of claims and verdicts, and a summary by family of claims."""
     widths = _widths(audit.verdicts)
     parts: list[RenderableType] = [
         *_head(audit),
@@ -54,12 +46,12 @@ def audit(audit: Audit) -> RenderableType:
         _row(_TITLES, widths, ("dim", "dim", "dim")),
         Rule(style="dim"),
     ]
-    for verdict, place in zip(audit.verdicts, _places(audit.verdicts), strict=True):
-        if place == "first":
+    for verdict, position in zip(audit.verdicts, _places(audit.verdicts), strict=True):
+        if position == "first":
             parts.append(Text(printable(verdict.claim.id), style="bold"))
-        name = "bold" if place == "only" else ""
-        parts.append(_row(_cells(verdict, place), widths, (name, "", STYLES[verdict.outcome])))
-    parts += [Rule(style="dim"), Text(""), *_closing(audit), Text(""), _reading(audit)]
+        name = "bold" if position == "only" else ""
+        parts.append(_row(_cells(verdict, position), widths, (name, "", STYLES[verdict.outcome])))
+    parts += [Rule(style="dim"), Text(""), *_summary(audit), Text(""), _reading(audit)]
     return Group(*parts)
 
 
@@ -88,7 +80,7 @@ class _Indented:
 
 # Audits
 
-_TITLES = ("claim", "mean [interval]", "asked", "n", "verdict")
+_TITLES = ("claim", "mean [interval]", "threshold", "n", "verdict")
 _WIDE = 80  # columns of the table at most: long names of explanations are cut
 
 
@@ -101,26 +93,26 @@ def _head(audit: Audit) -> Iterator[RenderableType]:
         (" on ", "dim"),
         (printable(str(facts["data"])), "bold"),
     )
-    about = [counted(facts["documents"])]
+    parts = [counted(facts["documents"])]
     if facts.get("left_out"):
-        about.append(f"{facts['left_out']:,} left out (no word that the model can read)")
+        parts.append(f"{facts['left_out']:,} left out (no word that the model can read)")
     if facts.get("unfit"):
-        about.append(f"left out: {printable(facts['unfit'])}")
+        parts.append(f"left out: {printable(facts['unfit'])}")
     if facts.get("accuracy") is not None:
-        about.append(f"accuracy {facts['accuracy']:.3f}")
+        parts.append(f"accuracy {number(facts['accuracy'])}")
     if facts.get("truncated"):
-        about.append(f"{facts['truncated']:,} longer than the model reads")
+        parts.append(f"{facts['truncated']:,} longer than the model reads")
     if facts.get("unknown"):
-        about.append(f"{facts['unknown']:.1%} unknown words")
-    about += [f"judged: {', '.join(map(printable, facts['methods']))}", f"seed {facts['seed']}"]
-    yield Text(" · ".join(about))
+        parts.append(f"{facts['unknown']:.1%} unknown words")
+    parts += [f"judged: {', '.join(map(printable, facts['methods']))}", f"seed {facts['seed']}"]
+    yield Text(" · ".join(parts))
 
 
-def _cells(verdict: Verdict, place: str) -> tuple[str, ...]:
-    """What stands in one line; where several explanations are judged, their names below that of the claim."""
+def _cells(verdict: Verdict, position: str) -> tuple[str, ...]:
+    """The cells of one line; several judged explanations stand below the name of the claim."""
     claim = verdict.claim
-    name = printable(claim.id) if place == "only" else f"  {printable(verdict.method)}"
-    return name, interval(verdict), claim.side(), f"{verdict.n:,}", _verdict(verdict)
+    name = printable(claim.id) if position == "only" else f"  {printable(verdict.method)}"
+    return name, verdict_interval(verdict), claim.side(), f"{verdict.n:,}", _verdict(verdict)
 
 
 def _verdict(verdict: Verdict) -> str:
@@ -145,19 +137,21 @@ def _widths(verdicts: Sequence[Verdict]) -> list[int]:
 
 def _row(cells: Sequence[str], widths: Sequence[int], styles: tuple[str, str, str]) -> Text:
     """One line of the table; styles of the name, the numbers and the verdict."""
-    name, mean, asked, n, verdict = cells
+    name, mean, threshold, n, verdict = cells
     if cell_len(name) > widths[0]:
         name = set_cell_size(name, widths[0] - 1) + "…"
-    numbers = f"  {mean:{widths[1]}}  {asked:{widths[2]}}  {n:>{widths[3]}}  "
+    numbers = f"  {mean:{widths[1]}}  {threshold:{widths[2]}}  {n:>{widths[3]}}  "
     return Text.assemble(
         *zip((set_cell_size(name, widths[0]), numbers, verdict), styles, strict=True)
     )
 
 
-def _closing(audit: Audit) -> Iterator[RenderableType]:
-    for line in audit.closing():
-        family, _, rest = printable(line).partition(": ")
-        yield Text.assemble((family, "bold"), f": {rest}")
+def _summary(audit: Audit) -> Iterator[RenderableType]:
+    texts = summary(audit)
+    if texts:
+        yield Text("Summary", style="bold")
+    for family, text in texts.items():
+        yield Text.assemble((family, "bold"), f": {printable(text)}")
 
 
 def _reading(audit: Audit) -> Text:
@@ -165,9 +159,10 @@ def _reading(audit: Audit) -> Text:
 
     level = audit.verdicts[0].level if audit.verdicts else 0.95
     return Text(
-        f"Intervals are {level:.1%} bootstrap intervals, wide enough for all claims together. "
-        "A claim is supported if its interval lies wholly on the side that was asked, refuted if wholly on the other, "
-        f"and undecided else, or with fewer than {FEWEST} documents (those that share an id count as one).",
+        f"Intervals are {level:.1%} bootstrap intervals, wide enough for all claims together. A"
+        " claim is supported if its whole interval lies on its side of the threshold, and refuted"
+        " if the whole interval lies on the other side. Else, or with fewer than"
+        f" {FEWEST} documents, it is undecided. Documents that share an id count as one.",
         style="dim",
     )
 
@@ -183,7 +178,7 @@ def reproduction(sections: Sequence[Section]) -> RenderableType:
         title = Text.assemble(
             (printable(section.title), "bold"), (f" · {printable(section.name)}", "dim")
         )
-        title.append("".join(f" · {printable(text)}" for text in alike(results).values()), "dim")
+        title.append("".join(f" · {printable(text)}" for text in shared(results).values()), "dim")
         parts += [title, Text(printable(section.question), style="dim"), _Results(results)]
         notes = remarks(results)
         parts += [_Indented(Text(printable(note), style="italic")) for note, _ in notes[:MANY]]
@@ -202,18 +197,18 @@ class _Results:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if not self.results:
             return
-        chosen = self._chosen()
-        rows = [(named(r, self.results), ours(r), published(r)) for r in chosen]
+        results = self._excerpt()
+        rows = [(named(r, self.results), ours(r), published(r)) for r in results]
         rows.insert(0, ("", "ours [interval]", "published" if any(row[2] for row in rows) else ""))
         numbers, words = (max(cell_len(row[i]) for row in rows) for i in (1, 2))
         words = min(words, max(9, options.max_width // 4))
         widths = (max(10, options.max_width - numbers - words - 4), numbers, max(1, words))
         for i, row in enumerate(rows):
             yield from self._lines(row, widths, console, "dim" if i == 0 else "")
-        if left := len(self.results) - len(chosen):
+        if left := len(self.results) - len(results):
             yield Text(f"and {left} more", style="dim")
 
-    def _chosen(self) -> Sequence[Result]:
+    def _excerpt(self) -> Sequence[Result]:
         """All of a few results; of many, those that have a published figure."""
         if len(self.results) <= MANY:
             return self.results
@@ -238,13 +233,13 @@ class _Results:
 
 @dataclass(frozen=True)
 class _Block:
-    """Several explanations of one document; drawn late, because only the console knows about width and colour."""
+    """Several explanations of one document; drawn late, because the console knows its width."""
 
     explanations: list[Explanation]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self._title()
-        if shaded(self.explanations[0], has_colour(console)).cell_len > options.max_width - 24:
+        if shaded(self.explanations[0], colours(console)).cell_len > options.max_width - 24:
             yield Text(_shortened(self.explanations[0]), style="dim")
         yield Text("")
         if comparable(self.explanations):
@@ -259,14 +254,14 @@ class _Block:
     def _title(self) -> Text:
         first = self.explanations[0]
         labels = dict.fromkeys(e.label for e in self.explanations)
-        shown = ", ".join(
-            f"{printable(label)} (p = {first.probabilities[label]:.3f})" for label in labels
+        explained = ", ".join(
+            f"{printable(label)} (p = {number(first.probabilities[label])})" for label in labels
         )
         name = f"{printable(first.document.id)}: " if first.document.id else ""
         return Text.assemble(
             (name, "bold"),
             "explained for ",
-            (shown, "bold"),
+            (explained, "bold"),
             (f" · {printable(first.model)}@{printable(first.revision)}", "dim"),
         )
 

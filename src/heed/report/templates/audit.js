@@ -1,9 +1,9 @@
 "use strict";
-/* The documents of an audit, one at a time, with every explanation; and the charts, drawn again so that they answer
-   the pointer. Texts come in through textContent alone: nothing of a document is ever read as markup. */
+/* The documents of an audit, one at a time, with every explanation; and tips on charts.
+   Texts come in through textContent alone: nothing of a document is ever read as markup. Claims,
+   methods, labels and documents are looked up by number, whatever their names hold. */
 (() => {
   const known = JSON.parse(document.getElementById("content").textContent);
-  const specs = JSON.parse(document.getElementById("charts").textContent);
   const $ = (id) => document.getElementById(id);
   const make = (tag, attributes = {}, ...children) => {
     const found = document.createElement(tag);
@@ -18,23 +18,36 @@
   };
   /* Places in a text count characters, and a character may be two units of a JavaScript string. */
   const cut = (text, from, to) => text.slice(from, to).join("");
+  /* As `number` in numbers.py writes it. */
   const number = (x) => {
-    if (x === 0) return "0";
     const size = Math.abs(x);
-    return size >= 0.0005 && size < 1000 ? x.toFixed(3) : x.toExponential(1);
+    if (size >= 1e9 || (size > 0 && size < 0.0005)) {
+      const [digits, power] = x.toExponential(1).split("e");
+      if (size >= 1e9 || size < 9.5e-5) return `${Number(digits)}e${Number(power)}`;
+      return String(Number(x.toPrecision(2)));
+    }
+    if (size >= 1000) return Math.round(x).toLocaleString("en-US");
+    return (x + 0).toFixed(size >= 100 ? 1 : 3);
   };
   const unpacked = (packed) => {
     const bytes = Uint8Array.from(atob(packed.shares), (c) => c.charCodeAt(0));
     if (packed.bytes === 1) return Float64Array.from(new Int8Array(bytes.buffer), (x) => x / 127);
     const view = new DataView(bytes.buffer);
-    return Float64Array.from({ length: bytes.length / 2 }, (_, i) => view.getInt16(2 * i, true) / 32767);
+    const count = bytes.length / 2;
+    return Float64Array.from({ length: count }, (_, i) => view.getInt16(2 * i, true) / 32767);
   };
 
-  /* Colours as everywhere in heed: blue for the label, orange against it, purple where there is no sign. */
-  const COLOURS = { for: [0, 114, 178], against: [213, 94, 0], unsigned: [130, 90, 170], below: [120, 120, 120] };
+  /* Colours as in shading.py: blue for the label, orange against it, purple without a sign. */
+  const COLOURS = {
+    for: [0, 114, 178],
+    against: [213, 94, 0],
+    unsigned: [130, 90, 170],
+    below: [120, 120, 120],
+  };
   const shade = (share, signed) => {
-    const colour = COLOURS[signed ? (share > 0 ? "for" : "against") : share > 0 ? "unsigned" : "below"];
-    return `rgba(${colour.join(",")},${(0.75 * Math.min(1, 0.12 + 0.88 * Math.abs(share))).toFixed(2)})`;
+    const kind = signed ? (share > 0 ? "for" : "against") : share > 0 ? "unsigned" : "below";
+    const alpha = (0.75 * Math.min(1, 0.12 + 0.88 * Math.abs(share))).toFixed(2);
+    return `rgba(${COLOURS[kind].join(",")},${alpha})`;
   };
 
   let order = known.documents.map((_, i) => i);
@@ -54,9 +67,11 @@
 
   const arrange = () => {
     const shown = $("filter").value;
-    const by = known.claims.find((c) => c.key === $("sort").value);
-    const keep = (d) =>
-      shown === "all" || (shown === "wrong" ? d.gold !== null && d.gold !== d.label : d.label === Number(shown));
+    const by = known.claims[Number($("sort").value)];
+    const keep = (d) => {
+      if (shown === "wrong") return d.gold !== null && d.gold !== d.label;
+      return shown === "all" || d.label === Number(shown);
+    };
     order = known.documents.map((_, i) => i).filter((i) => keep(known.documents[i]));
     if (by) {
       const value = (i) => by.values[known.documents[i].index];
@@ -112,12 +127,13 @@
       bars.append(
         make("span", { class: "name" }, known.labels[i]),
         make("span", { class: "track" }, fill),
-        make("span", { class: "value" }, p.toFixed(3)),
+        make("span", { class: "value" }, number(p)),
       );
     }
     const gold = d.gold === null ? "" : ` · gold label ${known.labels[d.gold]}`;
     const wrong = d.gold !== null && d.gold !== d.label ? ", so the prediction is wrong" : "";
-    const head = make("div", {}, make("h3", {}, d.id ? `Document ${d.index + 1} (${d.id})` : `Document ${d.index + 1}`));
+    const name = `Document ${d.index + 1}`;
+    const head = make("div", {}, make("h3", {}, d.id ? `${name} (${d.id})` : name));
     const about = make("div", { class: "small faint" }, "explained for ");
     about.append(make("strong", {}, known.labels[d.label]), gold + wrong);
     head.append(about);
@@ -128,7 +144,9 @@
   const line = (d, method, index) => {
     const shares = scores.get(index);
     if (!shares) return null;
-    const text = make("div", { class: "text words", tabindex: "0", role: "group", "aria-label": `Text shaded by ${method.name}` });
+    const label = `Text shaded by ${method.name}`;
+    const group = { tabindex: "0", role: "group", "aria-label": label };
+    const text = make("div", { class: "text words", ...group });
     let i = 0;
     d.segments.forEach((whole, s) => {
       const segment = [...whole];
@@ -139,7 +157,8 @@
         const end = start + d.units[s][k + 1];
         if (start > from) row.append(cut(segment, from, start));
         const span = make("span", { "data-word": i }, cut(segment, start, end));
-        if (Math.abs(shares[i]) >= 0.05) span.style.backgroundColor = shade(shares[i], method.signed);
+        if (Math.abs(shares[i]) >= 0.05)
+          span.style.backgroundColor = shade(shares[i], method.signed);
         row.append(span);
         from = end;
         i += 1;
@@ -152,9 +171,11 @@
     return make("div", { class: "method" }, name, text);
   };
 
-  /* A weight of a head; where these are kept in one byte, what rounds to nothing is less than half a step. */
-  const headed = (d, share) =>
-    share === 0 && d.heads.bytes === 1 ? `< ${number(d.heads.largest / 254)}` : number(share * d.heads.largest);
+  /* A weight of a head. In one byte, a weight that rounds to zero is less than half a step. */
+  const headed = (d, share) => {
+    if (share === 0 && d.heads.bytes === 1) return `< ${number(d.heads.largest / 254)}`;
+    return number(share * d.heads.largest);
+  };
 
   /* Attention of each head over the words, as bars on a common scale. */
   const smallMultiples = (d) => {
@@ -163,14 +184,19 @@
     const n = words.length;
     const figures = [];
     for (let h = 0; h < d.heads.count; h += 1) {
-      const own = heads.subarray(h * n, (h + 1) * n);
+      const weights = heads.subarray(h * n, (h + 1) * n);
       const wide = 240;
-      const svg = drawn("svg", { viewBox: `0 0 ${wide} 48`, role: "img", preserveAspectRatio: "none" });
-      svg.setAttribute("aria-label", `Head ${h}: most attention on ${words[own.indexOf(Math.max(...own))]}`);
+      const box = { viewBox: `0 0 ${wide} 48`, preserveAspectRatio: "none" };
+      const svg = drawn("svg", { role: "img", ...box });
+      const most = words[weights.indexOf(Math.max(...weights))];
+      svg.setAttribute("aria-label", `Head ${h}: most attention on ${most}`);
       svg.append(drawn("line", { x1: 0, x2: wide, y1: 47.5, y2: 47.5, class: "ground" }));
-      own.forEach((share, i) => {
+      weights.forEach((share, i) => {
         const bar = drawn("rect", {
-          x: (i * wide) / n, width: Math.max(0.6, wide / n - (n < 120 ? 1 : 0.2)), y: 47 - 46 * share, height: 46 * share,
+          x: (i * wide) / n,
+          width: Math.max(0.6, wide / n - (n < 120 ? 1 : 0.2)),
+          y: 47 - 46 * share,
+          height: 46 * share,
           "data-word": i,
         });
         const tip = drawn("title", {});
@@ -178,7 +204,7 @@
         bar.append(tip);
         svg.append(bar);
       });
-      const top = [...own.keys()].sort((a, b) => own[b] - own[a]).slice(0, 3);
+      const top = [...weights.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, 3);
       const caption = make("figcaption", {}, `head ${h} · ${top.map((i) => words[i]).join(", ")}`);
       figures.push(make("figure", { class: "head" }, svg, caption));
     }
@@ -197,14 +223,21 @@
     $("bands").replaceChildren(
       ...rows.map(([i, raw, made, low, high]) => {
         const range = low === null ? "" : ` [${number(low)}, ${number(high)}]`;
-        const svg = drawn("svg", { role: "img", "aria-label": `${number(raw)}, then ${number(made)}${range}` });
+        const label = `${number(raw)}, then ${number(made)}${range}`;
+        const svg = drawn("svg", { role: "img", "aria-label": label });
         const x = (v) => 2 + (96 * Math.max(0, v)) / top;
         const wide = Math.max(0.6, x(high) - x(low));
-        if (range) svg.append(drawn("rect", { x: `${x(low)}%`, width: `${wide}%`, y: 5, height: 6, class: "range" }));
+        const bar = { x: `${x(low)}%`, width: `${wide}%`, y: 5, height: 6, class: "range" };
+        if (range) svg.append(drawn("rect", bar));
         svg.append(drawn("circle", { cx: `${x(made)}%`, cy: 8, r: 4, class: "made" }));
         svg.append(drawn("circle", { cx: `${x(raw)}%`, cy: 8, r: 6, class: "raw" }));
-        const cells = [make("th", { scope: "row", "data-word": i }, words[i]), make("td", { class: "plot" }, svg)];
-        return make("tr", {}, ...cells, make("td", { class: "numbers" }, `${number(raw)} → ${number(made)}${range}`));
+        return make(
+          "tr",
+          {},
+          make("th", { scope: "row", "data-word": i }, words[i]),
+          make("td", { class: "plot" }, svg),
+          make("td", { class: "numbers" }, `${number(raw)} → ${number(made)}${range}`),
+        );
       }),
     );
     $("bands-name").textContent = d.bands ? d.bands.name : "";
@@ -226,35 +259,50 @@
     known.methods.forEach((m, k) => {
       const shares = scores.get(k);
       if (!shares) return;
-      const rank = 1 + shares.reduce((above, s) => above + (Math.abs(s) > Math.abs(shares[i]) ? 1 : 0), 0);
+      const rank = 1 + shares.filter((s) => Math.abs(s) > Math.abs(shares[i])).length;
       const value = shares[i] * d.scores[k].largest;
       const sign = m.signed && value > 0 ? "+" : "";
       rows.push(
-        make("tr", {}, make("th", { scope: "row" }, m.name), make("td", { class: "numbers" }, sign + number(value)),
-          make("td", {}, m.output), make("td", { class: "numbers" }, `${rank} of ${words.length}`)),
+        make(
+          "tr",
+          {},
+          make("th", { scope: "row" }, m.name),
+          make("td", { class: "numbers" }, sign + number(value)),
+          make("td", {}, m.output),
+          make("td", { class: "numbers" }, `${rank} of ${words.length}`),
+        ),
       );
     });
     $("word-scores").replaceChildren(...rows);
-    const removal = known.methods.findIndex((m) => m.name === "occlusion");
-    const effect = removal >= 0 && scores.get(removal) ? scores.get(removal)[i] * d.scores[removal].largest : null;
+    const removal = known.removal;
+    const effect = scores.get(removal) ? scores.get(removal)[i] * d.scores[removal].largest : null;
     const label = known.labels[d.label];
     let text = "The effect of its removal was not measured here.";
     if (effect !== null && known.methods[removal].output === "probability") {
       const p = d.probabilities[d.label];
       const after = Math.min(1, Math.max(0, p - effect));
-      text = `Without it, the probability of ${label} goes from ${p.toFixed(3)} to ${after.toFixed(3)}.`;
-    } else if (effect !== null) text = `Without it, the output for ${label} changes by ${number(-effect)}.`;
+      text = `Without it, the probability of ${label} goes from ${number(p)} to ${number(after)}.`;
+    } else if (effect !== null)
+      text = `Without it, the output for ${label} changes by ${number(-effect)}.`;
     $("word-effect").textContent = text;
     if (heads) {
-      const own = [...Array(d.heads.count).keys()].map((h) => headed(d, heads[h * words.length + i]));
-      $("word-effect").append(` Attention head by head: ${own.join(", ")}.`);
+      const indices = [...Array(d.heads.count).keys()];
+      const weights = indices.map((h) => headed(d, heads[h * words.length + i]));
+      $("word-effect").append(` Attention head by head: ${weights.join(", ")}.`);
     }
   };
-  const step = (by) => choose(word === null ? (by > 0 ? 0 : words.length - 1) : (word + by + words.length) % words.length);
+  /* The index after or before another, around the end; the first or the last without one. */
+  const following = (at, by, count) => {
+    if (at === null) return by > 0 ? 0 : count - 1;
+    return (at + by + count) % count;
+  };
+  const step = (by) => choose(following(word, by, words.length));
 
   if (known.documents.length) {
-    for (const [i, label] of known.labels.entries()) $("filter").append(make("option", { value: i }, `predicted ${label}`));
-    for (const claim of known.claims) $("sort").append(make("option", { value: claim.key }, `by ${claim.key}, largest first`));
+    for (const [i, label] of known.labels.entries())
+      $("filter").append(make("option", { value: i }, `predicted ${label}`));
+    for (const [i, claim] of known.claims.entries())
+      $("sort").append(make("option", { value: i }, `by ${claim.name}, largest first`));
     $("filter").addEventListener("change", arrange);
     $("sort").addEventListener("change", arrange);
     $("document").addEventListener("change", () => open(Number($("document").value)));
@@ -274,9 +322,10 @@
     for (const button of document.querySelectorAll("button[data-document]"))
       button.addEventListener("click", () => {
         $("filter").value = "all";
-        $("sort").value = "";
+        $("sort").value = "-1";
         arrange();
-        const place = order.findIndex((i) => known.documents[i].index === Number(button.dataset.document));
+        const wanted = Number(button.dataset.document);
+        const place = order.findIndex((i) => known.documents[i].index === wanted);
         if (place >= 0) open(place);
         $("documents").scrollIntoView();
         $("document").focus({ preventScroll: true });
@@ -285,17 +334,34 @@
     $("browser").hidden = false;
   }
 
-  const telephone = window.matchMedia("(max-width: 44rem)");
-  const draw = () => {
-    for (const [key, spec] of Object.entries(specs)) {
-      const place = document.querySelector(`[data-chart="${CSS.escape(key)}"]`);
-      const whole = make("div");
-      vegaEmbed(whole, telephone.matches ? spec.narrow : spec.wide, { actions: false, renderer: "svg", ast: true }).then(
-        () => place.replaceChildren(whole),
-        () => {}, // what was drawn beforehand stays
-      );
-    }
+  /* Tips: what the mark of a chart stands for, under the pointer or by the arrow keys. */
+  const tip = $("tip");
+  const show = (mark) => {
+    for (const old of document.querySelectorAll(".chart .chosen")) old.classList.remove("chosen");
+    tip.hidden = !mark;
+    if (!mark) return;
+    mark.classList.add("chosen");
+    tip.textContent = mark.getAttribute("aria-label");
+    const box = mark.getBoundingClientRect();
+    const left = box.left + box.width / 2 - tip.offsetWidth / 2;
+    const most = document.documentElement.clientWidth - tip.offsetWidth - 4;
+    tip.style.left = `${window.scrollX + Math.max(4, Math.min(left, most))}px`;
+    tip.style.top = `${window.scrollY + box.top - tip.offsetHeight - 6}px`;
   };
-  telephone.addEventListener("change", draw);
-  draw();
+  const MARKS = ".role-mark [aria-label]";
+  for (const chart of document.querySelectorAll(".chart")) {
+    chart.tabIndex = 0;
+    chart.addEventListener("pointerover", (event) => show(event.target.closest(MARKS)));
+    chart.addEventListener("pointerleave", () => show(null));
+    chart.addEventListener("blur", () => show(null));
+    chart.addEventListener("keydown", (event) => {
+      const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (event.key === "Escape") show(null);
+      if (!by) return;
+      const marks = [...chart.querySelectorAll(MARKS)].filter((m) => m.getClientRects().length);
+      const last = marks.findIndex((mark) => mark.classList.contains("chosen"));
+      show(marks[following(last < 0 ? null : last, by, marks.length)]);
+      event.preventDefault();
+    });
+  }
 })();

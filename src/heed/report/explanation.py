@@ -1,0 +1,381 @@
+"""One explanation: shaded words on a terminal, and as a piece of a page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from heed.report.numbers import number, short
+from heed.report.shading import (
+    FAINTEST,
+    MEANINGS,
+    STEPS,
+    Piece,
+    colours,
+    pieces,
+    shares,
+    style,
+    tint,
+    word,
+)
+from heed.text import counted, printable
+
+if TYPE_CHECKING:
+    from heed.methods.explanation import Explanation
+    from heed.text import Document
+
+
+def by_document(explanations: Iterable[Explanation]) -> list[list[Explanation]]:
+    """Explanations grouped by the document that they explain, in order of appearance."""
+    groups: dict[Document, list[Explanation]] = {}
+    for e in explanations:
+        groups.setdefault(e.document, []).append(e)
+    return list(groups.values())
+
+
+def comparable(explanations: Sequence[Explanation]) -> bool:
+    """Whether they can be correlated: several, of one label, over the same kind of units."""
+    return len(explanations) > 1 and len({(e.label, e.unit) for e in explanations}) == 1
+
+
+# Words on a terminal
+
+
+def legend(explanations: Sequence[Explanation], colours: int) -> Iterator[Text]:
+    """One line that says what the colours mean; none without colours."""
+    if not colours:
+        return
+    signs = {e.signed for e in explanations}
+    line = Text.assemble(("strength", "dim"))
+    for meaning, sign, signed in MEANINGS:
+        if signed not in signs:
+            continue
+        line.append(" ")
+        for level, step in enumerate(STEPS, 1):
+            line.append(" ").append(str(level), style(sign * step, signed, colours))
+        line.append(f" {meaning}", "dim")
+    yield line
+
+
+def shaded(explanation: Explanation, colours: int) -> Text:
+    """The whole document with its words shaded."""
+    share = shares(explanation)
+    text = Text()
+    for index, segment in enumerate(pieces(explanation)):
+        if index:
+            text.append(" ‖ ", style="dim")
+        for piece, i in segment:
+            if i is None:
+                text.append(printable(piece))
+            else:
+                text.append_text(word(piece, share[i], explanation.signed, colours))
+    return text
+
+
+def line(explanation: Explanation, width: int, colours: int) -> Text:
+    """The document on one line; if it is too long, its strongest words in reading order."""
+    whole = shaded(explanation, colours)
+    if whole.cell_len <= width:
+        return whole
+    share = shares(explanation)
+    words = [
+        word(piece, share[i], explanation.signed, colours)
+        for segment in pieces(explanation)
+        for piece, i in segment
+        if i is not None
+    ]
+    order = [i for segment in pieces(explanation) for _, i in segment if i is not None]
+    strongest: set[int] = set()
+    best = Text("…")
+    for at in sorted(range(len(words)), key=lambda at: -abs(share[order[at]])):
+        excerpt = _excerpt(words, strongest | {at})
+        if excerpt.cell_len > width:
+            break
+        strongest.add(at)
+        best = excerpt
+    best.truncate(width, overflow="ellipsis")
+    return best
+
+
+def _excerpt(words: Sequence[Text], kept: set[int]) -> Text:
+    """Some of the words, with dots for those that are left out."""
+    text, previous = Text(), -1
+    for i in sorted(kept):
+        start = previous < 0
+        gap = i > previous + 1
+        text.append(("… " if start else " … ") if gap else "" if start else " ")
+        text.append_text(words[i])
+        previous = i
+    if previous < len(words) - 1:
+        text.append(" …")
+    return text
+
+
+# Intervals on a terminal
+
+
+def banded(explanation: Explanation, width: int, colours: int) -> Iterator[Text]:
+    """The shaded document, line by line, with a faint bar under each word.
+
+    The bar is the word's interval, with a dot for its score; a word's left edge is 0, its right
+    edge the largest upper end of all.
+    """
+    line_, chunk = (Text(), Text()), (Text(), Text())
+    for text, pair in _columns(explanation, colours):
+        if any(c.isspace() for c in text):  # a line may end here
+            if line_[0].cell_len and line_[0].cell_len + chunk[0].cell_len > width:
+                yield from _trimmed(line_)
+                line_ = (Text(), Text())
+            line_ = _joined(line_, chunk)
+            chunk = (Text(), Text())
+        chunk = _joined(chunk, pair)
+        if text.isspace():
+            line_ = _joined(line_, chunk)
+            chunk = (Text(), Text())
+    yield from _trimmed(line_)
+
+
+def _columns(explanation: Explanation, colours: int) -> Iterator[tuple[str, tuple[Text, Text]]]:
+    """Each word and each gap: its characters, how it is drawn, and what stands under it."""
+    assert explanation.intervals is not None
+    top, share = _top(explanation), shares(explanation)
+    for text, i in _flat(explanation):
+        if i is None:
+            drawn = Text(printable(text))
+            yield text, (drawn, Text(" " * drawn.cell_len))
+            continue
+        drawn = word(text, share[i], explanation.signed, colours)
+        low, high = explanation.intervals[i] / top
+        bar = ""
+        if not np.isnan(low):
+            bar = _bar(low, high, explanation.scores[i] / top, drawn.cell_len)
+        yield text, (drawn, Text(bar.ljust(drawn.cell_len), style="dim"))
+
+
+def _flat(explanation: Explanation) -> Iterator[Piece]:
+    """The pieces of all segments; the text between units may be long and is split at blanks."""
+    for index, segment in enumerate(pieces(explanation)):
+        if index:
+            yield " ‖ ", None
+        for text, i in segment:
+            parts = [text] if i is not None else re.split(r"(\s+)", text)
+            yield from ((part, i) for part in parts if part)
+    yield " ", None
+
+
+def _joined(a: tuple[Text, Text], b: tuple[Text, Text]) -> tuple[Text, Text]:
+    return a[0].append_text(b[0]), a[1].append_text(b[1])
+
+
+def _trimmed(lines: tuple[Text, Text]) -> Iterator[Text]:
+    """A line and what is under it, if there is anything."""
+    for text in lines:
+        text.rstrip()
+    yield from lines if lines[1].plain else lines[:1]
+
+
+def _bar(low: float, high: float, score: float, cells: int) -> str:
+    def cell(share: float) -> int:
+        return min(cells - 1, max(0, int(share * cells)))
+
+    start, end, at = cell(low), cell(high), cell(score)
+    return "".join("•" if i == at else "─" if start <= i <= end else " " for i in range(cells))
+
+
+def _top(explanation: Explanation) -> float:
+    """The largest upper end of all intervals."""
+    assert explanation.intervals is not None
+    ends = explanation.intervals[~np.isnan(explanation.intervals)]
+    return float(ends.max(initial=0.0)) or 1.0
+
+
+def _kept(explanation: Explanation) -> str:
+    """What all attention within the intervals has in common."""
+    if explanation.settings.get("level") != "prediction":
+        return "the same output"
+    first_order = explanation.facts.get("first_order")
+    return "the same prediction, to first order" if first_order else "the same prediction"
+
+
+def band_legend(explanation: Explanation) -> str:
+    """What the bars under the words mean."""
+    assert explanation.intervals is not None
+    missing = np.isnan(explanation.intervals).any()
+    return (
+        f"Under each word, from 0 (left) to {number(_top(explanation))} (right): • its weight,"
+        f" ─ its range over all attention that gives {_kept(explanation)}."
+        + (" Words without a bar were not examined." if missing else "")
+    )
+
+
+# One explanation on a terminal
+
+
+def terminal(explanation: Explanation, console: Console, options: ConsoleOptions) -> RenderResult:
+    """The method and label, the shaded text, the strongest words with numbers, and the notes."""
+    many = colours(console)
+    yield Text.assemble(
+        (explanation.method, "bold"),
+        " for ",
+        (printable(explanation.label), "bold"),
+        f" {_probability(explanation)} · {provenance(explanation)}",
+    )
+    if explanation.intervals is None:
+        # of a very long text, only the strongest words
+        yield line(explanation, 12 * options.max_width, many)
+    else:
+        yield from banded(explanation, options.max_width, many)
+        yield Text(band_legend(explanation), style="dim")
+    yield from legend([explanation], many)
+    yield Text.assemble(("strongest  ", "dim"), "  ".join(strongest(explanation)))
+    if explanation.specials:
+        yield Text.assemble(("apart      ", "dim"), "  ".join(map(printable, apart(explanation))))
+    if explanation.facts:
+        pairs = [f"{name} {value}" for name, value in measured(explanation)]
+        yield Text.assemble(("measured   ", "dim"), printable(" · ".join(pairs)))
+    for note in explanation.notes:
+        yield Text(f"note: {printable(note)}", style="dim")
+
+
+def _probability(explanation: Explanation) -> str:
+    return f"(p = {number(explanation.probabilities[explanation.label])})"
+
+
+def strongest(explanation: Explanation, n: int = 8) -> Iterator[str]:
+    """The words with the largest scores, with intervals or standard errors if there are any.
+
+    Zeros are listed only if all scores are zero.
+    """
+    scored = max(1, np.count_nonzero(explanation.scores))
+    for i in np.argsort(-np.abs(explanation.scores), kind="stable")[: min(n, scored)]:
+        errors = explanation.standard_errors
+        error = f"±{errors[i]:.1g}" if errors is not None and errors.any() else ""
+        if explanation.intervals is not None and not np.isnan(explanation.intervals[i, 0]):
+            low, high = explanation.intervals[i]
+            error = f" [{number(low)}, {number(high)}]"
+        score = number(explanation.scores[i], signed=explanation.signed)
+        yield f"{printable(explanation.units[i].text)} {score}{error}"
+
+
+def apart(explanation: Explanation) -> list[str]:
+    """Special tokens with their scores."""
+    return [f"{s.text} {number(s.score, signed=explanation.signed)}" for s in explanation.specials]
+
+
+def measured(explanation: Explanation) -> list[tuple[str, str]]:
+    """What the method measured besides the scores."""
+    return [(name.replace("_", " "), short(value)) for name, value in explanation.facts.items()]
+
+
+def provenance(explanation: Explanation) -> str:
+    """The model, how words were removed, and what it took."""
+    parts = [printable(f"{explanation.model}@{explanation.revision}")]
+    if explanation.removal:
+        parts.append(f"removal: {explanation.removal}")
+    parts.append(counted(explanation.forward_passes, "evaluation"))
+    parts.append(f"{explanation.seconds * 1000:.0f} ms")
+    return " · ".join(parts)
+
+
+# Pages and notebooks
+
+
+def html(explanation: Explanation) -> str:
+    """One explanation as a piece of a page, with its styles inline; everything shown is escaped."""
+    about = escape(f" {_probability(explanation)} · {provenance(explanation)}")
+    notes = "".join(f"<li>{escape(printable(note))}</li>" for note in explanation.notes)
+    specials = escape(", ".join(apart(explanation)))
+    small = "opacity:.7;font-size:.85em"
+    return (
+        '<div style="margin:.6em 0;font-family:system-ui,sans-serif;line-height:1.7">'
+        f"<div><b>{escape(explanation.method)}</b> for <b>{escape(explanation.label)}</b>"
+        f'<span style="{small}">{about}</span></div>'
+        f"{html_text(explanation)}{html_intervals(explanation)}"
+        + (f'<div style="{small}">apart: {specials}</div>' if specials else "")
+        + (f'<ul style="{small};margin:.2em 0">{notes}</ul>' if notes else "")
+        + "</div>"
+    )
+
+
+def html_text(explanation: Explanation) -> str:
+    """The shaded document alone; a word's score shows if the pointer rests on it."""
+    share = shares(explanation)
+    style = "white-space:pre-wrap;overflow-wrap:anywhere"
+    rows = []
+    for segment in pieces(explanation):
+        words = "".join(
+            escape(text) if i is None else _html_word(explanation, text, i, share[i])
+            for text, i in segment
+        )
+        rows.append(f'<div dir="auto" style="{style}">{words}</div>')
+    return "".join(rows)
+
+
+def _html_word(explanation: Explanation, text: str, i: int, share: float) -> str:
+    title = number(explanation.scores[i], signed=explanation.signed)
+    style = "border-radius:3px;padding:0 2px"
+    if abs(share) >= FAINTEST:
+        style += f";background-color:{tint(share, explanation.signed)}"
+    if explanation.intervals is not None and not np.isnan(explanation.intervals[i, 0]):
+        low, high = explanation.intervals[i]
+        top = _top(explanation)
+        title += f" (between {number(low)} and {number(high)})"
+        style += f";padding-bottom:5px;{_stripe(low / top, high / top)}"
+    return f'<span title="{title}" style="{style}">{escape(text)}</span>'
+
+
+def _stripe(low: float, high: float) -> str:
+    """A faint stripe under a word, from one share of its width to another."""
+    start, end = 100 * min(low, 0.97), 100 * max(high, low + 0.03)
+    stops = f"transparent {start:.1f}%,#888 {start:.1f}%,#888 {end:.1f}%,transparent {end:.1f}%"
+    return (
+        f"background-image:linear-gradient(90deg,{stops});background-size:100% 3px;"
+        "background-position:0 100%;background-repeat:no-repeat"
+    )
+
+
+def html_intervals(explanation: Explanation, n: int = 12) -> str:
+    """A table of the words with the largest upper ends: attention, efficient attention, range."""
+    intervals, raw = explanation.intervals, explanation.raw
+    if intervals is None or raw is None or not len(raw):
+        return ""
+    ends = np.nan_to_num(intervals[:, 1], nan=-1.0)
+    widest = np.argsort(-ends, kind="stable")[: min(n, int((ends >= 0).sum()))]
+    rows = "".join(_interval_row(explanation, int(i)) for i in widest)
+    return (
+        '<table style="border-collapse:collapse;font-size:.85em;line-height:1.3;margin:.6em 0;'
+        'width:100%;max-width:44em"><caption style="text-align:left;opacity:.75">'
+        '<span style="color:#d55e00">○</span> attention &nbsp; '
+        f'<span style="color:#0072b2">●</span> {escape(explanation.method)} &nbsp; '
+        f"grey: range over all attention that gives {_kept(explanation)}"
+        f" (0 to {number(_top(explanation))})</caption><tbody>{rows}</tbody></table>"
+    )
+
+
+def _interval_row(explanation: Explanation, i: int) -> str:
+    assert explanation.intervals is not None
+    assert explanation.raw is not None
+    top, (low, high) = _top(explanation), explanation.intervals[i]
+    raw, score = explanation.raw[i], explanation.scores[i]
+    left, width = 100 * low / top, max(0.5, 100 * (high - low) / top)
+    marks = "".join(
+        f'<i style="position:absolute;top:3px;left:calc({100 * max(0.0, x) / top:.1f}% - 5px);'
+        f'width:10px;height:10px;box-sizing:border-box;border-radius:50%;{look}"></i>'
+        for x, look in ((raw, "border:2px solid #d55e00"), (score, "background:#0072b2"))
+    )
+    return (
+        '<tr><th style="text-align:right;font-weight:400;padding:0 .8em 0 0">'
+        f"{escape(printable(explanation.units[i].text))}</th>"
+        '<td style="width:60%;min-width:6em;padding:0">'
+        '<div style="position:relative;height:16px;margin:0 6px">'
+        f'<i style="position:absolute;top:5px;height:6px;left:{left:.1f}%;width:{width:.1f}%;'
+        f'background:rgba(128,128,128,.45)"></i>{marks}</div></td>'
+        '<td style="padding:0 0 0 .8em">'
+        f"{number(raw)} → {number(score)} [{number(low)}, {number(high)}]</td></tr>"
+    )
