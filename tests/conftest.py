@@ -88,7 +88,7 @@ TEXTS: tuple[str | tuple[str, str], ...] = (
 OFFERED = [name for name, cls in METHODS.items() if cls.needs <= SingleLayer.offers]
 
 # those of them that nobody has to ask for
-COMPARED = [name for name in OFFERED if not METHODS[name].on_request]
+COMPARED = [name for name in OFFERED if not METHODS[name].only_by_name]
 
 # the claims that train no model
 UNTRAINED = {name: cls for name, cls in CLAIMS.items() if not cls.claim.trains}

@@ -32,7 +32,7 @@ def test_numbers_for_the_words_between_blanks(model: SingleLayer) -> None:
     found = scored(model, Imported.arrays("mine", [TEXTS[0]], [np.arange(7.0)]))
     assert list(found.values())[1:4] == [1, 2, 3] and found["plot"] == 6
     e = heed.explain(model, TEXTS[0], Imported.arrays("mine", [TEXTS[0]], [np.arange(7.0) - 3]))
-    assert (e.method, e.signed, e.forward_passes) == ("mine", True, 0)
+    assert (e.method, e.signed, e.forward_passes) == ("mine", True, 1)
     assert not heed.explain(
         model, TEXTS[0], Imported.arrays("mine", [TEXTS[0]], [np.arange(7.0)])
     ).signed

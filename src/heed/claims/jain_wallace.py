@@ -204,7 +204,7 @@ class Exclusive(ClaimTest):
             return plain, [plain.classifying_rows()], lambda rows: logits(rows[0])
         with torch.no_grad():
             plain = model.trace(tokens)
-        chosen = AttentionMean(layers=self.layers).chosen(len(plain.attention))
+        chosen = AttentionMean(layers=self.layers).layers_of(len(plain.attention))
         return (
             plain,
             [plain.classifying_rows(i) for i in chosen],

@@ -80,9 +80,9 @@ class Anchors(Method):
                 )
 
     def evaluations(self, units: int) -> int:
-        return self.samples
+        return min(self.samples, 2**units)  # no more texts differ
 
-    def together(self) -> bool:
+    def merges_repeats(self) -> bool:
         return self.repeats == "together"
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
@@ -122,7 +122,7 @@ class Anchors(Method):
     def _explained(self, job: Job, event: _Event) -> Generator[Keep, Held, Measured]:
         d = len(job.units)
         if d <= 20 and 2**d <= self.samples:
-            rule = yield from self._best_of_all(d)
+            rule = yield from self._best_of_all(d, event.predicted)
         else:
             search = _Search(self, job.rng, d)
             chosen = yield from search.run()
@@ -142,13 +142,15 @@ class Anchors(Method):
             scores, None, errors, rule.evaluations, facts, tuple(self._notes(job, event, rule))
         )
 
-    def _best_of_all(self, d: int) -> Generator[Keep, Held, _Rule]:
-        """The shortest rule that is precise enough, the most precise of its size; rule and text are bits of a number.
+    def _best_of_all(self, d: int, whole: bool) -> Generator[Keep, Held, _Rule]:
+        """The shortest rule that is precise enough, and the most precise rule of that size.
 
-        If none is precise enough, the most precise one, the shortest of these.
+        If none is precise enough, the most precise one, and the shortest of those. `whole` says
+        whether the whole document gets the label: that is known, and not asked for again.
         """
+        # rules and texts are numbers whose bits are words; the last one has all words
         keep = (np.arange(2**d)[:, None] >> np.arange(d) & 1).astype(bool)
-        held = yield keep
+        held = np.append((yield keep[:-1]), whole)
         size = keep.sum(1)
         precision = sums_over_supersets(held) / 2.0 ** (d - size)
         allowed = size <= self.most
@@ -160,7 +162,7 @@ class Anchors(Method):
         losses = np.array([2 * (precision[best] - precision[best - (1 << w)]) for w in words])
         p = float(precision[best])
         return _Rule(
-            words, p, p, p, np.maximum(losses, 0), np.zeros(len(words)), len(keep), exact=True
+            words, p, p, p, np.maximum(losses, 0), np.zeros(len(words)), len(keep) - 1, exact=True
         )
 
     def _checked(

@@ -302,7 +302,7 @@ class Determined(TokenMethod):
 
     needs: ClassVar[frozenset[str]] = frozenset({ATTENTION, REPLACEABLE})
     signed: ClassVar[bool] = False
-    on_request: ClassVar[bool] = True
+    only_by_name: ClassVar[bool] = True
 
     level: Level = "head"
     layer: int = -1
@@ -320,10 +320,10 @@ class Determined(TokenMethod):
                 f"At the level {self.level!r} all heads are looked at together: leave out head."
             )
 
-    def obstacle(self, model: Classifier, documents: Sequence[Any]) -> str:
+    def refusal(self, model: Classifier, documents: Sequence[Any]) -> str:
         if self.level in ("projected", "layer") and PROJECTED not in model.offers:
             return f"{self.name} at the level {self.level!r} needs {PROJECTED}, which {model.name} does not offer."
-        return super().obstacle(model, documents)
+        return super().refusal(model, documents)
 
     @abstractmethod
     def solve(self, problem: Problem) -> Efficient:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -46,10 +46,10 @@ class ClosedForm(Method):
             )
         check_repeats(self.repeats)
 
-    def together(self) -> bool:
+    def merges_repeats(self) -> bool:
         return self.repeats == "together"
 
-    def obstacle(self, model: Classifier, documents: Sequence[Any]) -> str:
+    def refusal(self, model: Classifier, documents: Sequence[Any]) -> str:
         if CLOSED not in model.offers:
             return (
                 f"{self.name} has a closed form for the single-layer classifier alone, and {model.name} is not one: "
@@ -57,21 +57,25 @@ class ClosedForm(Method):
             )
         if self.output == "log-odds" and len(model.labels) != 2:
             return f"{self.name} has a closed form for the log-odds of two labels, and {model.name} has more."
-        return super().obstacle(model, documents)
+        return super().refusal(model, documents)
 
     @abstractmethod
     def solve(self, f: Ratios, job: Job) -> Measured:
         """The scores for one document."""
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
-        subject = model if self.head is None else model.head(self.head)
-        return [self.solve(self._function(subject, job), job) for job in jobs]
+        part = model if self.head is None else model.head(self.head)
+        passes = 1 if self.output == "logit" else 2
+        measured = [self.solve(self._function(part, job), job) for job in jobs]
+        return [replace(m, forward_passes=passes) for m in measured]
 
     def _function(self, model: Classifier, job: Job) -> Ratios:
-        def of(label: int) -> Ratios:
+        def logit(label: int) -> Ratios:
             return model.ratios(job.tokens, job.groups, len(job.units), label, self.removal)
 
-        return of(job.label) if self.output == "logit" else of(job.label) - of(1 - job.label)
+        if self.output == "logit":
+            return logit(job.label)
+        return logit(job.label) - logit(1 - job.label)
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ class Imported(Method):
                 found.append(str(error))
         return found
 
-    def together(self) -> bool:
+    def merges_repeats(self) -> bool:
         return any(
             len(spans) > 1 for some in self._records().values() for r in some for spans in r.pieces
         )

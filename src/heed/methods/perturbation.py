@@ -112,7 +112,7 @@ class Repeating(Perturbation):
         super().__post_init__()
         check_repeats(self.repeats)
 
-    def together(self) -> bool:
+    def merges_repeats(self) -> bool:
         return self.repeats == "together"
 
 
@@ -158,7 +158,7 @@ class Lime(Repeating):
             raise UnknownName("sampling", str(self.sampling), ("auto", "pairs", "lime"))
 
     def evaluations(self, units: int) -> int:
-        return self.samples
+        return min(self.samples, 2**units)  # no more texts differ
 
     def evaluates_whole(self) -> bool:
         return self.head is None
@@ -277,7 +277,7 @@ class Shapley(Repeating):
 
     def evaluations(self, units: int) -> int:
         least = 4 * units if self.estimator == "kernel" else 20 * units
-        return 2 + min(max(self.samples, least), 2**units if units < 30 else self.samples + least)
+        return min(2 + max(self.samples, least), 2**units)  # no more texts differ
 
     def plan(self, job: Job) -> Bool[np.ndarray, "sample unit"]:
         """The document, the document without words, and then the estimator's choices."""
