@@ -238,6 +238,10 @@ def test_scores_that_are_no_numbers_are_refused(model: SingleLayer, tmp_path: Pa
     row = heed.explain(model, TEXTS[0], "occlusion").to_dict()
     row["scores"][0] = None
     (tmp_path / "mine.json").write_text(json.dumps([row]), encoding="utf8")
+    with pytest.raises(DataError, match=r"mine\.json, entry 1: .*scores"):
+        Imported.read(tmp_path / "mine.json")
+    row["scores"][0] = float("inf")
+    (tmp_path / "mine.json").write_text(json.dumps([row]), encoding="utf8")
     with pytest.raises(DataError, match="finite"):
         Imported.read(tmp_path / "mine.json")
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import heed
-from heed.methods.method import units_of
 from heed.claims.signatures import Signature, signature
+from heed.methods.method import units_of
 from heed.metrics import kendall
 from heed.models.single_layer import Network, Shape, SingleLayer
 from heed.text import Tokenizer

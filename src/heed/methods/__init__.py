@@ -192,9 +192,8 @@ def quick_methods(
 ) -> tuple[list[Method], dict[str, str]]:
     """The methods that can explain a text within `patience` seconds each, and why others cannot.
 
-    The default is 30 seconds. By default it chooses among all methods except those that run only by name. A method that is
-    left out is mentioned through `heed.progress`, unless the model just does not offer what it
-    needs.
+    The default is 30 seconds, and all methods except those that run only by name. What is left out
+    is said through `heed.progress`, unless the model just does not offer what the method needs.
     """
     patience = PATIENCE if patience is None else patience
     if methods is None:
