@@ -16,6 +16,10 @@ install_import_hook(
         "heed.algebra.subsets",
         "heed.algebra.limits",
         "heed.algebra.null_space",
+        "heed.algebra.programs",
+        "heed.algebra.systems",
+        "heed.algebra.least_norm",
+        "heed.algebra.entropy",
     ],
     "beartype.beartype",
 )

@@ -15,7 +15,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from jaxtyping import Float
 
-from heed.algebra.null_space import Variant, ascend, check_variant
+from heed.algebra.null_space import Variant, check_variant
+from heed.algebra.programs import ascend
 from heed.claims.claim import Claim, ClaimTest, Row, Study
 from heed.errors import InputError, NotApplicable, UnknownName
 from heed.methods.efficient import (
