@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from heed.algebra.subsets import BySize, size_sums
+from heed.algebra.subsets import size_sums
 from heed.errors import InputError
 
 if TYPE_CHECKING:  # which loads torch
@@ -22,21 +22,6 @@ def kernel(d: int, bandwidth: float) -> Float[np.ndarray, "size"]:
     """π(s) for s = 0 … d removed words."""
     delta = 1 - np.sqrt(1 - np.arange(d + 1) / d)
     return np.exp(-(delta**2) / (2 * bandwidth**2))
-
-
-class Alphas(NamedTuple):
-    """α_p = E[π z_1 … z_p]: the weight of a subset, and that of subsets which keep one or two given words."""
-
-    none: float
-    one: float
-    two: float
-
-
-def alphas(d: int, bandwidth: float) -> Alphas:
-    s, pi = np.arange(1, d + 1), kernel(d, bandwidth)[1:]
-    one = (d - s) / d
-    two = one * (d - s - 1) / max(d - 1, 1)
-    return Alphas(float(pi.mean()), float((pi * one).mean()), float((pi * two).mean()))
 
 
 class Fit(NamedTuple):
@@ -74,39 +59,6 @@ def lime_limit(
     return Fit(coefficients, float((whole - one * coefficients.sum()) / none))
 
 
-class Sigmas(NamedTuple):
-    """β_j = (σ1 E[π f] + σ2 E[π z_j f] + σ3 Σ_{k≠j} E[π z_k f]) / c_d: the same limit, without ridge."""
-
-    c: float
-    one: float
-    two: float
-    three: float
-
-
-def sigmas(d: int, bandwidth: float) -> Sigmas:
-    a0, a1, a2 = alphas(d, bandwidth)
-    return Sigmas(
-        c=(d - 1) * a0 * a2 - d * a1**2 + a0 * a1,
-        one=-a1,
-        two=((d - 2) * a0 * a2 - (d - 1) * a1**2 + a0 * a1) / (a1 - a2),
-        three=(a1**2 - a0 * a2) / (a1 - a2),
-    )
-
-
-def lime_limit_wide(table: BySize) -> Float[np.ndarray, "unit"]:
-    """The limit for an infinite bandwidth, from expectations by size: every subset weighs 1.
-
-    β_j = 3(d-1)/(d+1) (E[f | j kept] - mean_k E[f | k kept]) + 12d/(d²-1) Cov(f, 1 - s/d), with s uniform on 1 … d.
-    The first term alone is right for differences between words; the second sets their level.
-    """
-    d = table.kept.shape[1]
-    s = np.arange(1, d)
-    given_kept = (d - s) @ table.kept[1:] / (d - s).sum()  # P(s | j kept) is as d - s
-    by_size, share = table.all()[1:], 1 - np.arange(1, d + 1) / d
-    level = np.mean(by_size * share) - by_size.mean() * share.mean()
-    return 3 * (d - 1) / (d + 1) * (given_kept - given_kept.mean()) + 12 * d / (d**2 - 1) * level
-
-
 class Exact(NamedTuple):
     """LIME with infinitely many samples, and Shapley values."""
 
@@ -125,15 +77,6 @@ def exact(f: Ratios, bandwidth: float = 0.25, ridge: float = 0.0) -> Exact:
     return Exact(
         lime_limit(whole, sums.kept[0] - document, bandwidth, ridge), sums.kept[2] - sums.removed[2]
     )
-
-
-def lime_moments(
-    table: BySize, whole: float, bandwidth: float
-) -> tuple[float, Float[np.ndarray, "unit"]]:
-    """E[π f] and E[π z_j f] from expectations by size, for any model that has them; `whole` is f of the document."""
-    d = table.kept.shape[1]
-    pi, s = kernel(d, bandwidth), np.arange(d)
-    return float(pi[1:] @ table.all()[1:] / d), (pi[:d] * (d - s) / d**2) @ table.kept - whole / d
 
 
 # The theorem

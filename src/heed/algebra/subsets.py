@@ -14,10 +14,7 @@ weights carry it out. `by_size` gives every size apart, which takes longer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
-from math import comb
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -178,79 +175,3 @@ def reciprocal(octaves: int) -> tuple[Float[np.ndarray, "node"], Float[np.ndarra
         if np.abs(chosen @ weight - 1).max() <= _ERROR:
             break
     return u[order[:count]], u[order[:count]] * weight
-
-
-# Every size apart
-
-
-@dataclass(frozen=True, eq=False)
-class BySize:
-    """E[f | j kept, s of the others removed] and E[f | j removed, s of the others removed], s = 0 … d - 1."""
-
-    kept: Float[np.ndarray, "size unit"]
-    removed: Float[np.ndarray, "size unit"]
-
-    def all(self) -> Float[np.ndarray, "size_and_1"]:
-        """E[f | s words removed], s = 0 … d: a kept word picked at random leaves the others to be removed."""
-        return np.append(self.kept.mean(1), self.removed[-1, 0])
-
-
-def by_size(f: Ratios) -> BySize:
-    """The conditional expectations, by leave-one-out products of polynomials whose powers count removed words."""
-    d = f.units
-    kept, removed = np.zeros((2, d, d))
-    for head in range(len(f.c)):
-        a, n, b, m = f.a[head], f.n[head], f.b[head], f.m[head]
-        low = np.minimum(a, b)
-        u, weight = scaled_reciprocal(f.c[head] + low.sum(), f.c[head] + np.maximum(a, b).sum())
-        weight = weight * np.exp(-u * (f.c[head] + low.sum()))
-        A, B = (np.exp(-u[:, None] * (x - low)) for x in (a, b))
-        words = [
-            _Dual(np.stack([A[:, j], B[:, j]], 1), np.stack([n[j] * A[:, j], m[j] * B[:, j]], 1))
-            for j in range(d)
-        ]
-        fixed = _Dual(np.ones((len(u), 1)), np.full((len(u), 1), f.n_c[head]))
-        for j, others in enumerate(_leave_one_out(words, fixed)):
-            with_kept = A[:, j, None] * (others.derivative + n[j] * others.value)
-            with_removed = B[:, j, None] * (others.derivative + m[j] * others.value)
-            kept[:, j] += weight @ with_kept
-            removed[:, j] += weight @ with_removed
-    subsets = np.array([float(comb(d - 1, s)) for s in range(d)])[:, None]
-    return BySize(kept / subsets + f.constant, removed / subsets + f.constant)
-
-
-class _Dual(NamedTuple):
-    """Polynomials Σ over subsets of e^{-uD}, and of N e^{-uD}: coefficients by the number of removed words."""
-
-    value: Float[np.ndarray, "exponential power"]
-    derivative: Float[np.ndarray, "exponential power"]
-
-    def times(self, other: _Dual) -> _Dual:
-        long, short = (
-            (self, other) if self.value.shape[1] >= other.value.shape[1] else (other, self)
-        )
-        rows, width = long.value.shape
-        value, derivative = np.zeros((2, rows, width + short.value.shape[1] - 1))
-        for power in range(short.value.shape[1]):
-            there = slice(power, power + width)
-            v, g = short.value[:, power, None], short.derivative[:, power, None]
-            value[:, there] += v * long.value
-            derivative[:, there] += v * long.derivative + g * long.value
-        return _Dual(value, derivative)
-
-
-def _leave_one_out(words: list[_Dual], outside: _Dual) -> Iterator[_Dual]:
-    """For each word the product of all others: halves are multiplied once and handed to the other half."""
-    if len(words) == 1:
-        yield outside
-        return
-    middle = len(words) // 2
-    for own, others in ((words[:middle], words[middle:]), (words[middle:], words[:middle])):
-        yield from _leave_one_out(own, outside.times(_product(others)))
-
-
-def _product(words: list[_Dual]) -> _Dual:
-    if len(words) == 1:
-        return words[0]
-    middle = len(words) // 2
-    return _product(words[:middle]).times(_product(words[middle:]))
