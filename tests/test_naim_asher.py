@@ -18,7 +18,7 @@ from heed.claims import CLAIMS
 from heed.claims.naim_asher import EfficientShared, EfficientSufficient, Identified
 from heed.errors import InputError, NotApplicable, UnknownName
 from heed.methods import EffectiveAttention, EfficientAttention, Explanation
-from heed.methods.efficient import LEVELS, efficient_rows, movement, opened, problems, swapped
+from heed.methods.problems import LEVELS, efficient_rows, movement, opened, problems, swapped
 from heed.models.classifier import Classifier
 from heed.models.shapes import Shape
 from heed.models.single_layer import Network, SingleLayer

@@ -19,7 +19,7 @@ from heed.algebra.null_space import Variant, check_variant
 from heed.algebra.programs import ascend
 from heed.claims.claim import Claim, ClaimTest, Row, Study
 from heed.errors import InputError, NotApplicable, UnknownName
-from heed.methods.efficient import (
+from heed.methods.problems import (
     Level,
     Problem,
     check_space,
