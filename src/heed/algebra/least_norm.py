@@ -29,7 +29,7 @@ def excess(
     """An upper bound on how far ½|x|² lies above the least of the class of x; y is any Qλ.
 
     The dual problem says that no member has less than λ·Q^T x - ½|max(y, 0)|². The difference is
-    written as a sum of positive terms, since subtracting nearly equal numbers would lose all digits.
+    written as a sum of positive terms: subtracting nearly equal numbers would lose all digits.
     """
     return np.square(x - np.maximum(y, 0)).sum(1) / 2 + (x * np.maximum(-y, 0)).sum(1)
 

@@ -184,7 +184,8 @@ class Space:
     def _least_norm(self, rows: Float[np.ndarray, "row key"]) -> Efficient:
         """The members with the least norm.
 
-        Equal keys get equal weights, so they are one key here: apart, they mislead the exact method.
+        Equal keys get equal weights, so they are one key here: as several keys they would mislead
+        the exact method.
         """
         inner, index, root = self._folded
         folded = (
@@ -262,8 +263,8 @@ class Space:
     ) -> tuple[Float[np.ndarray, "key"], Float[np.ndarray, "key"]]:
         """The point of { x = Qc + Nz ≥ 0 } nearest to the origin, and its multipliers μ.
 
-        μ ≥ 0, z = N^T μ and, at the nearest point, μ·x = 0. NaN if there is no answer. This is least
-        distance programming by non-negative least squares (Lawson and Hanson).
+        μ ≥ 0, z = N^T μ and, at the nearest point, μ·x = 0. NaN if there is no answer. The method
+        is least distance programming by non-negative least squares (Lawson and Hanson).
         """
         from scipy.optimize import nnls
 
@@ -450,8 +451,8 @@ def _distinct(
     """Where each distinct row comes first, the index of each row among the distinct ones, and the
     root of how often each occurs."""
     n, r = rows.shape
-    # If a sum with uneven weights tells all rows apart, they are distinct. That is nearly always so,
-    # and much faster than to sort rows.
+    # If a sum with uneven weights tells all rows apart, they are distinct. It nearly always does, and
+    # is much faster than sorting rows.
     if len(np.unique((rows * np.cos(np.arange(r))).sum(1))) == n:
         return np.arange(n), np.arange(n), np.ones(n)
     _, first, index, counts = np.unique(

@@ -35,7 +35,7 @@ def grams(
 
 
 def factor(G: Float[Tensor, "row rank rank"]) -> Float[Tensor, "row rank rank"]:
-    """Cholesky factors, with a little added to the diagonal of matrices that have lost their rank."""
+    """Cholesky factors; a little is added to the diagonal of matrices that have lost their rank."""
     import torch
 
     size = G.diagonal(dim1=1, dim2=2).amax(1)[:, None]

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from heed.algebra.limits import kernel
-from heed.algebra.regression import ENTRIES, Controlled, Ridge, Words, pushed, ridge, slices
+from heed.algebra.regression import ENTRIES, Controlled, Ridge, Words, enlarged, ridge, slices
 from heed.errors import InputError, UnknownName
 from heed.methods.method import Job, Measured, Method, check_at_least, check_head, check_output
 from heed.models.classifier import REMOVALS, Classifier, Output, Removal, output_of
@@ -358,7 +358,7 @@ class Shapley(Repeating):
             influence = z @ project
             own = np.clip(np.einsum("ij,ij->i", influence, z), 0, 0.99).reshape(-1, 2)
             cross = np.einsum("ij,ij->i", influence[::2], z[1::2])
-            rest = pushed(
+            rest = enlarged(
                 (y[rows] - z @ scores).reshape(-1, 2), 1 - own, -cross
             )  # a pair is one draw
             variance += np.square((influence * rest.reshape(-1, 1)).reshape(-1, 2, d).sum(1)).sum(0)
