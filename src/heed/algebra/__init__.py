@@ -1,1 +1,1 @@
-"""Algebra that knows no model: subsets, limits of LIME, null spaces and their solvers, regression."""
+"""Algebra that knows no model: subsets, limits of LIME, null spaces, solvers, regression."""

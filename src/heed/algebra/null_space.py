@@ -451,8 +451,8 @@ def _distinct(
     """Where each distinct row comes first, the index of each row among the distinct ones, and the
     root of how often each occurs."""
     n, r = rows.shape
-    # If a sum with uneven weights tells all rows apart, they are distinct. It nearly always does, and
-    # is much faster than sorting rows.
+    # If a sum with uneven weights tells all rows apart, they are distinct. It nearly always does,
+    # and is much faster than sorting rows.
     if len(np.unique((rows * np.cos(np.arange(r))).sum(1))) == n:
         return np.arange(n), np.arange(n), np.ones(n)
     _, first, index, counts = np.unique(

@@ -13,8 +13,8 @@ class Ratios:
     """One output as a function of the units that are kept: constant + Σ_heads N/D.
 
     A unit adds (a, n) to a head's D and N if it is kept, and (b, m) if it is removed. c and n_c are
-    always there. D is positive, on a scale of each head's own. N includes the factor 1/K of the mean
-    over K heads.
+    always there. D is positive, on a scale of each head's own. N includes the factor 1/K of the
+    mean over K heads.
     """
 
     a: Float[np.ndarray, "head unit"]

@@ -38,7 +38,7 @@ class Words:
 
 @dataclass(frozen=True, eq=False)
 class Controlled:
-    """Words, and beside them control columns, which take up noise but leave the words' coefficients.
+    """Words, and beside them controls: columns that take up noise but not what words explain.
 
     chosen    the words to fit
     removed   how many words each sample removes
@@ -173,7 +173,7 @@ def _standard_errors(
     small, so each is enlarged by (1 - leverage)^(-1/2), a matrix for draws of two (HC2, CR2). This
     overstates a little where draws with much leverage vary least. Up to 400 draws of two there is
     time for variances without bias, which are used wherever they exist. Draws are independent, so
-    that some of them (at least 10 per column) are enough to estimate from.
+    that some of them (at least 10 per column, and 500) can stand for all.
     """
     n, columns = design.shape
     used = max(500, 10 * columns) // together * together
@@ -245,7 +245,7 @@ def enlarged(
 
 
 def slices(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Slices of rows with a bounded number of entries, of even length so that pairs stay together."""
+    """Slices of rows with a bounded number of entries; of even length, to keep pairs together."""
     n, columns = shape
     step = max(2, ENTRIES // max(1, columns) // 2 * 2)
     for start in range(0, n, step):

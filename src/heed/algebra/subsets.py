@@ -85,8 +85,8 @@ def _head(
     """What one head adds to the sums, with this many nodes in t, and an estimate of the error.
 
     The error is relative to the largest value of a word. There are two: orders beyond the last are
-    left out, and orders from twice the nodes on come back as the lowest ones. Both are judged by how
-    the coefficients fall towards the last order, for a function whose values do not cancel.
+    left out, and orders from twice the nodes on come back as the lowest ones. Both are judged by
+    how the coefficients fall towards the last order, for a function whose values do not cancel.
     """
     t, legendre = _legendre(nodes)
     mu = moments @ legendre  # [weighting, node]

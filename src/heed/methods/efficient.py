@@ -277,5 +277,6 @@ class EffectiveAttention(Determined):
             return ()
         return (
             f"{len(below)} of {len(scores)} weights are negative, by {-below.sum():.2g} together "
-            "(marked with a minus where it is shown, or grey): effective attention is no attention.",
+            "(marked with a minus where it is shown, or grey): "
+            "effective attention is no attention.",
         )

@@ -203,7 +203,7 @@ class Imported(Method):
 
     @classmethod
     def shap(cls, explanation: Any, name: str = "shap-package") -> Imported:
-        """What a `shap.Explainer` returns for texts: values for all labels, in the model's order."""
+        """What a `shap.Explainer` of texts returns: values for all labels, in the model's order."""
         records = []
         for values, pieces in zip(explanation.values, explanation.data, strict=True):
             scores = np.asarray(values, dtype=float)

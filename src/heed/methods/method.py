@@ -114,7 +114,7 @@ class Method(ABC):
         return False
 
     def refusal(self, model: Classifier, documents: Sequence[Any]) -> str:
-        """One sentence: why the method cannot explain these documents on this model; "" if it can."""
+        """Why the method cannot explain these documents on this model, in a sentence; or ""."""
         missing = self.needs - model.offers
         if missing:
             needed = " and ".join(sorted(missing))

@@ -102,7 +102,8 @@ def problems(
         raise InputError(f"There is no head {head}: the layer has heads 0 to {count - 1}.")
     if not np.abs(weights[:, :, 0].sum(-1) - 1).max() < 1e-3:
         raise NotApplicable(
-            "The rows of this attention do not sum to one (it has sinks), so none of it is efficient."
+            "The rows of this attention do not sum to one (it has sinks), "
+            "so none of it is efficient."
         )
     multiplied = trace.values[layer] if slopes is None else slopes[:, :, 0]
     values, precision = as_numbers(multiplied), _precision(multiplied)
@@ -286,7 +287,7 @@ def movement(
     rows: Float[np.ndarray, "*variant batch head query key"],
     base: Float[np.ndarray, "batch head query key"] | None = None,
 ) -> tuple[Float[np.ndarray, "*variant batch"], Float[np.ndarray, "*variant batch"]]:
-    """How far the prediction moves when the model attends like `rows`, and whether its label changes.
+    """How far the prediction moves if the model attends like `rows`, and if its label changes.
 
     It moves from the prediction with the rows `base`, by default the model's own. The distance is
     total variation, which is the Wasserstein distance if all labels are equally far apart. Without
