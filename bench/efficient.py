@@ -18,7 +18,7 @@ from scipy.optimize import linprog
 import heed
 from bench.single_layer import review
 from bench.transformer import minilm
-from heed.methods.efficient import Problem, problems
+from heed.methods.problems import Problem, problems
 from heed.models.classifier import Classifier
 from heed.models.transformer import Transformer
 

@@ -16,6 +16,10 @@ install_import_hook(
         "heed.algebra.subsets",
         "heed.algebra.limits",
         "heed.algebra.null_space",
+        "heed.algebra.programs",
+        "heed.algebra.systems",
+        "heed.algebra.least_norm",
+        "heed.algebra.entropy",
     ],
     "beartype.beartype",
 )
@@ -88,7 +92,7 @@ TEXTS: tuple[str | tuple[str, str], ...] = (
 OFFERED = [name for name, cls in METHODS.items() if cls.needs <= SingleLayer.offers]
 
 # those of them that nobody has to ask for
-COMPARED = [name for name in OFFERED if not METHODS[name].on_request]
+COMPARED = [name for name in OFFERED if not METHODS[name].only_by_name]
 
 # the claims that train no model
 UNTRAINED = {name: cls for name, cls in CLAIMS.items() if not cls.claim.trains}

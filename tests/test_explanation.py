@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 from html import unescape
 from typing import Any
@@ -16,9 +17,10 @@ from rich.console import Console
 
 import heed
 from heed.errors import InputError, UnknownName
-from heed.methods import METHODS, Comparison, Explanation, make_method
+from heed.methods import METHODS, Comparison, Explanation, make_method, quick_methods
 from heed.methods.comparison import agreement
 from heed.models.single_layer import SingleLayer
+from heed.progress import Listener, listening
 from heed.report.comparison import table
 from heed.text import Document, Span
 
@@ -511,6 +513,51 @@ def test_methods_that_the_model_does_not_offer_are_left_out_of_a_comparison(
 
 
 # Too few samples, outputs that do not change, heads
+
+
+class Heard(Listener):
+    """Remembers what is said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def test_a_comparison_leaves_out_slow_methods_and_says_so(model: SingleLayer) -> None:
+    text, heard = "the film was slow", Heard()
+    with listening(heard):
+        quick = heed.compare(model, text, patience=0)
+    slow = {"lime", "shapley", "anchors", "occlusion", "integrated-gradients"}
+    assert set(quick.left_out) >= slow and not slow & set(quick.methods)
+    assert "attention-mean" in quick.methods
+    assert all("it would take about" in quick.left_out[name] for name in slow)
+    assert {line.split(" is left out")[0] for line in heard.lines} == slow
+    again = Comparison.from_dict(json.loads(json.dumps(quick.to_dict())))
+    assert again.left_out == quick.left_out
+    patient = heed.compare(model, text, patience=math.inf)
+    assert slow <= set(patient.methods)
+    assert heed.compare(model, text, ["lime"], patience=0).methods == ["lime"]  # named
+
+
+def test_what_a_model_does_not_offer_is_left_out_without_a_remark(model: SingleLayer) -> None:
+    bare, heard = SingleLayer(model.network, model.tokenizer, model.labels), Heard()
+    bare.offers = frozenset()  # type: ignore[misc]
+    with listening(heard):
+        comparison = heed.compare(bare, "good film")
+    assert "does not offer" in comparison.left_out["attention-mean"] and not heard.lines
+
+
+def test_few_words_have_few_subsets_so_that_lime_is_quick(model: SingleLayer) -> None:
+    """What takes long is decided by the number of different texts, not by the setting `samples`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("heed.methods._seconds_per_output", lambda *_: 1.0)  # a slow transformer
+        methods, left_out = quick_methods(model, "a fine film", patience=30)
+        names = {m.name for m in methods}
+        assert names >= {"lime", "shapley", "anchors", "occlusion"} and "lime" not in left_out
+        _, left_out = quick_methods(model, "the film was slow but the plot is good", patience=30)
+        assert {"lime", "shapley", "anchors"} <= set(left_out)
 
 
 def test_lime_of_an_output_that_does_not_change_is_zero(model: SingleLayer) -> None:

@@ -32,7 +32,7 @@ def test_numbers_for_the_words_between_blanks(model: SingleLayer) -> None:
     found = scored(model, Imported.arrays("mine", [TEXTS[0]], [np.arange(7.0)]))
     assert list(found.values())[1:4] == [1, 2, 3] and found["plot"] == 6
     e = heed.explain(model, TEXTS[0], Imported.arrays("mine", [TEXTS[0]], [np.arange(7.0) - 3]))
-    assert (e.method, e.signed, e.forward_passes) == ("mine", True, 0)
+    assert (e.method, e.signed, e.forward_passes) == ("mine", True, 1)
     assert not heed.explain(
         model, TEXTS[0], Imported.arrays("mine", [TEXTS[0]], [np.arange(7.0)])
     ).signed
@@ -237,6 +237,10 @@ def test_a_file_called_like_a_method_keeps_its_ending(model: SingleLayer, tmp_pa
 def test_scores_that_are_no_numbers_are_refused(model: SingleLayer, tmp_path: Path) -> None:
     row = heed.explain(model, TEXTS[0], "occlusion").to_dict()
     row["scores"][0] = None
+    (tmp_path / "mine.json").write_text(json.dumps([row]), encoding="utf8")
+    with pytest.raises(DataError, match=r"mine\.json, entry 1: .*scores"):
+        Imported.read(tmp_path / "mine.json")
+    row["scores"][0] = float("inf")
     (tmp_path / "mine.json").write_text(json.dumps([row]), encoding="utf8")
     with pytest.raises(DataError, match="finite"):
         Imported.read(tmp_path / "mine.json")

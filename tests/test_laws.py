@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import OFFERED
+import torch
+from conftest import OFFERED, WORDS
 
 import heed
 from heed.errors import InputError, NotApplicable
 from heed.methods import METHODS, Explanation, reads_attention
 from heed.methods.method import TokenMethod
+from heed.models.classifier import CLOSED
 from heed.models.single_layer import Network, SingleLayer
+from heed.models.transformer import Transformer
+from tests.test_transformer import network, tokenizer
 
 # small, so that the laws are quick to check; samples=61 is below 2^d for all but the shortest texts
 SMALL: dict[str, dict[str, Any]] = {
@@ -27,6 +32,8 @@ ATTENTION = ["attention-mean", "attention-max", "attention-head"]
 SAMPLED = [name for name in METHODS if name in ("lime", "shapley", "anchors", "random")]
 MEASURING = [name for name in OFFERED if not reads_attention(name) and name != "random"]
 
+TRANSFORMED = [name for name, cls in METHODS.items() if CLOSED not in cls.needs]
+
 each_method = pytest.mark.parametrize("name", OFFERED)
 each_unit = pytest.mark.parametrize("unit", ["word", "token"])
 
@@ -35,10 +42,13 @@ def run(model: SingleLayer, text: Any, name: str, **options: Any) -> Any:
     return heed.explain(model, text, name, **SMALL.get(name, {}), **options)
 
 
-def same(one: Explanation, other: Explanation) -> None:
-    """Equal within 1e-5 of the largest score, which is what heed promises."""
+def same(one: Explanation, other: Explanation, output: float = 1e-12) -> None:
+    """Equal within 1e-5 of the largest score or of the output, which is what heed promises.
+
+    The single-layer classifier does better: there the largest score alone is the scale.
+    """
     assert one.units == other.units and one.label == other.label
-    scale = max(np.abs(one.scores).max(), 1e-12)
+    scale = max(np.abs(one.scores).max(), output)
     np.testing.assert_allclose(other.scores, one.scores, rtol=0, atol=1e-5 * scale)
     assert [s.text for s in one.specials] == [s.text for s in other.specials]
     np.testing.assert_allclose(
@@ -66,6 +76,29 @@ def test_a_list_is_one_by_one_in_any_order(any_model: SingleLayer, texts: list, 
         same(one, other)
     for one, other in zip(alone, run(any_model, texts[::-1], name)[::-1], strict=True):
         same(one, other)
+
+
+def saturated() -> Transformer:
+    """A transformer with large logits that hardly react to single words."""
+    model = Transformer(network("bert"), tokenizer(), "saturated")
+    classifier = model.model.classifier
+    with torch.no_grad():
+        classifier.weight.mul_(1e-3)
+        classifier.bias.copy_(torch.tensor([-9.0, 11.0, 2.0]))
+    return model
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_neighbours_change_little_beside_the_output_of_a_saturated_transformer(name: str) -> None:
+    """Scores are differences of nearly equal outputs, known to the rounding of the output only."""
+    model = saturated()
+    texts = ["good film", "the film was very good , but the plot is not", "bad", "it is slow " * 12]
+    explains_output = "output" in {f.name for f in fields(METHODS[name])}
+    largest = float(np.abs(model(texts)).max()) if explains_output else 1e-12
+    alone = [run(model, text, name) for text in texts]
+    for one, other in zip(alone, run(model, texts, name), strict=True):
+        same(one, other, output=largest)
+        assert not explains_output or np.abs(one.scores).max() < 1e-2 * largest
 
 
 @each_method
@@ -316,27 +349,113 @@ def test_an_explanation_names_how_words_were_removed(
 @pytest.mark.parametrize(
     ("name", "settings", "passes"),
     [
-        ("attention-mean", {}, 1),
-        ("gradient-input", {}, 1),
+        ("attention-mean", {}, 2),
+        ("gradient-input", {}, 2),
         ("integrated-gradients", {"steps": 7}, 9),
         ("occlusion", {}, 8),
         ("lime", {"samples": 50}, 50),
         ("shapley", {"samples": 100}, 64),
         ("shapley", {"samples": 40}, 42),
         ("anchors", {}, 64),
-        ("efficient", {}, 3),
-        ("efficient", {"level": "prediction", "layer": 0}, 4),
-        ("random", {}, 0),
+        ("efficient", {}, 4),
+        ("efficient", {"level": "prediction", "layer": 0}, 5),
+        ("random", {}, 1),
     ],
 )
 def test_forward_passes_are_counted(
     model: SingleLayer, name: str, settings: dict, passes: int
 ) -> None:
-    """Seven words, six of them different."""
+    """Seven words, six of them different; the output for the whole document counts, too."""
     assert (
         heed.explain(model, "the film was good , the end", name, **settings).forward_passes
         == passes
     )
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many outputs each door of any single-layer classifier or transformer was asked for.
+
+    What a door asks of another door to do its own work is not counted.
+    """
+    outputs: Counter[str] = Counter()
+    inside = []
+
+    def watch(cls: type, door: str, count: Callable[..., int]) -> None:
+        original = getattr(cls, door)
+
+        def watched(self: Any, *args: Any, **options: Any) -> Any:
+            inside.append(door)
+            try:
+                result = original(self, *args, **options)
+            finally:
+                inside.pop()
+            if not inside:
+                outputs[door] += count(result)
+            return result
+
+        monkeypatch.setattr(cls, door, watched)
+
+    for cls in (SingleLayer, Transformer):
+        watch(cls, "logits", len)
+        watch(cls, "score", lambda tables: sum(len(table) for table in tables))
+        watch(cls, "trace", lambda trace: trace.logits[..., 0].numel())
+        watch(cls, "gradient", len)
+        watch(cls, "ratios", lambda _: 1)
+        watch(cls, "embeddings", lambda _: 0)  # they are looked up
+    return outputs
+
+
+VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "gradient-input": [{"attention": "fixed"}, {"head": 1}],
+    "lime": [{"head": 1}, {"sampling": "lime"}],
+    "shapley": [{"estimator": "permutation"}],
+    "lime-exact": [{"output": "log-odds"}, {"head": 1}],
+    "efficient": [{"level": "prediction"}, {"level": "layer"}],
+}
+
+
+@each_method
+@pytest.mark.parametrize("text", ["good", "the film was good , the end", " ".join(WORDS[:14])])
+def test_no_method_asks_for_more_outputs_than_it_reports(
+    model: SingleLayer, asked: Counter[str], name: str, text: str
+) -> None:
+    for settings in ({}, *VARIANTS.get(name, [])):
+        asked.clear()
+        e = heed.explain(model, text, name, **(SMALL.get(name, {}) | settings))
+        assert 0 < asked.total() <= e.forward_passes
+        held_or_solved = settings.get("attention") == "fixed" or METHODS[name].only_by_name
+        assert held_or_solved or asked.total() == e.forward_passes
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_no_method_asks_a_transformer_for_more_outputs_than_it_reports(
+    asked: Counter[str], name: str
+) -> None:
+    model = Transformer(network("bert"), tokenizer(), "bert")
+    e = run(model, "the film was very good", name)
+    assert 0 < asked.total() <= e.forward_passes
+
+
+@each_method
+@pytest.mark.parametrize("words", [1, 2, 3, 7, 14])
+def test_a_method_asks_for_no_more_different_outputs_than_it_announces(
+    model: SingleLayer, asked: Counter[str], name: str, words: int
+) -> None:
+    """What is expected of a text decides whether a method is quick enough to be run unasked."""
+    text = " ".join(dict.fromkeys(WORDS[:words]))
+    different: set[bytes] = set()
+    score = SingleLayer.score
+
+    def watched(self: Any, tokens: Any, keep: Any, *args: Any) -> Any:
+        different.update(row.tobytes() for table in keep for row in table)
+        return score(self, tokens, keep, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SingleLayer, "score", watched)
+        method = METHODS[name](**SMALL.get(name, {}))
+        method.explain(model, [text])
+    assert len(different) <= method.evaluations(words) <= 2**words or not different
 
 
 @each_method

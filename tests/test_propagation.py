@@ -425,8 +425,8 @@ def test_flow_refuses_long_texts_in_one_sentence(reader: Transformer) -> None:
     refusal = "flow takes texts of at most 128 tokens, got 130: give it a shorter one."
     with pytest.raises(NotApplicable) as caught:
         heed.explain(reader, ["good film", "good film " * 64], "flow")
-    assert str(caught.value) == refusal == Flow().obstacle(reader, ["good film " * 64])
-    assert not Flow().obstacle(reader, ["good film"])
+    assert str(caught.value) == refusal == Flow().refusal(reader, ["good film " * 64])
+    assert not Flow().refusal(reader, ["good film"])
 
 
 def test_a_comparison_leaves_out_what_refuses_the_text(reader: Transformer) -> None:
@@ -440,7 +440,7 @@ def test_a_comparison_leaves_out_what_refuses_the_text(reader: Transformer) -> N
         for n in (2, 64)
     )
     assert short == {
-        n for n, c in METHODS.items() if CLOSED not in c.needs and not c.on_request
+        n for n, c in METHODS.items() if CLOSED not in c.needs and not c.only_by_name
     } and short - long == {"flow"}
     with pytest.raises(NotApplicable, match="at most 128 tokens"):
         heed.compare(reader, "good film " * 64, ["flow", "rollout"])
@@ -456,6 +456,7 @@ def test_the_command_line_says_what_it_leaves_out(
     reader: Transformer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from heed.cli import app
+    from heed.progress import for_stderr, listening
 
     folder = tmp_path / "reader"
     reader.model.save_pretrained(folder)
@@ -464,7 +465,8 @@ def test_the_command_line_says_what_it_leaves_out(
     words.save_pretrained(folder)
     settings = ["samples=20", "steps=2", "layers=all", "merge=max"]
     options = [x for s in settings for x in ("--set", s)]
-    app(["explain", "good film " * 64, "--model", str(folder), *options], standalone_mode=False)
+    with listening(for_stderr()):
+        app(["explain", "good film " * 64, "--model", str(folder), *options], standalone_mode=False)
     done = capsys.readouterr()
     assert "flow takes texts of at most 128 tokens" in done.err and "It is left out." in done.err
     assert "rollout" in done.out and "flow " not in done.out

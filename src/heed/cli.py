@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 import shlex
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, fields, replace
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from heed.papers import Section
     from heed.text import Document
 
-PATIENCE = 30  # seconds that a method may take that nobody asked for by its name
 
 app = typer.Typer(
     name="heed",
@@ -163,10 +160,11 @@ def explain(
 
     heed explain "a fine film" --method lime --set samples=5000
     """
-    from heed.methods import METHODS
+    from heed.methods import METHODS, quick_methods
     from heed.text import Document
 
-    chosen = _methods(method or [name for name, cls in METHODS.items() if not cls.on_request], set_)
+    named = method or [name for name, cls in METHODS.items() if not cls.only_by_name]
+    chosen = _methods(named, set_)
     form = _format(format, output)
     _check_writable(output)
     document = Document(_text(text, file), pair)
@@ -175,7 +173,7 @@ def explain(
     loaded = _load(model)
     loaded.documents(document, keep_all=True)  # says so if the model was not trained on pairs
     if method is None:
-        chosen = _fast([m for m in chosen if m.needs <= loaded.offers], loaded, document, unit)
+        chosen, _ = quick_methods(loaded, document, unit.value, methods=chosen)
     found = [m.explain(loaded, [document], label, unit.value, seed)[0] for m in chosen]
     if form == Format.json:
         _write(
@@ -192,31 +190,6 @@ def explain(
         if form != Format.text:
             _print_explanations(found, None)
         _say(f"written to {output}")
-
-
-def _fast(
-    methods: Sequence[Method], model: Classifier, document: Document, unit: UnitChoice
-) -> list[Method]:
-    """Those that can explain the document, and soon; the others are named."""
-    tokens = model.tokens([document])
-    units = len(tokens[0].words) if unit == UnitChoice.word else len(tokens[0])
-    seconds = math.inf
-    for _ in range(4):  # the first pass is slower, and any may be held up
-        began = time.perf_counter()
-        model.logits(tokens)
-        seconds = min(seconds, time.perf_counter() - began)
-    found = []
-    for m in methods:
-        evaluations = m.evaluations(units)
-        if why := m.obstacle(model, [document]):
-            _say(f"{why} It is left out.")
-        elif evaluations > 1 and (expected := seconds * evaluations) > PATIENCE:
-            _say(
-                f"{m.name} is left out: it would take about {expected:.0f} s; --method {m.name} asks for it."
-            )
-        else:
-            found.append(m)
-    return found
 
 
 @app.command()

@@ -14,25 +14,22 @@ from conftest import build
 
 import heed
 from heed.algebra.limits import (
-    alphas,
     exact,
     kernel,
     lime_limit,
-    lime_limit_wide,
-    lime_moments,
     lime_theorem,
     mixture_moments,
     ratio_bound,
-    sigmas,
     slope,
 )
 from heed.algebra.ratios import Ratios
-from heed.algebra.subsets import by_size, reciprocal, size_moments, size_sums
+from heed.algebra.subsets import reciprocal, size_moments, size_sums
 from heed.errors import NotApplicable
 from heed.methods.method import units_of
 from heed.methods.perturbation import controls
 from heed.models.classifier import OUTPUTS, Classifier, output_of, output_slope
 from heed.models.single_layer import SingleLayer
+from tests.slow_limits import alphas, by_size, lime_limit_wide, lime_moments, sigmas
 
 
 def ratios(d: int, heads: int = 3, sigma: float = 1.0, seed: int = 0) -> Ratios:

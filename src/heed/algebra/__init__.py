@@ -1,1 +1,1 @@
-"""Algebra that knows no model: subsets, limits of LIME, null spaces, least norm, linear programs, regression."""
+"""Algebra that knows no model: subsets, limits of LIME, null spaces, solvers, regression."""

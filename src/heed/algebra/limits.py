@@ -1,7 +1,7 @@
-"""What theory says of LIME and of the single-layer classifier: limits, closed forms, the theorem and its lemmas.
+"""What theory says about LIME and the single-layer classifier: limits, the theorem, its lemmas.
 
-Throughout, subsets S of d words are removed whose size s is uniform on 1 … d, z_j says that word j is kept, and a
-subset weighs π(s) = exp(-δ²/2ν²) with δ = 1 - √(1 - s/d) and ν the bandwidth.
+Throughout, subsets of s of the d words are removed, s uniform on 1 … d. z_j says that word j is
+kept. A subset weighs π(s) = exp(-δ²/2ν²) with δ = 1 - √(1 - s/d) and ν the bandwidth.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from heed.algebra.subsets import BySize, size_sums
+from heed.algebra.subsets import size_sums
 from heed.errors import InputError
 
 if TYPE_CHECKING:  # which loads torch
@@ -22,21 +22,6 @@ def kernel(d: int, bandwidth: float) -> Float[np.ndarray, "size"]:
     """π(s) for s = 0 … d removed words."""
     delta = 1 - np.sqrt(1 - np.arange(d + 1) / d)
     return np.exp(-(delta**2) / (2 * bandwidth**2))
-
-
-class Alphas(NamedTuple):
-    """α_p = E[π z_1 … z_p]: the weight of a subset, and that of subsets which keep one or two given words."""
-
-    none: float
-    one: float
-    two: float
-
-
-def alphas(d: int, bandwidth: float) -> Alphas:
-    s, pi = np.arange(1, d + 1), kernel(d, bandwidth)[1:]
-    one = (d - s) / d
-    two = one * (d - s - 1) / max(d - 1, 1)
-    return Alphas(float(pi.mean()), float((pi * one).mean()), float((pi * two).mean()))
 
 
 class Fit(NamedTuple):
@@ -55,56 +40,25 @@ def lime_limit(
 ) -> Fit:
     """What LIME's regression tends to with many samples, from E[π f] and E[π z_j f].
 
-    `ridge` is the penalty per sample: the `lime` package has 1 / (number of samples). With fewer words than d, the
-    regression is on these alone.
+    ridge   the penalty per sample: the `lime` package has 1 / (number of samples)
+    d       the number of words of the document, if the regression is on fewer words than that
     """
     d, q = len(kept) if d is None else d, len(kept)
     s, pi = np.arange(1, d + 1), kernel(d, bandwidth)[1:]
     none, one = float(pi.mean()), float((pi * (d - s) / d).mean())
-    # x = α1 - α2 and x + d y = d α0 Var(1 - s/d) as sums of positive terms: with a narrow kernel differences lose all
+    # With α_p = E[π z_1 … z_p]: x = α1 - α2 and x + d y = d α0 Var(1 - s/d), written as sums of
+    # positive terms. With a narrow kernel the differences would lose all digits.
     x = float((pi * s * (d - s)).mean()) / (d * max(d - 1, 1))
     spread = d * float((pi * ((d - s) / d - one / none) ** 2).mean())
     level = x * (1 - q / d) + spread * q / d + ridge
     if level < 1e-6 * x:  # what is left of it would be rounding errors
         raise InputError(
-            f"A bandwidth of {bandwidth:g} is too narrow for {d} words: LIME's level is lost. Widen it."
+            f"A bandwidth of {bandwidth:g} is too narrow for {d} words: "
+            "LIME's level is lost. Widen it."
         )
     r = kept - one / none * whole
     coefficients = (r - r.mean()) / (x + ridge) + r.mean() / level
     return Fit(coefficients, float((whole - one * coefficients.sum()) / none))
-
-
-class Sigmas(NamedTuple):
-    """β_j = (σ1 E[π f] + σ2 E[π z_j f] + σ3 Σ_{k≠j} E[π z_k f]) / c_d: the same limit, without ridge."""
-
-    c: float
-    one: float
-    two: float
-    three: float
-
-
-def sigmas(d: int, bandwidth: float) -> Sigmas:
-    a0, a1, a2 = alphas(d, bandwidth)
-    return Sigmas(
-        c=(d - 1) * a0 * a2 - d * a1**2 + a0 * a1,
-        one=-a1,
-        two=((d - 2) * a0 * a2 - (d - 1) * a1**2 + a0 * a1) / (a1 - a2),
-        three=(a1**2 - a0 * a2) / (a1 - a2),
-    )
-
-
-def lime_limit_wide(table: BySize) -> Float[np.ndarray, "unit"]:
-    """The limit for an infinite bandwidth, from expectations by size: every subset weighs 1.
-
-    β_j = 3(d-1)/(d+1) (E[f | j kept] - mean_k E[f | k kept]) + 12d/(d²-1) Cov(f, 1 - s/d), with s uniform on 1 … d.
-    The first term alone is right for differences between words; the second sets their level.
-    """
-    d = table.kept.shape[1]
-    s = np.arange(1, d)
-    given_kept = (d - s) @ table.kept[1:] / (d - s).sum()  # P(s | j kept) is as d - s
-    by_size, share = table.all()[1:], 1 - np.arange(1, d + 1) / d
-    level = np.mean(by_size * share) - by_size.mean() * share.mean()
-    return 3 * (d - 1) / (d + 1) * (given_kept - given_kept.mean()) + 12 * d / (d**2 - 1) * level
 
 
 class Exact(NamedTuple):
@@ -127,22 +81,14 @@ def exact(f: Ratios, bandwidth: float = 0.25, ridge: float = 0.0) -> Exact:
     )
 
 
-def lime_moments(
-    table: BySize, whole: float, bandwidth: float
-) -> tuple[float, Float[np.ndarray, "unit"]]:
-    """E[π f] and E[π z_j f] from expectations by size, for any model that has them; `whole` is f of the document."""
-    d = table.kept.shape[1]
-    pi, s = kernel(d, bandwidth), np.arange(d)
-    return float(pi[1:] @ table.all()[1:] / d), (pi[:d] * (d - s) / d**2) @ table.kept - whole / d
-
-
 # The theorem
 
 
 def lime_theorem(f: Ratios, constant: float = 1.5) -> Float[np.ndarray, "unit"]:
-    """Theorem 5.1: constant · Σ_t (a_t w_t - a_{h,t} w_{h,t}) over the positions t of a word and the mean of the heads.
+    """Theorem 5.1: constant · Σ_t (a_t w_t - a_{h,t} w_{h,t}), mean over heads.
 
-    a is the attention in the document and a_h that in the document of which every word is replaced.
+    The sum is over the positions t of a word. a is the attention in the document, a_h the attention
+    in the document with every word replaced.
     """
     a = f.n / (f.c + f.a.sum(1))[:, None]
     a_h = f.m / (f.c + f.b.sum(1))[:, None]
@@ -155,10 +101,10 @@ def slope(x: Float[np.ndarray, "unit"], y: Float[np.ndarray, "unit"]) -> float:
     return float(x @ y) / square if square > 0 else float("nan")
 
 
-def relative_error(found: Float[np.ndarray, "unit"], truth: Float[np.ndarray, "unit"]) -> float:
-    """‖found - truth‖ ÷ ‖truth‖; NaN where there is nothing to find."""
+def relative_error(x: Float[np.ndarray, "unit"], truth: Float[np.ndarray, "unit"]) -> float:
+    """‖x - truth‖ ÷ ‖truth‖; NaN where the truth is 0."""
     norm = float(np.sqrt(np.square(truth).sum()))
-    return float(np.sqrt(np.square(found - truth).sum())) / norm if norm > 0 else float("nan")
+    return float(np.sqrt(np.square(x - truth).sum())) / norm if norm > 0 else float("nan")
 
 
 # Lemmas
@@ -175,9 +121,10 @@ def mixture_moments(
     removed: int,
     kept: int | None = None,
 ) -> Moments:
-    """Mean and variance of H = Σ (a_i if kept, else b_i) when so many words are removed, the word `kept` not being one.
+    """Mean and variance of H = Σ (a_i if kept, else b_i) when `removed` words are removed.
 
-    H is a constant plus a sum of s of the differences b - a drawn without replacement.
+    The word `kept` is never removed. H is a constant plus a sum of the differences b - a of the
+    removed words, drawn without replacement.
     """
     free = np.ones(len(a), dtype=bool)
     if kept is not None:
@@ -189,10 +136,11 @@ def mixture_moments(
 
 
 def ratio_bound(largest: float, least: float, n: int, variance: float) -> float:
-    """What |E[X/Y] - E[X]/E[Y]| is at most for |X| ≤ C, 1 ≤ C, and Y ≥ c n: C Var(Y)/(c³n³) + C² √Var(Y)/(c²n²).
+    """An upper bound of |E[X/Y] - E[X]/E[Y]| for |X| ≤ C, 1 ≤ C, and Y ≥ c n.
 
-    The difference is E[X (EY - Y)]/E[Y]² + E[X (EY - Y)²/Y]/E[Y]². The second part is at most C Var(Y)/(cn)³, and the
-    first, a covariance, at most √(Var(X) Var(Y))/(cn)².
+    The bound is C Var(Y)/(c³n³) + C² √Var(Y)/(c²n²). The difference equals
+    E[X (EY - Y)]/E[Y]² + E[X (EY - Y)²/Y]/E[Y]². The second part is at most C Var(Y)/(cn)³. The
+    first, a covariance, is at most √(Var(X) Var(Y))/(cn)².
     """
     C, c = largest, least
     return float(C * variance / (c * n) ** 3 + C**2 * np.sqrt(variance) / (c * n) ** 2)

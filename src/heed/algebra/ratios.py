@@ -1,4 +1,4 @@
-"""An output as a sum of ratios of sums over units: what exact LIME and Shapley values are computed from."""
+"""An output as a sum of ratios of sums over units, for exact LIME and exact Shapley values."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from jaxtyping import Bool, Float
 class Ratios:
     """One output as a function of the units that are kept: constant + Σ_heads N/D.
 
-    Every unit adds (a, n) to a head's D and N where it is kept and (b, m) where it is removed; c and n_c are always
-    there. D is positive, on a scale of each head's own; N includes the 1/K of the mean over heads.
+    A unit adds (a, n) to a head's D and N if it is kept, and (b, m) if it is removed. c and n_c are
+    always there. D is positive, on a scale of each head's own. N includes the factor 1/K of the
+    mean over K heads.
     """
 
     a: Float[np.ndarray, "head unit"]

@@ -14,7 +14,7 @@ ENTRIES = 1 << 21  # numbers held at once: bounds memory however many samples ar
 
 
 class Design(Protocol):
-    """The regressors: so many rows and columns, and any stretch of the rows."""
+    """The regressors of a fit, made a few rows at a time."""
 
     @property
     def shape(self) -> tuple[int, int]: ...
@@ -38,11 +38,13 @@ class Words:
 
 @dataclass(frozen=True, eq=False)
 class Controlled:
-    """Some of the words, and beside them controls: columns that soak up noise and leave the words' coefficients alone.
+    """Words, and beside them controls: columns that take up noise but not what words explain.
 
-    phi   functions of the number of removed words
-    psi   one more, that multiplies how far a word's presence is from its mean at that number; for all words but one,
-          since they add up to zero
+    chosen    the words to fit
+    removed   how many words each sample removes
+    phi       functions of that number
+    psi       another one, which multiplies how far a word's presence is from its mean at that
+              number; for all words but one, since these columns add up to zero
     """
 
     keep: Bool[np.ndarray, "sample unit"]
@@ -89,27 +91,25 @@ def ridge(
 ) -> Ridge:
     """Weighted ridge regression of y with a free intercept.
 
-    shown      how many columns are asked for; what follows are controls
+    shown      how many columns to report; the others are controls
     first      rows in front that are the same in every run, and add nothing to the standard errors
     together   how many neighbouring rows are one draw
 
-    The products of many rows are summed in single precision, which is fast; the solution is then corrected by its
-    gradient in double precision until it is exact. r2 is that of the shown columns.
+    r2 is that of the reported columns.
     """
     columns = design.shape[1]
     shown = columns if shown is None else shown
-    weights, penalty = (
-        weights / weights.max(),
-        penalty / weights.max(),
-    )  # a narrow kernel makes them tiny
+    # a narrow kernel makes all weights tiny; only their ratios matter
+    weights, penalty = weights / weights.max(), penalty / weights.max()
     total = weights.sum()
     y_mean = weights @ y / total
-    if np.ptp(y) <= 1e-12 * max(
-        1.0, float(np.abs(y).max())
-    ):  # rounding errors are not to be explained
+    # an output that moves by rounding only leaves nothing to explain
+    if np.ptp(y) <= 1e-12 * max(1.0, float(np.abs(y).max())):
         return Ridge(np.zeros(shown), float(y_mean), np.zeros(shown), 1.0)
     y = y - y_mean
     gram, moment, mean = np.zeros((columns, columns)), np.zeros(columns), np.zeros(columns)
+    # Products of many rows are summed in single precision, which is fast. The solution is corrected
+    # below, by its gradient in double precision, until it is exact.
     dtype = np.float32 if design.shape[0] * columns > 1 << 16 else np.float64
     for rows in slices(design.shape):
         x, w = design.rows(rows, dtype), weights[rows].astype(dtype)
@@ -117,7 +117,7 @@ def ridge(
         moment += (w * y[rows].astype(dtype)) @ x
         mean += w @ x
     mean /= total
-    # a word that every weighted sample keeps (or none) leaves nothing to fit: a trace of a ridge leaves it at zero
+    # a word that all weighted samples keep, or none, cannot be fitted: a tiny ridge leaves it at 0
     trace = np.maximum(penalty, (1e-7 if dtype == np.float32 else 1e-14) * np.trace(gram) / columns)
     inverse = np.linalg.inv(
         gram - total * np.outer(mean, mean) + np.diag(np.broadcast_to(trace, columns))
@@ -127,13 +127,12 @@ def ridge(
         gradient, mean, rest = _gradient(design, y, weights, slope)
         step = inverse @ (gradient - penalty * slope)
         slope = slope + step
-        if (
-            np.abs(step).max() <= 1e-5 * np.abs(slope).max()
-        ):  # what is left is smaller by the same factor again
+        # each step makes the error smaller by the same factor, so that 1e-10 is left
+        if np.abs(step).max() <= 1e-5 * np.abs(slope).max():
             break
     errors = _standard_errors(design, weights, mean, rest, inverse, shown, first, together)
     spread = float(weights @ y**2)
-    if shown < columns:  # what is left without the controls
+    if shown < columns:  # the residuals of the words alone, without the controls
         *_, rest = _gradient(design, y, weights, np.where(np.arange(columns) < shown, slope, 0))
     r2 = 1 - float(weights @ rest**2) / spread if spread > 0 else 1.0
     return Ridge(slope[:shown], float(y_mean - mean @ slope), errors, r2)
@@ -168,12 +167,13 @@ def _standard_errors(
     first: int,
     together: int,
 ) -> Float[np.ndarray, "shown"]:
-    """How far other samples would have moved the coefficients: unequal variances and draws of two rows are allowed for.
+    """How far other samples would have moved the coefficients.
 
-    A residual that the fit has pulled in is pushed out again by (1 - leverage)^(-1/2), a matrix for draws of two (HC2,
-    CR2). That is a little much where draws of much leverage vary least; up to 400 draws of two there is time to do
-    better, and it is done wherever that has an answer. Draws are independent, so that some of them (at least 10 per
-    column, and 500) stand for all.
+    Samples may have unequal variances, and two rows may be one draw. The fit makes residuals too
+    small, so each is enlarged by (1 - leverage)^(-1/2), a matrix for draws of two (HC2, CR2). This
+    overstates a little where draws with much leverage vary least. Up to 400 draws of two there is
+    time for variances without bias, which are used wherever they exist. Draws are independent, so
+    that some of them (at least 10 per column, and 500) can stand for all.
     """
     n, columns = design.shape
     used = max(500, 10 * columns) // together * together
@@ -187,7 +187,7 @@ def _standard_errors(
         left = e / np.sqrt(1 - own)
     else:
         cross = np.einsum("ij,ij->i", influence[::2], x[1::2]) + 1 / weights.sum()
-        left = pushed(
+        left = enlarged(
             e.reshape(-1, 2), 1 - own.reshape(-1, 2), -cross * root[::2] * root[1::2]
         ).ravel()
     moved = (influence[:, :shown] * (root * left)[:, None]).reshape(-1, together, shown).sum(1)
@@ -208,10 +208,11 @@ def _unbiased(
     shown: int,
     first: int,
 ) -> Float[np.ndarray, "shown"]:
-    """Their variances without bias (Hartley, Rao and Kiefer, for draws of two), at the cost of a cube of the draws.
+    """Variances of the coefficients without bias (Hartley, Rao and Kiefer), for draws of two.
 
-    Residuals are e = Mu, so that the mean of e e^T in a draw is Σ_j M_j C_j M_j^T over the 2 × 2 covariances C_j of all
-    draws: linear equations for these. A variance may come out negative.
+    Residuals are e = Mu. So the mean of e e^T in a draw is Σ_j M_j C_j M_j^T over the 2 × 2
+    covariances C_j of all draws: linear equations for these. Solving them costs the cube of the
+    number of draws. A variance may come out negative.
     """
     x, root = design.rows(slice(first, None), np.float64) - mean, np.sqrt(weights[first:])
     influence = root[:, None] * (x @ inverse)
@@ -227,12 +228,12 @@ def _unbiased(
     return np.sum([own @ product for own, product in zip(C, products, strict=True)], 0)
 
 
-def pushed(
+def enlarged(
     e: Float[np.ndarray, "draw 2"],
     diagonal: Float[np.ndarray, "draw 2"],
     cross: Float[np.ndarray, "draw"],
 ) -> Float[np.ndarray, "draw 2"]:
-    """M^(-1/2) e for symmetric matrices of size two: √M = (M + δ)/√(tr M + 2δ) with δ = √det M."""
+    """M^(-1/2) e for symmetric 2 × 2 matrices M: √M = (M + δ)/√(tr M + 2δ) with δ = √det M."""
     delta = np.sqrt(np.maximum(diagonal.prod(1) - cross**2, 1e-4))
     scale = np.sqrt(diagonal.sum(1) + 2 * delta)
     p, r = (diagonal + delta[:, None]).T
@@ -244,7 +245,7 @@ def pushed(
 
 
 def slices(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Stretches of rows that hold a bounded number of entries, even ones so that pairs stay together."""
+    """Slices of rows with a bounded number of entries; of even length, to keep pairs together."""
     n, columns = shape
     step = max(2, ENTRIES // max(1, columns) // 2 * 2)
     for start in range(0, n, step):

@@ -1,23 +1,21 @@
 """Exact expectations over random subsets of words, for outputs that are sums of ratios (`Ratios`).
 
-A head's output is N/D, where every word adds one pair of numbers to (D, N) if it is kept and another if it is removed.
-Two identities make the expectation over all 2^d subsets a short sum:
+A head's output is N/D. Every word adds one pair of numbers to (D, N) if it is kept, and another if
+it is removed. Two identities turn the expectation over all 2^d subsets into a short sum:
 
-    1/D = ∫ e^{-uD} du            for a fixed u the weight e^{-uD} is a product over words
-    subsets of uniform size       are independent removals of every word with probability t, t uniform on [0, 1]
+    1/D = ∫ e^{-uD} du         for a fixed u the weight e^{-uD} is a product over words
+    subsets of uniform size    are the same as removing every word independently with
+                               probability t, with t uniform on [0, 1]
 
-The first integral is a sum of a few exponentials, exact to 1e-13 for all D in a range (`reciprocal`). The second turns
-any weights ω(s) of the sizes into a linear functional of polynomials in t: its value at the Legendre polynomial P_l is
-Σ_s ω(s) Q_l(s), with Q_l the discrete Chebyshev polynomial (`size_moments`), so that Gauss–Legendre nodes with other
-weights carry it out. `by_size` gives every size apart, which takes longer.
+The first integral is a sum of a few exponentials, exact to 1e-13 for all D in a range
+(`reciprocal`). The second identity turns any weights ω(s) of the sizes into a linear functional of
+polynomials in t. Its value at the Legendre polynomial P_l is Σ_s ω(s) Q_l(s), with Q_l the discrete
+Chebyshev polynomial (`size_moments`). So Gauss–Legendre nodes with other weights carry it out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
-from math import comb
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -40,7 +38,10 @@ class Sums(NamedTuple):
 
 
 def size_sums(f: Ratios, weights: Float[np.ndarray, "weighting size"]) -> Sums:
-    """Σ_s ω(s) E[f | j kept, s others removed] and the same for j removed; s = 0 … d - 1, for each row of weights."""
+    """Σ_s ω(s) E[f | j kept, s others removed] for each word j, and the same for j removed.
+
+    s runs from 0 to d - 1; each row of `weights` is one ω.
+    """
     d = f.units
     assert weights.shape[1] == d
     kept, removed = np.zeros((2, len(weights), d))
@@ -61,9 +62,10 @@ def size_sums(f: Ratios, weights: Float[np.ndarray, "weighting size"]) -> Sums:
 def size_moments(
     weights: Float[np.ndarray, "weighting size"], orders: int
 ) -> Float[np.ndarray, "weighting order"]:
-    """What Σ_s ω(s) b_s is for the polynomial P_l = Σ_s b_s C(n, s) t^s (1-t)^{n-s} (Legendre on [0, 1]), l < orders.
+    """Σ_s ω(s) b_s for the Legendre polynomials on [0, 1], P_l = Σ_s b_s C(n, s) t^s (1-t)^{n-s}.
 
-    b_s = Q_l(s), the discrete Chebyshev polynomial with Q_l(n) = 1, by its three-term recurrence.
+    For l < orders. b_s = Q_l(s), the discrete Chebyshev polynomial with Q_l(n) = 1, by its
+    three-term recurrence.
     """
     n = weights.shape[1] - 1
     s = np.arange(n + 1)
@@ -80,15 +82,16 @@ def size_moments(
 def _head(
     f: Ratios, head: int, moments: Float[np.ndarray, "weighting order"], nodes: int
 ) -> tuple[Float[np.ndarray, "weighting unit"], Float[np.ndarray, "weighting unit"], float]:
-    """What one head adds to the sums, by so many nodes in t, and what may be wrong with it.
+    """What one head adds to the sums, with this many nodes in t, and an estimate of the error.
 
-    The error is relative to the largest value of a word. Orders beyond the last are left out, and those from twice the
-    nodes on come back as the lowest ones. Both are judged by how coefficients fall towards the last order, of a
-    function in which values do not cancel.
+    The error is relative to the largest value of a word. There are two: orders beyond the last are
+    left out, and orders from twice the nodes on come back as the lowest ones. Both are judged by
+    how the coefficients fall towards the last order, for a function whose values do not cancel.
     """
     t, legendre = _legendre(nodes)
     mu = moments @ legendre  # [weighting, node]
     a, n, b, m = f.a[head], f.n[head], f.b[head], f.m[head]
+    # the least that each word adds to D is taken out of the exponentials, so that none underflows
     low = np.minimum(a, b)
     u, weight = scaled_reciprocal(f.c[head] + low.sum(), f.c[head] + np.maximum(a, b).sum())
     weight = weight * np.exp(-u * (f.c[head] + low.sum()))
@@ -98,9 +101,8 @@ def _head(
     for start in range(0, len(u), step):
         here = slice(start, start + step)
         A, B = (np.exp(-u[here, None] * (x - low)) for x in (a, b))  # one of each pair is 1
-        inverse = (
-            A[:, None] + t[:, None] * (B - A)[:, None]
-        )  # [exponential, node, unit]: E e^{-u·own part of D}
+        # [exponential, node, unit]: E e^{-u · the word's part of D}
+        inverse = A[:, None] + t[:, None] * (B - A)[:, None]
         H = weight[here, None] * inverse.prod(-1)  # [exponential, node]
         np.reciprocal(inverse, out=inverse)  # never beyond 1 / min(t, 1-t)
         nA, mB = n * A, m * B
@@ -137,7 +139,10 @@ def _largest(f: Ratios, head: int) -> float:
 
 @lru_cache(maxsize=16)
 def _legendre(nodes: int) -> tuple[Float[np.ndarray, "node"], Float[np.ndarray, "order node"]]:
-    """Gauss–Legendre nodes on [0, 1], and (2l+1) P_l times their weights, which give coefficients from values."""
+    """Gauss–Legendre nodes on [0, 1], and (2l+1) P_l times their weights.
+
+    The second turns values at the nodes into coefficients.
+    """
     x, w = np.polynomial.legendre.leggauss(nodes)
     values = np.polynomial.legendre.legvander(x, nodes - 1).T
     return (x + 1) / 2, values * w / 2 * (2 * np.arange(nodes)[:, None] + 1)
@@ -149,7 +154,8 @@ def scaled_reciprocal(
     """Nodes u and weights with Σ weight · e^{-uD} = 1/D for all D between low and high."""
     if not low > 0:
         raise InputError(
-            "Attention is too peaked for exact values: without its words a document has no attention left."
+            "Attention is too peaked for exact values: "
+            "without its words a document has no attention left."
         )
     u, weight = reciprocal(int(np.ceil(np.log2(high / low) + 1e-9)))
     return u / low, weight / low
@@ -159,8 +165,8 @@ def scaled_reciprocal(
 def reciprocal(octaves: int) -> tuple[Float[np.ndarray, "node"], Float[np.ndarray, "node"]]:
     """Nodes u and weights with Σ weight · e^{-uD} = 1/D for D from 1 to 2^octaves, to 1e-13 of it.
 
-    The trapezoidal rule in log u is that exact but long. Few of its exponentials, chosen by pivoting, span the others
-    on that range; their weights are found anew.
+    The trapezoidal rule in log u is as exact, but long. A few of its exponentials, chosen by
+    pivoting, span the others on that range; their weights are fitted again.
     """
     from scipy.linalg import qr
 
@@ -178,79 +184,3 @@ def reciprocal(octaves: int) -> tuple[Float[np.ndarray, "node"], Float[np.ndarra
         if np.abs(chosen @ weight - 1).max() <= _ERROR:
             break
     return u[order[:count]], u[order[:count]] * weight
-
-
-# Every size apart
-
-
-@dataclass(frozen=True, eq=False)
-class BySize:
-    """E[f | j kept, s of the others removed] and E[f | j removed, s of the others removed], s = 0 … d - 1."""
-
-    kept: Float[np.ndarray, "size unit"]
-    removed: Float[np.ndarray, "size unit"]
-
-    def all(self) -> Float[np.ndarray, "size_and_1"]:
-        """E[f | s words removed], s = 0 … d: a kept word picked at random leaves the others to be removed."""
-        return np.append(self.kept.mean(1), self.removed[-1, 0])
-
-
-def by_size(f: Ratios) -> BySize:
-    """The conditional expectations, by leave-one-out products of polynomials whose powers count removed words."""
-    d = f.units
-    kept, removed = np.zeros((2, d, d))
-    for head in range(len(f.c)):
-        a, n, b, m = f.a[head], f.n[head], f.b[head], f.m[head]
-        low = np.minimum(a, b)
-        u, weight = scaled_reciprocal(f.c[head] + low.sum(), f.c[head] + np.maximum(a, b).sum())
-        weight = weight * np.exp(-u * (f.c[head] + low.sum()))
-        A, B = (np.exp(-u[:, None] * (x - low)) for x in (a, b))
-        words = [
-            _Dual(np.stack([A[:, j], B[:, j]], 1), np.stack([n[j] * A[:, j], m[j] * B[:, j]], 1))
-            for j in range(d)
-        ]
-        fixed = _Dual(np.ones((len(u), 1)), np.full((len(u), 1), f.n_c[head]))
-        for j, others in enumerate(_leave_one_out(words, fixed)):
-            with_kept = A[:, j, None] * (others.derivative + n[j] * others.value)
-            with_removed = B[:, j, None] * (others.derivative + m[j] * others.value)
-            kept[:, j] += weight @ with_kept
-            removed[:, j] += weight @ with_removed
-    subsets = np.array([float(comb(d - 1, s)) for s in range(d)])[:, None]
-    return BySize(kept / subsets + f.constant, removed / subsets + f.constant)
-
-
-class _Dual(NamedTuple):
-    """Polynomials Σ over subsets of e^{-uD}, and of N e^{-uD}: coefficients by the number of removed words."""
-
-    value: Float[np.ndarray, "exponential power"]
-    derivative: Float[np.ndarray, "exponential power"]
-
-    def times(self, other: _Dual) -> _Dual:
-        long, short = (
-            (self, other) if self.value.shape[1] >= other.value.shape[1] else (other, self)
-        )
-        rows, width = long.value.shape
-        value, derivative = np.zeros((2, rows, width + short.value.shape[1] - 1))
-        for power in range(short.value.shape[1]):
-            there = slice(power, power + width)
-            v, g = short.value[:, power, None], short.derivative[:, power, None]
-            value[:, there] += v * long.value
-            derivative[:, there] += v * long.derivative + g * long.value
-        return _Dual(value, derivative)
-
-
-def _leave_one_out(words: list[_Dual], outside: _Dual) -> Iterator[_Dual]:
-    """For each word the product of all others: halves are multiplied once and handed to the other half."""
-    if len(words) == 1:
-        yield outside
-        return
-    middle = len(words) // 2
-    for own, others in ((words[:middle], words[middle:]), (words[middle:], words[:middle])):
-        yield from _leave_one_out(own, outside.times(_product(others)))
-
-
-def _product(words: list[_Dual]) -> _Dual:
-    if len(words) == 1:
-        return words[0]
-    middle = len(words) // 2
-    return _product(words[:middle]).times(_product(words[middle:]))

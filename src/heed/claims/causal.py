@@ -19,7 +19,7 @@ from heed.claims.claim import Claim, Row
 from heed.claims.row_test import Opened, RowTest, described
 from heed.claims.study import Study
 from heed.errors import InputError
-from heed.methods.efficient import (
+from heed.methods.problems import (
     Problem,
     efficient_rows,
     movement,

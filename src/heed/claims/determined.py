@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from jaxtyping import Float
 
-from heed.algebra.null_space import ascend
+from heed.algebra.programs import ascend
 from heed.claims.adversary import Adversary
 from heed.claims.claim import Claim, Row
 from heed.claims.row_test import Opened, RowTest, described
@@ -19,7 +19,7 @@ from heed.errors import InputError, NotApplicable
 from heed.methods import (
     AttentionMean,
 )
-from heed.methods.efficient import (
+from heed.methods.problems import (
     Problem,
 )
 from heed.metrics import (
@@ -147,7 +147,7 @@ class Exclusive(ClaimTest):
             return plain, [plain.classifying_rows()], lambda rows: logits(rows[0])
         with torch.no_grad():
             plain = model.trace(tokens)
-        chosen = AttentionMean(layers=self.layers).chosen(len(plain.attention))
+        chosen = AttentionMean(layers=self.layers).layers_of(len(plain.attention))
         return (
             plain,
             [plain.classifying_rows(i) for i in chosen],

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from heed.claims.claim import Refusal, Row
 from heed.claims.study import ClaimTest, Study
 from heed.errors import NotApplicable, UnknownName
-from heed.methods.efficient import (
+from heed.methods.problems import (
     Level,
     Problem,
     check_space,

@@ -22,7 +22,7 @@ from typing import TextIO, cast
 from heed.data.dataset import Dataset
 from heed.data.rows import Row
 from heed.data.tables import Columns, read_table
-from heed.errors import DataError
+from heed.errors import DataError, quoted
 
 
 def load_file(path: Path, columns: Columns, names: Sequence[str] | None) -> Dataset:
@@ -46,10 +46,11 @@ def rows_of(path: Path) -> Iterator[tuple[int, str, Row]]:
             )
     except UnicodeDecodeError:
         raise DataError(f"The file '{path}' is not UTF-8 text.") from None
+    except RecursionError:
+        raise DataError(f"The file '{path}' is nested too deeply to be read.") from None
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        raise DataError(
-            f"The file '{path}' cannot be read ({getattr(error, 'strerror', None) or error})."
-        ) from None
+        reason = quoted(str(getattr(error, "strerror", None) or error))
+        raise DataError(f"The file '{path}' cannot be read ({reason}).") from None
 
 
 def _kind(path: Path) -> tuple[str, str]:
@@ -82,7 +83,7 @@ def _parquet(path: Path) -> list[Row]:
     with path.open("rb") as file:
         try:
             return cast(list[Row], pyarrow.parquet.ParquetFile(file).read().to_pylist())
-        except pyarrow.ArrowException:
+        except (pyarrow.ArrowException, ValueError, OverflowError):
             raise DataError(f"The file '{path}' is not Parquet, or is damaged.") from None
 
 

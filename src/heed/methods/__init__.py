@@ -1,8 +1,10 @@
-"""All methods, in one table, and the two ways to ask for them: `explain` and `compare`."""
+"""The table of all methods, and the two functions that run them: `explain` and `compare`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
 
 from heed.data.inputs import is_one
@@ -22,14 +24,17 @@ from heed.methods.gradient import (
     IntegratedGradients,
 )
 from heed.methods.imported import Imported
-from heed.methods.method import Method
+from heed.methods.method import Method, units_of
 from heed.methods.perturbation import Lime, Occlusion, Shapley
 from heed.methods.propagation import AttentionGradient, Flow, Rollout
 from heed.models import Model
 from heed.models import of as classifier_of
-from heed.models.classifier import ATTENTION
+from heed.models.classifier import ATTENTION, Classifier
+from heed.progress import say
 from heed.settings import read as read_settings
-from heed.text import Document
+from heed.text import Document, Tokens
+
+PATIENCE = 30.0  # seconds that a method may take that nobody asked for by its name
 
 __all__ = [
     "METHODS",
@@ -63,6 +68,7 @@ __all__ = [
     "compare",
     "explain",
     "make_method",
+    "quick_methods",
     "reads_attention",
 ]
 
@@ -96,15 +102,13 @@ METHODS: dict[str, type[Method]] = {
 
 
 def make_method(name: str | Method, settings: dict[str, Any] | None = None) -> Method:
-    """A method by its name, with some settings changed; a setting may be a string."""
+    """A method by its name, with other settings if given: numbers, or strings such as "2000"."""
     if isinstance(name, Method):
         if settings:
             raise InputError("Give settings to the method itself, not beside it.")
         return name
     if not isinstance(name, str):
-        raise InputError(
-            f"A method is a name or an method such as Lime(samples=500), got {name!r}."
-        )
+        raise InputError(f"A method is a name or a method such as Lime(samples=500), got {name!r}.")
     if name not in METHODS:
         raise UnknownName("method", name, METHODS)
     return METHODS[name](**read_settings(name, METHODS[name], settings or {}))
@@ -157,10 +161,12 @@ def compare(
     label: int | str | None = None,
     unit: UnitKind = "word",
     seed: int = 0,
+    patience: float | None = None,
 ) -> Comparison:
-    """Explain one text by several methods, and measure how they agree.
+    """Explain one text by several methods, and say how far they agree.
 
-    By default these are all that can explain it, but for those that must be asked for by name.
+    Without `methods`, all run that can explain the text within `patience` seconds each, by default
+    30 (see `quick_methods`). The others are in `left_out` of the result, with the reason.
     """
     model = classifier_of(model)
     if not is_one(text):
@@ -169,15 +175,57 @@ def compare(
             f" {type(text).__name__}."
         )
     documents = model.documents(text, keep_all=True).documents
-    chosen = [
-        make_method(m)
-        for m in (
-            METHODS if methods is None else [methods] if isinstance(methods, str) else methods
-        )
-    ]
-    if not chosen:
-        raise InputError("compare needs at least one method, got none.")
+    left_out: dict[str, str] = {}
     if methods is None:
-        chosen = [m for m in chosen if not m.on_request and not m.obstacle(model, documents)]
-    found = [m.explain(model, documents, label, unit, seed)[0] for m in chosen]
-    return Comparison(tuple(found), agreement(found))
+        asked, left_out = quick_methods(model, documents[0], unit, patience)
+    else:
+        named = [methods] if isinstance(methods, str) else methods
+        asked = [make_method(m) for m in named]
+        if not asked:
+            raise InputError("compare needs at least one method, got none.")
+    explanations = [m.explain(model, documents, label, unit, seed)[0] for m in asked]
+    return Comparison(tuple(explanations), agreement(explanations), left_out)
+
+
+def quick_methods(
+    model: Classifier,
+    text: str | Document | tuple[str, str],
+    unit: UnitKind = "word",
+    patience: float | None = None,
+    methods: Iterable[Method] | None = None,
+) -> tuple[list[Method], dict[str, str]]:
+    """The methods that can explain a text within `patience` seconds each, and why others cannot.
+
+    The default is 30 seconds, and all methods except those that run only by name. What is left out
+    is said through `heed.progress`, unless the model just does not offer what the method needs.
+    """
+    patience = PATIENCE if patience is None else patience
+    if methods is None:
+        methods = [make_method(name) for name, cls in METHODS.items() if not cls.only_by_name]
+    (tokens,) = model.tokens([text])
+    seconds = _seconds_per_output(model, tokens)
+    quick, left_out = [], {}
+    for method in methods:
+        units, _ = units_of(tokens, unit, method.merges_repeats())
+        evaluations = method.evaluations(len(units))
+        if reason := method.refusal(model, [text]):
+            left_out[method.name] = reason
+            if method.needs <= model.offers:
+                say(f"{reason} It is left out.")
+        elif evaluations > 1 and (expected := seconds * evaluations) > patience:
+            reason = f"it would take about {expected:.0f} s; name it to run it anyway."
+            left_out[method.name] = reason
+            say(f"{method.name} is left out: {reason}")
+        else:
+            quick.append(method)
+    return quick, left_out
+
+
+def _seconds_per_output(model: Classifier, tokens: Tokens) -> float:
+    """How long the model takes for one output: the best of four, since the first may be slow."""
+    seconds = math.inf
+    for _ in range(4):
+        began = time.perf_counter()
+        model.logits([tokens])
+        seconds = min(seconds, time.perf_counter() - began)
+    return seconds

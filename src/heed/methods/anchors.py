@@ -1,15 +1,17 @@
-"""Anchors: rules that hold a prediction in place (Ribeiro, Singh and Guestrin 2018).
+"""Anchors: rules that keep a prediction in place (Ribeiro, Singh and Guestrin 2018).
 
-A rule is a set of words. Its texts keep them, and lose every other word with probability 1/2, independently. Its
-precision is the share of its texts that get the label; its coverage is the share of all such texts (every word lost
-with probability 1/2) that keep its words, which is 2⁻ᵏ for k words whatever the words are. So the rule of largest
-coverage is a shortest one, and nothing needs to be sampled to know its coverage.
+A rule is a set of words. Its texts keep these words and lose every other word with probability 1/2,
+independently. Its precision is the share of its texts that get the label. Its coverage is the share
+of all texts, with every word lost with probability 1/2, that keep its words: 2⁻ᵏ for any k words.
+So the rule of largest coverage is a shortest one, and coverage needs no samples.
 
-Where all 2ᵈ texts fit into `samples`, every rule is evaluated and the best is known for certain. Else rules grow word
-by word in a beam, the best of each size found by KL-LUCB (Kaufmann and Kalyanakrishnan 2013). A text drawn for a rule
-that happens to keep one word more is a fair draw for the longer rule as well, so that one set of draws serves all
-rules that extend it. The search is adaptive and its estimates flatter what it chose: the precision that is reported
-comes from texts drawn afresh for the chosen rule alone, with an exact (Clopper-Pearson) interval.
+If all 2ᵈ texts fit into `samples`, every rule is evaluated and the best is known for certain. Else
+rules grow word by word in a beam. The best rules of each size are found by KL-LUCB (Kaufmann and
+Kalyanakrishnan 2013). A text drawn for a rule that happens to keep one word more is a fair draw for
+the longer rule as well, so one set of draws serves all rules that extend it.
+
+The search is adaptive, and its estimates flatter the rule that it picks. So the reported precision
+comes from texts drawn anew for that rule alone, with an exact (Clopper-Pearson) interval.
 """
 
 from __future__ import annotations
@@ -39,16 +41,16 @@ Held = Bool[np.ndarray, "sample"]
 class Anchors(Method):
     """The fewest words that, when kept, keep the label while other words are removed at random.
 
-    A word of the rule scores what the precision loses when it is removed and the rest of the rule stays (never less
-    than one text in all that were drawn); other words score 0.
+    A word of the rule scores what the precision loses when it is removed and the rest of the rule
+    stays, at least one text in all that were drawn. Other words score 0.
 
-    precision   asked of a rule
+    precision   the precision that a rule must reach
     delta       1 - delta is the confidence of the interval
     beam        how many rules of each size are extended
     tolerance   how far a rule of the beam may fall behind one that was left out
-    batch       texts drawn for a rule at a time
-    most        words of a rule
-    samples     evaluations, a quarter of them for the interval and a quarter for the scores
+    batch       how many texts to draw for a rule at a time
+    most        the largest number of words of a rule
+    samples     how many texts to evaluate; a quarter for the interval, a quarter for the scores
     """
 
     name: ClassVar[str] = "anchors"
@@ -76,32 +78,35 @@ class Anchors(Method):
         for name, high in (("precision", 1.0), ("delta", 0.5)):
             if getattr(self, name) > high:
                 raise InputError(
-                    f"The setting {name} of anchors must be at most {high:g}, got {getattr(self, name)}."
+                    f"The setting {name} of anchors must be at most {high:g}, "
+                    f"got {getattr(self, name)}."
                 )
 
     def evaluations(self, units: int) -> int:
-        return self.samples
+        return min(self.samples, 2**units)  # no more texts differ
 
-    def together(self) -> bool:
+    def merges_repeats(self) -> bool:
         return self.repeats == "together"
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
-        """Documents are searched side by side: what they all ask for next goes through one call of `score`."""
-        found: list[Measured] = []
+        """Documents are searched side by side: one call of `score` serves what all ask for next."""
+        results: list[Measured] = []
         side: list[tuple[Job, _Event]] = []
         size = 0
         for job in jobs:
             size += self.samples * len(job.units)
             if side and size > _ENTRIES:
-                found += self._together(model, side)
+                results += self._side_by_side(model, side)
                 side, size = [], self.samples * len(job.units)
             assert job.logits is not None
             side.append((job, _event(model, job.label, job.logits)))
-        return found + self._together(model, side)
+        return results + self._side_by_side(model, side)
 
-    def _together(self, model: Classifier, side: Sequence[tuple[Job, _Event]]) -> list[Measured]:
+    def _side_by_side(
+        self, model: Classifier, side: Sequence[tuple[Job, _Event]]
+    ) -> list[Measured]:
         searches = [self._explained(job, event) for job, event in side]
-        found: dict[int, Measured] = {}
+        results: dict[int, Measured] = {}
         asked = {i: next(search) for i, search in enumerate(searches)}
         while asked:
             jobs = [side[i][0] for i in asked]
@@ -115,19 +120,19 @@ class Anchors(Method):
                 try:
                     asked[i] = searches[i].send(side[i][1].held(rows))
                 except StopIteration as done:
-                    found[i] = done.value
+                    results[i] = done.value
                     del asked[i]
-        return [found[i] for i in range(len(side))]
+        return [results[i] for i in range(len(side))]
 
     def _explained(self, job: Job, event: _Event) -> Generator[Keep, Held, Measured]:
         d = len(job.units)
         if d <= 20 and 2**d <= self.samples:
-            rule = yield from self._best_of_all(d)
+            rule = yield from self._best_of_all(d, event.predicted)
         else:
             search = _Search(self, job.rng, d)
-            chosen = yield from search.run()
+            best = yield from search.run()
             rule = yield from self._checked(
-                job.rng, d, sorted(chosen.rule), self.samples // 2 - search.left
+                job.rng, d, sorted(best.rule), self.samples // 2 - search.left
             )
         scores, errors = np.zeros(d), np.zeros(d)
         scores[list(rule.words)], errors[list(rule.words)] = rule.losses, rule.errors
@@ -142,13 +147,15 @@ class Anchors(Method):
             scores, None, errors, rule.evaluations, facts, tuple(self._notes(job, event, rule))
         )
 
-    def _best_of_all(self, d: int) -> Generator[Keep, Held, _Rule]:
-        """The shortest rule that is precise enough, the most precise of its size; rule and text are bits of a number.
+    def _best_of_all(self, d: int, whole: bool) -> Generator[Keep, Held, _Rule]:
+        """The shortest rule that is precise enough, and the most precise rule of that size.
 
-        If none is precise enough, the most precise one, the shortest of these.
+        If none is precise enough, the most precise one, and the shortest of those. `whole` says
+        whether the whole document gets the label: that is known, and not asked for again.
         """
+        # rules and texts are numbers whose bits are words; the last one has all words
         keep = (np.arange(2**d)[:, None] >> np.arange(d) & 1).astype(bool)
-        held = yield keep
+        held = np.append((yield keep[:-1]), whole)
         size = keep.sum(1)
         precision = sums_over_supersets(held) / 2.0 ** (d - size)
         allowed = size <= self.most
@@ -156,17 +163,21 @@ class Anchors(Method):
         order = np.lexsort((-precision, size) if enough.any() else (size, -precision))
         best = int(order[(enough if enough.any() else allowed)[order]][0])
         words = tuple(np.flatnonzero(keep[best]).tolist())
-        # without a condition on the word its texts keep it in one half of the cases: p' = (p + p without it) / 2
+        # Half of the texts of the shorter rule keep the word, so p' = (p + p without it) / 2.
+        # Solved for the loss, p - p without it = 2 (p - p').
         losses = np.array([2 * (precision[best] - precision[best - (1 << w)]) for w in words])
         p = float(precision[best])
         return _Rule(
-            words, p, p, p, np.maximum(losses, 0), np.zeros(len(words)), len(keep), exact=True
+            words, p, p, p, np.maximum(losses, 0), np.zeros(len(words)), len(keep) - 1, exact=True
         )
 
     def _checked(
         self, rng: np.random.Generator, d: int, words: Sequence[int], before: int
     ) -> Generator[Keep, Held, _Rule]:
-        """A rule on texts of its own: its precision, and what it loses without each of its words in the same texts."""
+        """A rule on texts of its own: its precision, and the loss without each of its words.
+
+        The losses are measured on the same texts, so that they are less noisy.
+        """
         n = max(1, self.samples // 4)
         rows = draw(rng, n, d, words)
         few = max(1, n // max(1, len(words)))
@@ -196,18 +207,25 @@ class Anchors(Method):
         sure = (
             "exact" if rule.exact else f"{100 * (1 - self.delta):.4g} % interval: {low} to {high} %"
         )
-        yield f"Rule: {names} → {event.name} in {share} % of the texts that {them} at random ({sure})."
+        yield (
+            f"Rule: {names} → {event.name} in {share} % of the texts "
+            f"that {them} at random ({sure})."
+        )
         asked = f"a precision of {100 * self.precision:.4g} %"
         if rule.high < self.precision:
-            yield f"No rule of at most {self.most} word{'s' * (self.most > 1)} was found that reaches {asked}."
+            words = f"{self.most} word{'s' * (self.most > 1)}"
+            yield f"No rule of at most {words} was found that reaches {asked}."
         elif rule.low < self.precision:
             yield f"{self.samples:,} samples do not tell for sure whether the rule reaches {asked}."
         if not event.predicted:
-            yield "The whole text does not get this label: the rule is about texts that lost some words."
+            yield (
+                "The whole text does not get this label: "
+                "the rule is about texts that lost some words."
+            )
 
 
 class _Event(NamedTuple):
-    """What a rule is to keep: the label, or, where labels do not exclude each other, its side of one half."""
+    """What a rule keeps: the label or, without exclusive labels, its side of one half."""
 
     label: int
     name: str
@@ -230,7 +248,7 @@ def _event(model: Classifier, label: int, whole: Float[np.ndarray, "label"]) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Rule:
-    """A rule with its precision and an interval for it, and what the precision loses without each word."""
+    """A rule: its precision with an interval, and what the precision loses without each word."""
 
     words: tuple[int, ...]
     precision: float
@@ -291,7 +309,7 @@ class _Search:
     def run(self) -> Generator[Keep, Held, _Candidate]:
         """The first rule that seems precise enough.
 
-        If the samples or the sizes end before, a longer rule is taken only where it is surely better than a shorter.
+        If samples or sizes run out before, a longer rule is taken only if it is surely better.
         """
         rules, seen, rivals = [_Candidate(())], list[_Candidate](), 0
         yield from self._sample(rules, max(1, self.left // 4))
@@ -314,9 +332,10 @@ class _Search:
         return best
 
     def _beam(self, rules: list[_Candidate]) -> Generator[Keep, Held, list[_Candidate]]:
-        """The most precise rules, best first, by KL-LUCB: draw for the two that could most likely change places.
+        """The most precise rules, best first, by KL-LUCB.
 
-        It ends when no change could win more than the tolerance, or with a quarter of the samples that are left.
+        It draws for the two rules that are most likely to change places. It ends when no change
+        could win more than the tolerance, or after a quarter of the samples that are left.
         """
         last = self.left - self.left // 4
         for t in itertools.count(1):
@@ -335,7 +354,10 @@ class _Search:
         return [rules[i] for i in inside]
 
     def _is_precise(self, candidate: _Candidate, rivals: int) -> Generator[Keep, Held, bool]:
-        """Draw until the lower bound, at a level that allows for all rivals, reaches the precision that is asked."""
+        """Draw until the lower bound reaches the wanted precision.
+
+        The level of the bound allows for all rivals.
+        """
         last = self.left // 2
         while candidate.hits >= self.settings.precision * candidate.n:
             low, _ = self._bounds([candidate], math.log(rivals / self.settings.delta))
@@ -370,7 +392,7 @@ def draw(rng: np.random.Generator, n: int, d: int, rule: Sequence[int]) -> Keep:
 
 
 def exploration_rate(t: int, rules: int, delta: float) -> float:
-    """The level of the bounds in round t of KL-LUCB: β(t, δ) of Kaufmann and Kalyanakrishnan's Theorem 1."""
+    """The level of the bounds in round t of KL-LUCB: β(t, δ) of Theorem 1 of its paper."""
     level = math.log(405.5 * rules * t**1.1 / delta)
     return level + math.log(level)
 
@@ -378,7 +400,7 @@ def exploration_rate(t: int, rules: int, delta: float) -> float:
 def kl_bounds(
     hits: Int[np.ndarray, "rule"], n: Int[np.ndarray, "rule"], level: float
 ) -> tuple[Float[np.ndarray, "rule"], Float[np.ndarray, "rule"]]:
-    """The smallest and the largest q with n kl(hits/n, q) <= level, where kl is the divergence of Bernoulli laws."""
+    """The smallest and largest q with n kl(hits/n, q) <= level; kl is the Bernoulli divergence."""
     p = np.where(n > 0, hits / np.maximum(n, 1), 0.5)
     return _least(p, n, level), 1 - _least(1 - p, n, level)
 

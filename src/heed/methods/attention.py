@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,15 +13,17 @@ from jaxtyping import Float
 
 from heed.errors import InputError
 from heed.methods.method import Job, Measured, TokenMethod, units_of
-from heed.methods.signatures import signature
-from heed.models.classifier import ATTENTION, CLOSED, PROJECTED, Classifier
+from heed.models.classifier import ATTENTION, PROJECTED, Classifier
 from heed.models.trace import Trace
 from heed.text import Tokens
 
 
 @dataclass(frozen=True)
 class LayerMethod(TokenMethod):
-    """A method that looks at some layers: the "last", "all", or those with these numbers, as in "0,2,-1"."""
+    """A method that reads some layers.
+
+    layers   "last", "all", or numbers such as "0,2,-1"
+    """
 
     needs: ClassVar[frozenset[str]] = frozenset({ATTENTION})
     signed: ClassVar[bool] = False
@@ -38,15 +40,15 @@ class LayerMethod(TokenMethod):
                 f"The setting layers of {self.name} must be {wanted}, got {self.layers!r}."
             )
 
-    def wanted(self) -> list[int] | None:
-        """The layers as they were asked for, -1 for the last; None for all."""
+    def layer_numbers(self) -> list[int] | None:
+        """The numbers of the layers as the setting has them, -1 for the last; None for all."""
         if self.layers == "all":
             return None
         return [-1] if self.layers == "last" else [int(n) for n in self.layers.split(",")]
 
-    def chosen(self, count: int) -> list[int]:
-        """The layers of a model that has so many, each once."""
-        numbers = self.wanted()
+    def layers_of(self, count: int) -> list[int]:
+        """The layers to read of a model that has so many, each once."""
+        numbers = self.layer_numbers()
         if numbers is None:
             return list(range(count))
         for n in numbers:
@@ -61,19 +63,19 @@ class LayerMethod(TokenMethod):
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         import torch
 
-        found: list[Measured] = [Measured()] * len(jobs)
+        results: list[Measured] = [Measured()] * len(jobs)
         for batch in model.batches([job.tokens for job in jobs]):
             tokens = [jobs[i].tokens for i in batch]
             with torch.no_grad():
-                trace = model.trace(tokens, layers=self.wanted())
+                trace = model.trace(tokens, layers=self.layer_numbers())
             for i, measured in zip(batch, self.read(trace, tokens), strict=True):
-                found[i] = measured
-        return found
+                results[i] = measured
+        return results
 
 
 @dataclass(frozen=True)
 class Attention(LayerMethod):
-    """Weights of the classifying row, reduced over layers and heads; they have no sign."""
+    """Attention weights of the classifying row, reduced over layers and heads. No sign."""
 
     paper: ClassVar[str] = "bahdanau2015"
 
@@ -82,10 +84,9 @@ class Attention(LayerMethod):
         """One weight per key."""
 
     def read(self, trace: Trace, tokens: Sequence[Tokens]) -> list[Measured]:
-        layers = [trace.classifying(i).astype(float) for i in self.chosen(len(trace.attention))]
+        layers = [trace.classifying(i).astype(float) for i in self.layers_of(len(trace.attention))]
         return [
-            self._measured([heads[place] for heads in layers], len(t))
-            for place, t in enumerate(tokens)
+            self._measured([heads[row] for heads in layers], len(t)) for row, t in enumerate(tokens)
         ]
 
     def _measured(self, layers: list[Float[np.ndarray, "head key"]], tokens: int) -> Measured:
@@ -101,23 +102,7 @@ class Attention(LayerMethod):
 @dataclass(frozen=True)
 class AttentionMean(Attention):
     name: ClassVar[str] = "attention-mean"
-    summary: ClassVar[str] = "attention of the classifying row, mean over heads and layers"
-
-    def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
-        found = super().measure(model, jobs)
-        if CLOSED not in model.offers:
-            return found
-        shown = [signature(model, job.tokens, job.label, heads=False) for job in jobs]
-        return [
-            replace(
-                m,
-                notes=(
-                    *m.notes,
-                    *(note for note in (s.final_layer_note(), s.like_unk_note()) if note),
-                ),
-            )
-            for m, s in zip(found, shown, strict=True)
-        ]
+    summary: ClassVar[str] = "attention weights, mean over heads"
 
     def reduce(self, layers: list[Float[np.ndarray, "head key"]]) -> Float[np.ndarray, "key"]:
         return np.concatenate(layers).mean(0)
@@ -126,7 +111,7 @@ class AttentionMean(Attention):
 @dataclass(frozen=True)
 class AttentionMax(Attention):
     name: ClassVar[str] = "attention-max"
-    summary: ClassVar[str] = "attention of the classifying row, maximum over heads and layers"
+    summary: ClassVar[str] = "attention weights, maximum over heads"
 
     def reduce(self, layers: list[Float[np.ndarray, "head key"]]) -> Float[np.ndarray, "key"]:
         return np.concatenate(layers).max(0)
@@ -135,7 +120,7 @@ class AttentionMax(Attention):
 @dataclass(frozen=True)
 class AttentionHead(Attention):
     name: ClassVar[str] = "attention-head"
-    summary: ClassVar[str] = "attention of the classifying row in one head, mean over layers"
+    summary: ClassVar[str] = "attention weights of one head"
 
     head: int = 0
 
@@ -147,36 +132,37 @@ class AttentionHead(Attention):
 
 
 def heads(model: Classifier, documents: Sequence[Any]) -> list[Float[np.ndarray, "head unit"]]:
-    """The attention of the classifying row of the last layer, head by head, on the words of each document."""
+    """Attention of the classifying row in the last layer: for each document, a row per head and a
+    column per word."""
     import torch
 
     tokens = model.tokens(documents)
-    found: list[Float[np.ndarray, "head unit"]] = [np.zeros((0, 0))] * len(tokens)
+    tables: list[Float[np.ndarray, "head unit"]] = [np.zeros((0, 0))] * len(tokens)
     for batch in model.batches(tokens):
         with torch.no_grad():
             weights = model.trace([tokens[i] for i in batch], layers=[-1]).classifying()
         for i, rows in zip(batch, weights, strict=True):
             units, groups = units_of(tokens[i])
-            found[i] = np.zeros((len(rows), len(units)))
-            np.add.at(found[i].T, groups[groups >= 0], rows[:, : len(groups)].T[groups >= 0])
-    return found
+            tables[i] = np.zeros((len(rows), len(units)))
+            np.add.at(tables[i].T, groups[groups >= 0], rows[:, : len(groups)].T[groups >= 0])
+    return tables
 
 
 @dataclass(frozen=True)
 class ValueNorm(LayerMethod):
-    """How long the vector is that a token's values add to the classifying row: ‖Σ_heads a_ij v_j W_O‖₂.
+    """Length of the vector that attention adds to the classifying row for a token.
 
-    The mean over layers; where all rows classify, the mean of their norms. What is added is the output of the layer's
-    attention, and in the single-layer classifier the logits themselves.
+    ‖Σ_heads a_ij v_j W_O‖₂, mean over layers. If all rows classify, the mean over rows. In the
+    single-layer classifier the vector is added to the logits.
     """
 
     name: ClassVar[str] = "value-norm"
-    summary: ClassVar[str] = "length of what attention adds for each token, mean over layers"
+    summary: ClassVar[str] = "length of the vector that attention adds for each token"
     needs: ClassVar[frozenset[str]] = frozenset({ATTENTION, PROJECTED})
     paper: ClassVar[str] = "kobayashi2020"
 
     def read(self, trace: Trace, tokens: Sequence[Tokens]) -> list[Measured]:
-        layers = [self._norms(trace, i) for i in self.chosen(len(trace.attention))]
+        layers = [self._norms(trace, i) for i in self.layers_of(len(trace.attention))]
         norms = np.mean(layers, 0)
         return [
             Measured(rows=n if n[len(t) :].any() else n[: len(t)])
@@ -184,8 +170,11 @@ class ValueNorm(LayerMethod):
         ]
 
     def _norms(self, trace: Trace, layer: int) -> Float[np.ndarray, "batch key"]:
-        """‖Σ_h a_h u_h‖² = Σ_hg a_h a_g u_h·u_g, which needs no vector for each pair of tokens."""
+        """The norms for one layer."""
         import torch
+
+        # ‖Σ_h a_h u_h‖² = Σ_hg a_h a_g u_h·u_g: products of heads instead of a vector per pair of
+        # tokens, which would not fit into memory
 
         weights = trace.classifying_rows(layer).double()
         u = torch.einsum(

@@ -1,4 +1,4 @@
-"""Scores that know nothing: what every explanation must beat."""
+"""Random scores: the baseline that every method must beat."""
 
 from __future__ import annotations
 

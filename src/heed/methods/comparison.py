@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,15 @@ from heed.metrics import kendall
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Explanations of one document, and the matrix of Kendall's τ between them (see `agreement`)."""
+    """Explanations of one document by several methods.
+
+    agreement   Kendall's τ between every two methods (see the function `agreement`)
+    left_out    the methods that did not run although nobody named others, each with the reason
+    """
 
     explanations: tuple[Explanation, ...]
     agreement: Float[np.ndarray, "method method"]
+    left_out: dict[str, str] = field(default_factory=dict)
 
     @property
     def methods(self) -> list[str]:
@@ -27,7 +32,11 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         matrix = [[None if np.isnan(t) else float(t) for t in row] for row in self.agreement]
-        return {"explanations": [e.to_dict() for e in self.explanations], "agreement": matrix}
+        return {
+            "explanations": [e.to_dict() for e in self.explanations],
+            "agreement": matrix,
+            "left_out": self.left_out,
+        }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Comparison:
@@ -36,6 +45,7 @@ class Comparison:
         return cls(
             tuple(Explanation.from_dict(e) for e in values["explanations"]),
             np.array(matrix, dtype=float),
+            values.get("left_out", {}),
         )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -50,9 +60,10 @@ class Comparison:
 
 
 def agreement(explanations: Sequence[Explanation]) -> Float[np.ndarray, "method method"]:
-    """Kendall's τ-b between every two methods; where repeated words share a score in one of them, over distinct words.
+    """Kendall's τ-b between the scores of every two methods.
 
-    Two signed methods are compared with their signs; where either has none, absolute values are compared.
+    Where one of the two gives all occurrences of a word one score, the other's scores are summed
+    over them. Two signed methods are compared with their signs, others by absolute values.
     """
     matrix = np.eye(len(explanations))
     for i, a in enumerate(explanations):
@@ -70,12 +81,15 @@ def rank_agreement(a: Explanation, b: Explanation) -> float:
 
 
 def aligned(explanations: Sequence[Explanation]) -> list[Float[np.ndarray, "unit"]]:
-    """Scores of several explanations of one document over the units of the coarsest, summed over occurrences."""
+    """Scores of several explanations of one document over the same units: the coarsest ones.
+
+    Scores of units that are one unit there are summed.
+    """
     coarsest = min(explanations, key=lambda e: len(e.units))
-    place = {(u.segment, start): i for i, u in enumerate(coarsest.units) for start, _ in u.spans}
-    found = []
+    unit_at = {(u.segment, start): i for i, u in enumerate(coarsest.units) for start, _ in u.spans}
+    totals = []
     for e in explanations:
         total = np.zeros(len(coarsest.units))
-        np.add.at(total, [place[u.segment, u.spans[0][0]] for u in e.units], e.scores)
-        found.append(total)
-    return found
+        np.add.at(total, [unit_at[u.segment, u.spans[0][0]] for u in e.units], e.scores)
+        totals.append(total)
+    return totals

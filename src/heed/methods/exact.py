@@ -1,10 +1,10 @@
-"""Explanations of the single-layer classifier without sampling: limits, theorem, and how well they agree."""
+"""Exact methods for the single-layer classifier: LIME and Shapley without sampling, the theorem."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 class ClosedForm(Method):
     """A method that computes with the output as a function of all subsets of words.
 
-    removal   "replace" by the model's filler, or "hide": deleting moves the other words, for which there is no formula
-    repeats   whether repeated words are one unit ("together") or not ("apart")
-    head      explain what a single attention head contributes
-    output    what is explained: the logit of the label or, where there are two, its log-odds
+    removal   "replace" by the model's filler, or "hide". There is no formula for "delete", which
+              moves the other words
+    repeats   "together": one unit per distinct word; "apart": one unit per occurrence
+    head      explain only what this attention head contributes
+    output    what is explained: the logit of the label or, if there are two labels, its log-odds
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({CLOSED})
@@ -46,39 +47,46 @@ class ClosedForm(Method):
             )
         check_repeats(self.repeats)
 
-    def together(self) -> bool:
+    def merges_repeats(self) -> bool:
         return self.repeats == "together"
 
-    def obstacle(self, model: Classifier, documents: Sequence[Any]) -> str:
+    def refusal(self, model: Classifier, documents: Sequence[Any]) -> str:
         if CLOSED not in model.offers:
             return (
-                f"{self.name} has a closed form for the single-layer classifier alone, and {model.name} is not one: "
-                f"{self.sampled} samples and works for any model."
+                f"{self.name} has a closed form for the single-layer classifier only, "
+                f"and {model.name} is not one: {self.sampled} samples and works for any model."
             )
         if self.output == "log-odds" and len(model.labels) != 2:
-            return f"{self.name} has a closed form for the log-odds of two labels, and {model.name} has more."
-        return super().obstacle(model, documents)
+            return (
+                f"{self.name} has a closed form for the log-odds of two labels, "
+                f"and {model.name} has more."
+            )
+        return super().refusal(model, documents)
 
     @abstractmethod
     def solve(self, f: Ratios, job: Job) -> Measured:
         """The scores for one document."""
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
-        subject = model if self.head is None else model.head(self.head)
-        return [self.solve(self._function(subject, job), job) for job in jobs]
+        part = model if self.head is None else model.head(self.head)
+        passes = 1 if self.output == "logit" else 2
+        measured = [self.solve(self._function(part, job), job) for job in jobs]
+        return [replace(m, forward_passes=passes) for m in measured]
 
     def _function(self, model: Classifier, job: Job) -> Ratios:
-        def of(label: int) -> Ratios:
+        def logit(label: int) -> Ratios:
             return model.ratios(job.tokens, job.groups, len(job.units), label, self.removal)
 
-        return of(job.label) if self.output == "logit" else of(job.label) - of(1 - job.label)
+        if self.output == "logit":
+            return logit(job.label)
+        return logit(job.label) - logit(1 - job.label)
 
 
 @dataclass(frozen=True)
 class LimeExact(ClosedForm):
-    """LIME's regression over all subsets at once: what `lime` tends to with more and more samples.
+    """LIME's regression over all subsets at once: the limit of `lime` with more and more samples.
 
-    `ridge` is the penalty per sample, so that 1/n is what `lime` has with n samples; by default there is none.
+    ridge   the penalty per sample: 1/n corresponds to the default of `lime` with n samples
     """
 
     name: ClassVar[str] = "lime-exact"
@@ -97,7 +105,9 @@ class LimeExact(ClosedForm):
 
     def solve(self, f: Ratios, job: Job) -> Measured:
         if f.units < 2:
-            note = "LIME has nothing to compare a single word with: its score is 0, and occlusion says more."
+            note = (
+                "LIME cannot compare a single word with others, so its score is 0: use occlusion."
+            )
             return Measured(np.zeros(1), facts={"intercept": f.empty()}, notes=(note,))
         fit = exact(f, self.bandwidth, self.ridge).lime
         return Measured(fit.coefficients, facts={"intercept": fit.intercept})
@@ -105,7 +115,10 @@ class LimeExact(ClosedForm):
 
 @dataclass(frozen=True)
 class ShapleyExact(ClosedForm):
-    """Shapley values over all subsets at once; they add up to f(document) - f(all removed), and that is checked."""
+    """Shapley values over all subsets at once.
+
+    They add up to f(document) - f(all words removed), which is checked.
+    """
 
     name: ClassVar[str] = "shapley-exact"
     summary: ClassVar[str] = "Shapley values over all subsets of words (single-layer classifier)"
@@ -124,17 +137,16 @@ class ShapleyExact(ClosedForm):
 
 @dataclass(frozen=True)
 class LimeTheorem(ClosedForm):
-    """Theorem 5.1: LIME is affine in attention, constant · Σ_t (a_t w_t - a_{h,t} w_{h,t}) over a word's positions.
+    """Theorem 5.1: LIME is affine in attention.
 
-    The theorem has the constant 3/2. `facts` tell how far its assumptions hold for the document (bounds of g and |w|,
-    number of words against the positions of the model), the factor that fits exact LIME best (`slope`, of the formula
-    with constant 1), and the errors with both factors, relative to the norm of exact LIME.
+    A word scores constant · Σ_t (a_t w_t - a_{h,t} w_{h,t}) over its positions t. The theorem's
+    constant is 3/2. `facts` say how far its assumptions hold for the document (see `assumptions`),
+    the factor that fits exact LIME best (`slope`, of the formula with constant 1), and the errors
+    with both factors, relative to the norm of exact LIME.
     """
 
     name: ClassVar[str] = "lime-theorem"
-    summary: ClassVar[str] = (
-        "LIME as the theorem has it: attention weighted by the last layer (single-layer classifier)"
-    )
+    summary: ClassVar[str] = "LIME as the theorem predicts it (single-layer classifier)"
     paper: ClassVar[str] = "lopardo2024"
     sampled: ClassVar[str] = "lime"
 
@@ -150,7 +162,7 @@ class LimeTheorem(ClosedForm):
         scores = self.constant * plain
         if f.units < 2:
             return Measured(
-                scores, notes=("The theorem says nothing of a single word: occlusion says more.",)
+                scores, notes=("The theorem says nothing about a single word: use occlusion.",)
             )
         truth = exact(f, self.bandwidth).lime.coefficients
         if not plain.any() or not truth.any():
@@ -163,33 +175,36 @@ class LimeTheorem(ClosedForm):
             **assumptions(f, job),
         }
         notes = (
-            f"Exact LIME is best fitted with the constant {fitted:.2f}, up to {facts['error_with_slope']:.0%} of its "
-            f"norm; with {self.constant:g} up to {facts['error']:.0%}.",
-            f"The theorem assumes words that differ (here {facts['distinct']:.0%} do), attention without peaks (the "
-            f"largest g is {facts['spread']:.3g} times the smallest), and that removing words hardly moves the "
-            f"denominators (here by up to {facts['moved']:.0%}).",
+            f"Exact LIME is best fitted with the constant {fitted:.2f}, up to "
+            f"{facts['error_with_slope']:.0%} of its norm; with {self.constant:g} up to "
+            f"{facts['error']:.0%}.",
+            f"The theorem assumes words that differ (here {facts['distinct']:.0%} do), attention "
+            f"without peaks (the largest g is {facts['spread']:.3g} times the smallest), and that "
+            "removing words hardly moves the denominators (here by up to "
+            f"{facts['moved']:.0%}).",
         )
         return Measured(scores, facts=facts, notes=notes)
 
 
 def assumptions(f: Ratios, job: Job) -> dict[str, float]:
-    """How a document meets what the theorem assumes.
+    """How far a document meets the assumptions of the theorem.
 
-    distinct      units ÷ tokens, d/T, which should be 1
-    exponent      ε in T = Tmax^ε, which should be well below 1
-    spread        largest ÷ smallest g of a unit within a head, kept or replaced
-    value         the largest |w| of a unit, kept or replaced
-    moved         by how much of it removing all words moves a denominator, at most: 0 makes the output linear
+    distinct   units ÷ tokens, d/T; should be 1
+    exponent   ε in T = Tmax^ε; should be well below 1
+    spread     largest ÷ smallest g of a unit within a head, kept or replaced
+    value      the largest |w| of a unit, kept or replaced
+    moved      the largest share by which removing all words moves a denominator; 0 makes the output
+               linear
     """
     g = np.concatenate([f.a, f.b], 1)
     low = np.where(g > 0, g, np.inf).min(1)
     value = np.abs(np.concatenate([f.n, f.m], 1)) * len(f.c) / np.where(g > 0, g, np.inf)
-    own, other = f.c + f.a.sum(1), f.c + f.b.sum(1)
+    kept, removed = f.c + f.a.sum(1), f.c + f.b.sum(1)
     words = int((job.groups >= 0).sum())
     return {
         "distinct": f.units / words,
         "exponent": float(np.log(words) / np.log(job.tokens.tokenizer.max_tokens)),
         "spread": float((g.max(1) / low).max()),
         "value": float(value.max()),
-        "moved": float((np.abs(own - other) / np.maximum(own, other)).max()),
+        "moved": float((np.abs(kept - removed) / np.maximum(kept, removed)).max()),
     }

@@ -1,17 +1,19 @@
-"""What one method says of one document, with all that is needed to obtain it again."""
+"""What one method says about one document, with all that is needed to compute it again."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 from jaxtyping import Float
 from rich.console import Console, ConsoleOptions, RenderResult
 
-from heed.errors import InputError
+from heed.errors import InputError, quoted
 from heed.text import Document, Span
 
 UnitKind = Literal["word", "token"]
@@ -19,7 +21,11 @@ UnitKind = Literal["word", "token"]
 
 @dataclass(frozen=True)
 class Unit:
-    """A word or token that carries one score; a word that occurs several times may have several spans."""
+    """A word or token with one score; a word that occurs several times may have several spans.
+
+    spans     characters [start, end) of each occurrence
+    segment   0, or 1 in the second text of a pair
+    """
 
     text: str
     spans: tuple[tuple[int, int], ...]
@@ -28,7 +34,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Special:
-    """The score of a special token, or of all padding together: kept apart from the words."""
+    """The score of a special token, or of all padding together."""
 
     text: str
     score: float
@@ -36,15 +42,19 @@ class Special:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """What one method says of one document and one label, with all that is needed to obtain it again.
+    """What one method says about one document and one label, and how it was computed.
 
-    scores           one per unit, positive for the label where the method is signed
-    standard_errors  how far sampling may have moved each score, for sampled methods
+    scores           one per unit; if `signed`, positive scores speak for the label
+    specials         scores of special tokens and padding, apart from the words
+    standard_errors  uncertainty of each score due to sampling, for sampled methods
     probabilities    the model's prediction for the document
-    forward_passes   how often the model's output was asked for, however it was computed
+    removal          how words were removed, for methods that remove words
+    forward_passes   how many outputs the model was asked for, one of them for the whole document
     facts            numbers that belong to the method, such as an intercept or a completeness gap
-    raw              the scores before the method changed them, for methods that make something of attention
-    intervals        how small and how large each score could be, the output being what it is; NaN where nobody looked
+    notes            sentences that a reader should know
+    raw              the scores before the method changed them, for methods that modify attention
+    intervals        smallest and largest possible score of each unit, given the output; NaN where
+                     it was not computed
     """
 
     document: Document
@@ -76,87 +86,59 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that json can hold; `from_dict` reads them back."""
-        document = {"text": self.document.text, "pair": self.document.pair, "id": self.document.id}
-        document["label"] = self.document.label  # type: ignore[assignment]
-        document["rationale"] = [list(span) for span in self.document.rationale]  # type: ignore[assignment]
-        own = {f.name: getattr(self, f.name) for f in fields(self)}
-        return own | {
-            "document": document,
+        return {
+            "document": {
+                "text": self.document.text,
+                "pair": self.document.pair,
+                "id": self.document.id,
+                "label": self.document.label,
+                "rationale": [list(span) for span in self.document.rationale],
+            },
+            "method": self.method,
+            "label": self.label,
+            "unit": self.unit,
             "units": [
                 {"text": u.text, "spans": [list(s) for s in u.spans], "segment": u.segment}
                 for u in self.units
             ],
             "scores": self.scores.tolist(),
             "specials": [{"text": s.text, "score": s.score} for s in self.specials],
-            **{
-                name: None if (x := getattr(self, name)) is None else x.tolist()
-                for name in ("standard_errors", "raw")
-            },
-            "intervals": None
-            if self.intervals is None
-            else [
-                None if math.isnan(low) else [low, high] for low, high in self.intervals.tolist()
-            ],
+            "standard_errors": _numbers(self.standard_errors),
+            "signed": self.signed,
+            "probabilities": self.probabilities,
             "settings": {
                 k: str(v) if v in (math.inf, -math.inf) else v for k, v in self.settings.items()
             },
+            "seed": self.seed,
+            "model": self.model,
+            "revision": self.revision,
+            "removal": self.removal,
+            "forward_passes": self.forward_passes,
+            "seconds": self.seconds,
+            "facts": self.facts,
             "notes": list(self.notes),
+            "raw": _numbers(self.raw),
+            "intervals": None if self.intervals is None else _bounds(self.intervals),
         }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Explanation:
         """The explanation that `to_dict` wrote."""
         try:
-            document = dict(values["document"])
-            document["rationale"] = tuple(Span(*span) for span in document["rationale"])
-            read = {
-                "document": Document(**document),
-                "units": tuple(
-                    Unit(u["text"], tuple((a, b) for a, b in u["spans"]), u["segment"])
-                    for u in values["units"]
-                ),
-                "scores": np.array(values["scores"], dtype=float),
-                "specials": tuple(Special(**s) for s in values["specials"]),
-                **{
-                    name: None if (x := values.get(name)) is None else np.array(x, dtype=float)
-                    for name in ("standard_errors", "raw")
-                },
-                "intervals": None
-                if (x := values.get("intervals")) is None
-                else np.array(
-                    [(np.nan, np.nan) if pair is None else pair for pair in x], dtype=float
-                ).reshape(-1, 2),
-                "settings": {
-                    k: float(v) if v in ("inf", "-inf") else v
-                    for k, v in values["settings"].items()
-                },
-                "probabilities": {str(k): float(v) for k, v in values["probabilities"].items()},
-                "notes": tuple(str(note) for note in values["notes"]),
-            }
-            found = cls(**(values | read))
-            found.probabilities[found.label]
-            every = (found.scores, found.standard_errors, found.raw, found.intervals)
-            beside = [x for x in every if x is not None]
-            if any(len(x) != len(found.units) for x in beside):
-                raise ValueError("units and scores differ in number")
-            if not np.isfinite(found.scores).all():
-                raise ValueError("scores must be finite numbers")
-            return found
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(
-                f"This is not an explanation that heed wrote ({type(error).__name__}: {error})."
-            ) from None
+            return _checked(msgspec.convert(values, _Record))
+        except (msgspec.MsgspecError, ValueError, InputError) as error:
+            raise _not_an_explanation(error) from None
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Explanation:
+        """The explanation that `to_json` wrote."""
         try:
-            values = json.loads(text)
-        except ValueError as error:
-            raise InputError(f"This is not an explanation that heed wrote ({error}).") from None
-        return cls.from_dict(values)
+            return _checked(msgspec.json.decode(text, type=_Record))
+        except (msgspec.MsgspecError, ValueError, InputError) as error:
+            raise _not_an_explanation(error) from None
 
     def _repr_html_(self) -> str:
         from heed.report import explanation
@@ -171,3 +153,110 @@ class Explanation:
     def __repr__(self) -> str:
         words = ", ".join(f"{text} {score:+.3g}" for text, score in self.top(4))
         return f"<Explanation {self.method} of {self.label!r}: {words}>"
+
+
+def _numbers(array: Float[np.ndarray, "unit"] | None) -> list[float] | None:
+    return None if array is None else array.tolist()
+
+
+def _bounds(intervals: Float[np.ndarray, "unit 2"]) -> list[list[float] | None]:
+    return [None if math.isnan(low) else [low, high] for low, high in intervals.tolist()]
+
+
+# Reading back
+
+_INFINITE = {"inf": math.inf, "-inf": -math.inf}  # settings for which json has no number
+LARGEST = 1e100  # sums and squares of larger numbers would overflow
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+
+
+class _Record(msgspec.Struct, forbid_unknown_fields=True):
+    """An explanation as it stands in a file."""
+
+    document: Document
+    method: str
+    label: str
+    unit: UnitKind
+    units: tuple[Unit, ...]
+    scores: list[float]
+    specials: tuple[Special, ...]
+    standard_errors: list[float] | None
+    signed: bool
+    probabilities: dict[str, float]
+    settings: dict[str, str | float | int | bool | None]
+    seed: int
+    model: str
+    revision: str
+    removal: str | None
+    forward_passes: Count
+    seconds: float
+    facts: dict[str, float]
+    notes: tuple[str, ...]
+    raw: list[float] | None = None
+    intervals: list[tuple[float, float] | None] | None = None
+
+
+def _checked(record: _Record) -> Explanation:
+    """The explanation of a record whose parts fit together; ValueError if they do not."""
+    for name in ("scores", "standard_errors", "raw", "intervals"):
+        values = getattr(record, name)
+        if values is not None and len(values) != len(record.units):
+            raise ValueError(f"it has {len(record.units)} units and {len(values)} {name}")
+    if record.label not in record.probabilities:
+        raise ValueError(f"there is no probability of the label {record.label}")
+    known_intervals = [bound for bound in record.intervals or () if bound is not None]
+    numbers = [
+        *record.scores,
+        *(record.standard_errors or ()),
+        *(record.raw or ()),
+        *chain.from_iterable(known_intervals),
+        *(special.score for special in record.specials),
+        *record.probabilities.values(),
+        *record.facts.values(),
+        *(value for value in record.settings.values() if isinstance(value, float)),
+        record.seconds,
+    ]
+    if not all(abs(number) <= LARGEST for number in numbers):
+        raise ValueError(f"all numbers must be finite, and at most {LARGEST:g}")
+    for unit in record.units:
+        if not unit.spans:
+            raise ValueError("a unit stands nowhere in the text")
+        for start, end in unit.spans:
+            check_span(record.document, Span(start, end, unit.segment))
+    for span in record.document.rationale:
+        check_span(record.document, span)
+    msgspec.json.encode(record)  # refuses halves of characters, which no file could hold
+    intervals = None
+    if record.intervals is not None:
+        bounds = [bound or (math.nan, math.nan) for bound in record.intervals]
+        intervals = np.array(bounds, dtype=float).reshape(-1, 2)
+    values = {name: getattr(record, name) for name in record.__struct_fields__}
+    return Explanation(
+        **values
+        | {
+            "scores": np.array(record.scores, dtype=float),
+            "standard_errors": _array(record.standard_errors),
+            "raw": _array(record.raw),
+            "intervals": intervals,
+            "settings": {
+                key: _INFINITE.get(value, value) if isinstance(value, str) else value
+                for key, value in record.settings.items()
+            },
+        }
+    )
+
+
+def _array(numbers: list[float] | None) -> Float[np.ndarray, "unit"] | None:
+    return None if numbers is None else np.array(numbers, dtype=float)
+
+
+def _not_an_explanation(error: Exception) -> InputError:
+    return InputError(f"This is not an explanation that heed wrote ({quoted(str(error))}).")
+
+
+def check_span(document: Document, span: Span) -> None:
+    """Refuse characters that the text does not have."""
+    texts = document.segments
+    inside = 0 <= span.segment < len(texts)
+    if not inside or not 0 <= span.start <= span.end <= len(texts[span.segment]):
+        raise InputError(f"there are no characters {quoted(tuple(span))} in the text")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -12,9 +12,7 @@ from jaxtyping import Float
 
 from heed.errors import UnknownName
 from heed.methods.method import Job, Measured, TokenMethod, check_at_least, check_head, check_output
-from heed.methods.signatures import signature
 from heed.models.classifier import (
-    CLOSED,
     GRADIENT,
     REPLACEABLE,
     Classifier,
@@ -32,8 +30,9 @@ if TYPE_CHECKING:
 class GradientMethod(TokenMethod):
     """One number per token from its gradient.
 
-    `head` looks at what a single attention head contributes; attention="fixed" leaves out that attention itself moves
-    with the embeddings.
+    output      what the gradient is taken of: logit, log-odds or probability of the label
+    head        explain only what this attention head contributes
+    attention   "moves": attention changes with the embeddings; "fixed": it is held constant
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({GRADIENT})
@@ -50,13 +49,16 @@ class GradientMethod(TokenMethod):
         if self.attention not in ("moves", "fixed"):
             raise UnknownName("treatment of attention", str(self.attention), ("moves", "fixed"))
 
-    def obstacle(self, model: Classifier, documents: Sequence[Any]) -> str:
+    def refusal(self, model: Classifier, documents: Sequence[Any]) -> str:
         if self.attention == "fixed" and REPLACEABLE not in model.offers:
-            return f"{self.name} with fixed attention needs {REPLACEABLE}, which {model.name} does not offer."
-        return super().obstacle(model, documents)
+            return (
+                f"{self.name} with fixed attention needs {REPLACEABLE}, "
+                f"which {model.name} does not offer."
+            )
+        return super().refusal(model, documents)
 
     @abstractmethod
-    def reduce(self, found: Gradient) -> Float[np.ndarray, "row"]:
+    def reduce(self, result: Gradient) -> Float[np.ndarray, "row"]:
         """One number per row."""
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
@@ -65,46 +67,55 @@ class GradientMethod(TokenMethod):
         gradients = subject.gradient(tokens, labels, self.output, self.attention == "fixed")
         return [self.measured(g) for g in gradients]
 
-    def measured(self, found: Gradient) -> Measured:
-        return Measured(rows=self.reduce(found).astype(float))
+    def measured(self, result: Gradient) -> Measured:
+        return Measured(rows=self.reduce(result).astype(float), forward_passes=self._passes())
+
+    def _passes(self) -> int:
+        # to hold attention constant, a first pass has to show it
+        return 1 if self.attention == "moves" else 2
 
 
 @dataclass(frozen=True)
 class GradientMean(GradientMethod):
     name: ClassVar[str] = "gradient-mean"
-    summary: ClassVar[str] = "gradient of the output, mean over embedding dimensions"
+    summary: ClassVar[str] = "mean of the gradient over embedding dimensions"
 
-    def reduce(self, found: Gradient) -> Float[np.ndarray, "row"]:
-        return found.gradient.mean(1)
+    def reduce(self, result: Gradient) -> Float[np.ndarray, "row"]:
+        return result.gradient.mean(1)
 
-    def measured(self, found: Gradient) -> Measured:
-        """A model that normalises its embeddings does not react when all dimensions move alike: what is left is
-        rounding."""
-        rows = self.reduce(found).astype(float)
-        if np.abs(rows).max() > 1e-5 * np.abs(found.gradient).mean(1).max():
-            return Measured(rows=rows)
-        note = "The model normalises its embeddings, which makes the mean of the gradient 0: another method says more."
-        return Measured(rows=np.zeros(len(rows)), notes=(note,) if found.gradient.any() else ())
+    def measured(self, result: Gradient) -> Measured:
+        rows = self.reduce(result).astype(float)
+        # A model that normalises its embeddings does not react when all dimensions move alike. Its
+        # mean gradient is 0 but for rounding, and rounding must not be shown as scores.
+        if np.abs(rows).max() > 1e-5 * np.abs(result.gradient).mean(1).max():
+            return Measured(rows=rows, forward_passes=self._passes())
+        notes: tuple[str, ...] = ()
+        if result.gradient.any():
+            notes = (
+                "The model normalises its embeddings, which makes the mean of the gradient 0: "
+                "use another method.",
+            )
+        return Measured(rows=np.zeros(len(rows)), forward_passes=self._passes(), notes=notes)
 
 
 @dataclass(frozen=True)
 class GradientL1(GradientMethod):
     name: ClassVar[str] = "gradient-l1"
-    summary: ClassVar[str] = "gradient of the output, sum of absolute values"
+    summary: ClassVar[str] = "sum of absolute values of the gradient"
     signed: ClassVar[bool] = False
 
-    def reduce(self, found: Gradient) -> Float[np.ndarray, "row"]:
-        return np.abs(found.gradient).sum(1)
+    def reduce(self, result: Gradient) -> Float[np.ndarray, "row"]:
+        return np.abs(result.gradient).sum(1)
 
 
 @dataclass(frozen=True)
 class GradientL2(GradientMethod):
     name: ClassVar[str] = "gradient-l2"
-    summary: ClassVar[str] = "gradient of the output, Euclidean norm"
+    summary: ClassVar[str] = "Euclidean norm of the gradient"
     signed: ClassVar[bool] = False
 
-    def reduce(self, found: Gradient) -> Float[np.ndarray, "row"]:
-        return np.sqrt(np.square(found.gradient).sum(1))
+    def reduce(self, result: Gradient) -> Float[np.ndarray, "row"]:
+        return np.sqrt(np.square(result.gradient).sum(1))
 
 
 @dataclass(frozen=True)
@@ -113,30 +124,24 @@ class GradientInput(GradientMethod):
     summary: ClassVar[str] = "gradient times embedding"
     paper: ClassVar[str] = "shrikumar2017"
 
-    def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
-        found = super().measure(model, jobs)
-        if CLOSED not in model.offers or self.head is not None:
-            return found
-        notes = [signature(model, job.tokens, job.label).heads_note() for job in jobs]
-        return [
-            replace(m, notes=(*m.notes, note)) if note else m
-            for m, note in zip(found, notes, strict=True)
-        ]
-
-    def reduce(self, found: Gradient) -> Float[np.ndarray, "row"]:
-        return (found.gradient * found.embeddings).sum(1)
+    def reduce(self, result: Gradient) -> Float[np.ndarray, "row"]:
+        return (result.gradient * result.embeddings).sum(1)
 
 
 @dataclass(frozen=True)
 class IntegratedGradients(TokenMethod):
-    """Gradient × (embedding - baseline), integrated along the straight line between them (Gauss–Legendre).
+    """Gradient × (embedding - baseline), integrated along the straight line between the two.
 
-    The baseline is the document with every word replaced, or with zero embeddings; special tokens stay. The scores
-    add up to the difference of the outputs at both ends, up to the completeness gap, which is reported.
+    steps      nodes of the Gauss–Legendre rule
+    baseline   where the line starts: "replace" replaces every word, "zero" sets the embeddings of
+               words to zero; special tokens stay in both
+
+    The scores add up to the difference between the outputs at both ends, up to a completeness gap
+    that is reported.
     """
 
     name: ClassVar[str] = "integrated-gradients"
-    summary: ClassVar[str] = "gradients integrated from a document without words to the document"
+    summary: ClassVar[str] = "gradients integrated from an empty document to the full one"
     needs: ClassVar[frozenset[str]] = frozenset({GRADIENT})
     paper: ClassVar[str] = "sundararajan2017"
 
@@ -152,7 +157,7 @@ class IntegratedGradients(TokenMethod):
             raise UnknownName("baseline", str(self.baseline), ("replace", "zero"))
 
     def evaluations(self, units: int) -> int:
-        return 2 * self.steps  # forth and back
+        return 2 * (self.steps + 1)  # forward and backward
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         return [self._one(model, job) for job in jobs]
@@ -164,15 +169,15 @@ class IntegratedGradients(TokenMethod):
         if self.baseline == "zero":
             start[torch.from_numpy(np.flatnonzero(~job.tokens.special))] = 0
         nodes, weights = np.polynomial.legendre.leggauss(self.steps)
-        # the start goes with the nodes, for the output there
-        places = torch.from_numpy(np.concatenate([[0], (nodes + 1) / 2])).to(end.dtype)
-        shares = torch.from_numpy(np.concatenate([[0], weights / 2])).to(end.dtype)
+        # the start is evaluated with the nodes, with weight 0, to know the output there
+        shifts = torch.from_numpy(np.concatenate([[0], (nodes + 1) / 2])).to(end.dtype)
+        weight = torch.from_numpy(np.concatenate([[0], weights / 2])).to(end.dtype)
         mean, outputs = torch.zeros_like(end), []
-        for part in torch.arange(len(places)).split(max(1, model.batch_tokens // len(end))):
-            points = torch.lerp(start, end, places[part, None, None])
+        for part in torch.arange(len(shifts)).split(max(1, model.batch_tokens // len(end))):
+            points = torch.lerp(start, end, shifts[part, None, None])
             output, gradient = self._gradient(model, job, points)
             outputs += output.tolist()
-            mean += torch.einsum("n,ntd->td", shares[part], gradient)
+            mean += torch.einsum("n,ntd->td", weight[part], gradient)
         rows = ((end - start) * mean).sum(1).double().numpy()
         assert job.logits is not None
         change = float(output_of(job.logits, job.label, self.output, model.exclusive)) - outputs[0]
@@ -181,7 +186,7 @@ class IntegratedGradients(TokenMethod):
         note = f"{summed} sum to the change of the output, {change:+.4g}, up to {abs(gap):.1g}."
         rows = rows[: len(job.tokens)]  # padding is the same at both ends and scores 0
         return Measured(
-            rows=rows, forward_passes=self.steps + 2, facts={"completeness_gap": gap}, notes=(note,)
+            rows=rows, forward_passes=self.steps + 1, facts={"completeness_gap": gap}, notes=(note,)
         )
 
     def _gradient(

@@ -1,7 +1,7 @@
-"""Explanations that were computed elsewhere, to be judged and shown beside heed's own.
+"""Scores that another program computed, to be judged and shown beside heed's own.
 
-Scores belong to characters of a text: whatever pieces another program cut it into, words of the model get what lies on
-their characters.
+Another program may split a text into other pieces than the model does. So each score belongs to
+characters of the text, and a word of the model gets the scores on its characters.
 """
 
 from __future__ import annotations
@@ -12,27 +12,28 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import numpy as np
 from jaxtyping import Float
 
 from heed.data.files import rows_of
-from heed.errors import DataError, HeedError, InputError, OutputError
-from heed.methods.explanation import Explanation
+from heed.errors import DataError, InputError, OutputError, quoted
+from heed.methods.explanation import LARGEST, Explanation, check_span
 from heed.methods.method import Job, Measured, Method
 from heed.models.classifier import Classifier
 from heed.text import Document, Span, Tokens
 
 
 class Record(NamedTuple):
-    """The explanation of one document: pieces of its text, each with a score.
+    """The imported explanation of one document: pieces of its text, each with a score.
 
     pieces     the characters of each piece; a word that occurs several times may have several spans
-    label      what is explained, by name or index; None: the label that the model predicts
-    revision   of the model that was explained, where it is known
+    label      the explained label, by name or index; None for the label that the model predicts
+    revision   of the explained model, if known
     """
 
     document: Document
@@ -49,8 +50,9 @@ Key = tuple[str, ...]
 class Imported(Method):
     """Scores of another program, under a name of their own.
 
-    `Imported.arrays` takes plain numbers (from captum, say), `Imported.shap` and `Imported.lime` what these packages
-    return, `Imported.read` a file. Texts are found again by their characters, but for blanks at both ends.
+    `Imported.arrays` takes plain numbers (from captum, for example), `Imported.shap` and
+    `Imported.lime` take what these packages return, `Imported.read` reads a file. The text to
+    explain must be the imported one, up to blanks at both ends.
     """
 
     name: str  # type: ignore[misc]
@@ -63,54 +65,46 @@ class Imported(Method):
 
         if not self.name.strip() or self.name in METHODS:
             raise InputError(
-                f"Explanations that are imported along need a name of their own, got '{self.name}'."
+                f"Imported explanations need a name of their own, got '{quoted(self.name)}'."
             )
-        kept: dict[Key, list[Record]] = {}
+        by_text: dict[Key, list[Record]] = {}
         for record in records:
-            others = kept.setdefault(_key(record.document), [])
+            others = by_text.setdefault(_key(record.document), [])
             if any(other.label == record.label for other in others):
-                raise InputError(
-                    f"{self.name} explains the text that begins with “{_start(record.document)}” twice."
-                )
+                start = _start(record.document)
+                raise InputError(f"{self.name} explains the text that begins with “{start}” twice.")
             others.append(record)
-        if not kept:
+        if not by_text:
             raise InputError(f"{self.name} holds no explanation.")
-        text = json.dumps(
-            [
-                [r.document.segments, r.pieces, r.scores, r.label]
-                for some in kept.values()
-                for r in some
-            ]
-        )
-        object.__setattr__(self, "_kept", kept)
-        object.__setattr__(
-            self, "digest", hashlib.sha256(text.encode("utf8", "replace")).hexdigest()[:16]
-        )
+        every = chain.from_iterable(by_text.values())
+        text = json.dumps([[r.document.segments, r.pieces, r.scores, r.label] for r in every])
+        digest = hashlib.sha256(text.encode("utf8", "replace")).hexdigest()[:16]
+        object.__setattr__(self, "_by_text", by_text)
+        object.__setattr__(self, "digest", digest)
 
     @property
     def documents(self) -> list[Document]:
-        """What is explained."""
-        return [some[0].document for some in self._records().values()]
+        """The explained documents."""
+        return [records[0].document for records in self._records().values()]
 
     def explains(self, document: Document) -> bool:
-        """Whether there is an explanation of this text, for some label."""
+        """Whether there is an explanation of this text, for any label."""
         return _key(document) in self._records()
 
     def unfit(self, model: Classifier, tokens: Sequence[Tokens]) -> list[str]:
-        """For each document why it cannot be explained, or nothing."""
-        found = []
-        for t, row in zip(tokens, model.logits(tokens), strict=True):
+        """For each document why it cannot be explained, or an empty string."""
+        reasons = []
+        for t, logits in zip(tokens, model.logits(tokens), strict=True):
             try:
-                self._record(model, t.document, int(row.argmax()))
-                found.append("")
+                self._record(model, t.document, int(logits.argmax()))
+                reasons.append("")
             except InputError as error:
-                found.append(str(error))
-        return found
+                reasons.append(str(error))
+        return reasons
 
-    def together(self) -> bool:
-        return any(
-            len(spans) > 1 for some in self._records().values() for r in some for spans in r.pieces
-        )
+    def merges_repeats(self) -> bool:
+        every = chain.from_iterable(self._records().values())
+        return any(len(spans) > 1 for record in every for spans in record.pieces)
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         return [
@@ -118,32 +112,34 @@ class Imported(Method):
         ]
 
     def _records(self) -> dict[Key, list[Record]]:
-        return self._kept  # type: ignore[attr-defined]
+        return self._by_text  # type: ignore[attr-defined]
 
     def _record(self, model: Classifier, document: Document, label: int) -> Record:
-        """The explanation of a label of a text."""
-        some = self._records().get(_key(document), [])
-        if not some:
+        """The imported explanation of a text for a label."""
+        records, start = self._records().get(_key(document), []), _start(document)
+        if not records:
             raise InputError(
-                f"{self.name} has no explanation of the text that begins with “{_start(document)}”."
+                f"{self.name} has no explanation of the text that begins with “{start}”."
             )
-        for record in some:
+        for record in records:
             if record.revision not in (None, model.revision):
                 raise InputError(
-                    f"{self.name} explains another model ({record.revision}, and not {model.revision})."
+                    f"{self.name} explains another model ({quoted(record.revision)}, "
+                    f"not {model.revision})."
                 )
             if record.label is None or _index(model, record.label) == label:
                 return record
+        labels = quoted(" and ".join(repr(r.label) for r in records))
         raise InputError(
-            f"{self.name} explains {' and '.join(repr(r.label) for r in some)} for the text that begins with"
-            f" “{_start(document)}”, and the model predicts {model.labels[label]!r}."
+            f"{self.name} explains {labels} for the text that begins with “{start}”, "
+            f"and the model predicts {model.labels[label]!r}."
         )
 
     def _measured(self, job: Job, record: Record) -> Measured:
         segments = job.tokens.document.segments
         shift = [
-            _blank(text) - _blank(own)
-            for text, own in zip(segments, record.document.segments, strict=True)
+            _blanks(text) - _blanks(imported)
+            for text, imported in zip(segments, record.document.segments, strict=True)
         ]
         owners = [np.full(len(text), -1) for text in segments]
         for i, unit in enumerate(job.units):
@@ -164,7 +160,10 @@ class Imported(Method):
             else:
                 missed += abs(score)
         share = missed / (sum(map(abs, record.scores)) or 1.0)
-        note = f"{share:.0%} of what {self.name} gives lies on pieces that are no words of the model, and is left out."
+        note = (
+            f"{share:.0%} of the scores of {self.name} lie on pieces that are no words of the "
+            "model, and are left out."
+        )
         return Measured(
             scores,
             forward_passes=0,
@@ -184,12 +183,13 @@ class Imported(Method):
         label: str | int | None = None,
         signed: bool | None = None,
     ) -> Imported:
-        """Numbers for each piece of each text, as captum gives them after a sum over the embedding.
+        """One number per piece of each text, such as captum's attributions summed over embeddings.
 
-        pieces   of each text: strings in their order, as a tokenizer spells them ([CLS], <s> and the like are left
-                 out), or (start, end), in pairs of texts (start, end, 0 or 1); by default the words between blanks
-        label    what is explained, if it is one label for all texts; by default the one that the model predicts
-        signed   whether a score says for or against; by default, whether any is negative
+        pieces   how each text was split: strings in order, as a tokenizer spells them (special
+                 tokens such as [CLS] get no words), or character ranges (start, end), in pairs of
+                 texts (start, end, 0 or 1); by default the words between blanks
+        label    the explained label, if it is the same for all texts; by default the predicted one
+        signed   whether the sign says for or against the label; by default whether any is negative
         """
         if not len(texts) == len(scores) == (len(texts) if pieces is None else len(pieces)):
             raise InputError(
@@ -203,7 +203,7 @@ class Imported(Method):
 
     @classmethod
     def shap(cls, explanation: Any, name: str = "shap-package") -> Imported:
-        """What a `shap.Explainer` of texts returns, with values for every label of the model, in its order."""
+        """What a `shap.Explainer` of texts returns: values for all labels, in the model's order."""
         records = []
         for values, pieces in zip(explanation.values, explanation.data, strict=True):
             scores = np.asarray(values, dtype=float)
@@ -221,21 +221,21 @@ class Imported(Method):
 
     @classmethod
     def lime(cls, explanations: Sequence[Any], name: str = "lime-package") -> Imported:
-        """What `lime`'s LimeTextExplainer returns for each text, its labels being those of the model, in their order.
+        """What lime's LimeTextExplainer returns for each text; labels are in the model's order.
 
-        Of two labels that exclude each other one is enough: the other has the opposite scores.
+        One of two exclusive labels is enough: the other one has the opposite scores.
         """
         records = []
         for e in explanations:
             string, proba = e.domain_mapper.indexed_string, np.asarray(e.predict_proba, dtype=float)
-            found = {
+            by_label = {
                 int(label): [(i, float(w)) for i, w in weights]
                 for label, weights in e.local_exp.items()
             }
-            if len(found) == 1 and len(proba) == 2 and np.isclose(proba.sum(), 1):
-                ((label, weights),) = found.items()
-                found[1 - label] = [(i, -w) for i, w in weights]
-            for label, weights in found.items():
+            if len(by_label) == 1 and len(proba) == 2 and np.isclose(proba.sum(), 1):
+                ((label, weights),) = by_label.items()
+                by_label[1 - label] = [(i, -w) for i, w in weights]
+            for label, weights in by_label.items():
                 pieces = tuple(
                     tuple(
                         Span(int(at), int(at) + len(string.word(i)))
@@ -249,28 +249,35 @@ class Imported(Method):
 
     @classmethod
     def read(cls, path: Path | str) -> list[Imported]:
-        """The explanations of a .json, .jsonl or .parquet file: one, or one for each method that it names.
+        """The explanations in a .json, .jsonl or .parquet file, one `Imported` per method in it.
 
-        A row is what `save_explanations` writes, or has `text`, `scores`, and if need be `pieces` (strings, or
-        [start, end]), `pair`, `label`, `id`, `gold`, `signed`, `method`. They are called after the file.
+        A row is what `save_explanations` writes, or has `text` and `scores`, and where needed
+        `pieces` (strings, or [start, end]), `pair`, `label`, `id`, `gold`, `signed` and `method`.
+        The file's name becomes the name of the method.
         """
         from heed.methods import METHODS
 
         path = Path(path)
         groups: dict[str, list[Record]] = {}
         signed: dict[str, bool | None] = {}
-        for _, place, row in rows_of(path):
+        for _, where, row in rows_of(path):
             try:
                 method, record, sign = _from_row(path.stem, row)
-            except (KeyError, TypeError, ValueError, AttributeError, HeedError) as error:
-                raise DataError(f"{place}: this is not an explanation ({_words(error)}).") from None
+            except (msgspec.MsgspecError, UnicodeError) as error:
+                reason = quoted(str(error))
+                raise DataError(f"{where}: this is not an explanation ({reason}).") from None
+            except InputError as error:
+                raise DataError(f"{where}: {error}") from None
             groups.setdefault(method, []).append(record)
             signed[method] = sign
         if not groups:
             raise DataError(f"The file '{path}' holds no explanation.")
         stem = path.name if path.stem in METHODS else path.stem
         names = {m: f"{stem}:{m}" if m and len(groups) > 1 else stem for m in groups}
-        return [cls._of(names[m], records, signed[m]) for m, records in groups.items()]
+        try:
+            return [cls._of(names[m], records, signed[m]) for m, records in groups.items()]
+        except InputError as error:
+            raise DataError(f"{path.name}: {error}") from None
 
     @classmethod
     def _of(cls, name: str, records: Sequence[Record], signed: bool | None = None) -> Imported:
@@ -282,10 +289,11 @@ class Imported(Method):
 
 
 def save_explanations(explanations: Sequence[Explanation], path: Path | str) -> None:
-    """Write explanations as .json, .jsonl or .parquet: `load_explanations` and `Imported.read` read them.
+    """Write explanations to a .json, .jsonl or .parquet file.
 
-    A Parquet file has one row for each, with `text`, `method`, `label`, `words` and `scores` for other programs, and
-    all of it as JSON in the column `explanation`.
+    `load_explanations` and `Imported.read` read it. A Parquet file has one row per explanation: the
+    columns `text`, `method`, `label`, `words` and `scores` are for other programs, and the column
+    `explanation` holds everything as JSON.
     """
     path = Path(path)
     if path.suffix not in (".json", ".jsonl", ".parquet"):
@@ -297,73 +305,76 @@ def save_explanations(explanations: Sequence[Explanation], path: Path | str) -> 
             import pyarrow as pa
             import pyarrow.parquet as pq
 
-            rows = [
-                {
-                    "text": e.document.text,
-                    "method": e.method,
-                    "label": e.label,
-                    "words": [u.text for u in e.units],
-                }
-                | {"scores": e.scores.tolist(), "explanation": e.to_json()}
-                for e in explanations
-            ]
+            rows = [_parquet_row(e) for e in explanations]
             pq.write_table(pa.Table.from_pylist(rows), path, compression="zstd")
         else:
             lines = [e.to_json() for e in explanations]
-            text = (
-                "[\n" + ",\n".join(lines) + "\n]\n"
-                if path.suffix == ".json"
-                else "\n".join([*lines, ""])
-            )
+            text = "\n".join([*lines, ""])
+            if path.suffix == ".json":
+                text = "[\n" + ",\n".join(lines) + "\n]\n"
             path.write_text(text, encoding="utf8")
     except OSError as error:
         raise OutputError(f"{path} cannot be written ({error.strerror}).") from None
 
 
+def _parquet_row(e: Explanation) -> dict[str, Any]:
+    return {
+        "text": e.document.text,
+        "method": e.method,
+        "label": e.label,
+        "words": [unit.text for unit in e.units],
+        "scores": e.scores.tolist(),
+        "explanation": e.to_json(),
+    }
+
+
 def load_explanations(path: Path | str) -> list[Explanation]:
     """The explanations that `save_explanations` or `heed explain -o` wrote."""
-    found = []
-    for _, place, row in rows_of(Path(path)):
+    explanations = []
+    for _, where, row in rows_of(Path(path)):
         try:
-            found.append(_whole(row))
+            explanations.append(_explanation(row))
         except InputError as error:
-            raise DataError(f"{place}: {_words(error)}.") from None
-    return found
+            raise DataError(f"{where}: {error}") from None
+    return explanations
 
 
-def _whole(row: dict[str, Any]) -> Explanation:
-    return (
-        Explanation.from_json(row["explanation"])
-        if "explanation" in row
-        else Explanation.from_dict(row)
-    )
+def _explanation(row: dict[str, Any]) -> Explanation:
+    """The explanation of a row: the row itself, or, in Parquet, the JSON in one of its columns."""
+    if "explanation" not in row:
+        return Explanation.from_dict(row)
+    if not isinstance(row["explanation"], str):
+        raise InputError("The column 'explanation' must hold JSON.")
+    return Explanation.from_json(row["explanation"])
+
+
+class _PlainRow(msgspec.Struct):
+    """A row that another program wrote; other columns are ignored."""
+
+    text: str
+    scores: list[float]
+    pieces: list[str | Annotated[list[int], msgspec.Meta(min_length=2, max_length=3)]] | None = None
+    pair: str | None = None
+    label: str | int | None = None
+    id: str | int | float | None = None
+    gold: str | int | float | None = None
+    signed: bool | None = None
+    method: str | None = None
 
 
 def _from_row(name: str, row: dict[str, Any]) -> tuple[str, Record, bool | None]:
-    """The method that a row names, what it says of its document, and whether scores have signs, if it says so."""
+    """The method that a row names, its record, and whether its scores have signs, if it says so."""
     if "units" in row or "explanation" in row:
-        e = _whole(row)
+        e = _explanation(row)
         pieces = tuple(tuple(Span(a, b, u.segment) for a, b in u.spans) for u in e.units)
-        for spans in pieces:
-            for span in spans:
-                _check(e.document, span)
-        return (
-            e.method,
-            Record(e.document, pieces, tuple(e.scores.tolist()), e.label, e.revision),
-            e.signed,
-        )
-    gold, own = row.get("gold"), row.get("id")
-    label = gold if isinstance(gold, int) and not isinstance(gold, bool) else None
-    document = Document(row["text"], row.get("pair"), "" if own is None else str(own), label)
-    if not all(isinstance(text, str) for text in document.segments):
-        raise InputError("the text must be a string")
-    sign = row.get("signed")
-    record = _record(name, document, row["scores"], row.get("pieces"), row.get("label"))
-    return str(row.get("method") or ""), record, sign if isinstance(sign, bool) else None
-
-
-def _words(error: Exception) -> str:
-    return f"it has no {error}" if isinstance(error, KeyError) else str(error).removesuffix(".")
+        record = Record(e.document, pieces, tuple(e.scores.tolist()), e.label, e.revision)
+        return e.method, record, e.signed
+    plain = msgspec.convert(row, _PlainRow)
+    msgspec.json.encode(plain)  # refuses halves of characters, which no tokenizer can read
+    gold = plain.gold if isinstance(plain.gold, int) else None
+    document = Document(plain.text, plain.pair, "" if plain.id is None else str(plain.id), gold)
+    record = _record(name, document, plain.scores, plain.pieces, plain.label)
+    return plain.method or "", record, plain.signed
 
 
 # Where scores belong
@@ -373,8 +384,8 @@ def _key(document: Document) -> Key:
     return tuple(text.strip() for text in document.segments)
 
 
-def _blank(text: str) -> int:
-    """How many blanks it begins with."""
+def _blanks(text: str) -> int:
+    """How many blanks a text begins with."""
     return len(text) - len(text.lstrip())
 
 
@@ -397,30 +408,32 @@ def _record(
     pieces: Sequence[Any] | None,
     label: str | int | None,
 ) -> Record:
+    """The record of one text, checked."""
     numbers: Float[np.ndarray, "piece"] = np.asarray(scores, dtype=float)
-    if numbers.ndim != 1 or not np.isfinite(numbers).all():
+    if numbers.ndim != 1 or not (np.abs(numbers) <= LARGEST).all():
         raise InputError(
-            f"{name}: each piece of a text needs one finite number, got an array of {numbers.shape}."
+            f"{name}: each piece of a text needs one finite number, at most {LARGEST:g}, "
+            f"got an array of {numbers.shape}."
         )
     try:
-        found = list(_located(document, pieces))
+        located = list(_located(document, pieces))
     except InputError as error:
         raise InputError(f"{name}: {error}.") from None
-    if len(found) != len(numbers):
-        raise InputError(f"{name}: a text has {len(found)} pieces and {len(numbers)} scores.")
-    return Record(document, tuple(found), tuple(numbers.tolist()), label)
+    if len(located) != len(numbers):
+        raise InputError(f"{name}: a text has {len(located)} pieces and {len(numbers)} scores.")
+    return Record(document, tuple(located), tuple(numbers.tolist()), label)
 
 
-_MARKS = re.compile(
-    r"^(##|Ġ|▁|Ċ)+|</w>$"
-)  # how tokenizers spell where a word begins, goes on or ends
+# how tokenizers spell where a word begins, goes on or ends
+_MARKS = re.compile(r"^(##|Ġ|▁|Ċ)+|</w>$")
 _SPECIAL = re.compile(r"\[\w+\]|<[^<>]*>|")  # tokens that stand for no characters, or for any
 
 
 def _located(document: Document, pieces: Sequence[Any] | None) -> Iterator[tuple[Span, ...]]:
-    """Where pieces stand in the text; nowhere for special tokens.
+    """Where pieces stand in the text; special tokens stand nowhere.
 
-    Strings must follow each other with nothing but blanks between them, unless a special token stands for more.
+    Strings must follow each other with nothing but blanks between them. After a special token,
+    which may stand for any characters, some may be skipped.
     """
     if pieces is None:
         for s, text in enumerate(document.segments):
@@ -433,22 +446,23 @@ def _located(document: Document, pieces: Sequence[Any] | None) -> Iterator[tuple
             yield _given(document, piece)
             continue
         wanted = _folded(_MARKS.sub("", piece.strip()))
-        found = _next(folded, segment, at, wanted, loose) if wanted else None
-        if found is None and not _SPECIAL.fullmatch(piece.strip()) and wanted:
+        span = _next(folded, segment, at, wanted, loose) if wanted else None
+        if span is None and not _SPECIAL.fullmatch(piece.strip()) and wanted:
             raise InputError(
-                f"the piece {piece!r} does not follow where it should in the text; give (start, end)"
+                f"the piece {quoted(repr(piece))} does not follow where it should in the text; "
+                "give (start, end)"
             )
-        loose = found is None
-        if found is not None:
-            segment, at = found.segment, found.end
-        yield () if found is None else (found,)
+        loose = span is None
+        if span is not None:
+            segment, at = span.segment, span.end
+        yield () if span is None else (span,)
 
 
 def _next(texts: Sequence[str], segment: int, at: int, wanted: str, loose: bool) -> Span | None:
-    """The place of a piece right behind the last one, or, after a special token, the next that there is."""
+    """Where a piece stands: right behind the last one or, if `loose`, at its next occurrence."""
     for s in range(segment, len(texts)):
         start = at if s == segment else 0
-        here = start + _blank(texts[s][start:])
+        here = start + _blanks(texts[s][start:])
         if texts[s].startswith(wanted, here):
             return Span(here, here + len(wanted), s)
         if loose and (ahead := texts[s].find(wanted, start)) >= 0:
@@ -459,27 +473,24 @@ def _next(texts: Sequence[str], segment: int, at: int, wanted: str, loose: bool)
 
 
 def _given(document: Document, piece: Sequence[Any]) -> tuple[Span, ...]:
-    """A piece that is told by its characters; none where they are none."""
-    start, end, *segment = (int(x) for x in piece)
+    """A piece that is given by its characters; nothing if it has none."""
+    try:
+        start, end, *segment = (int(x) for x in piece)
+        span = Span(start, end, *segment)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"a piece is a string, (start, end) or (start, end, 0 or 1), got {quoted(piece)}"
+        ) from None
     if start == end:
         return ()
     if not segment and document.pair is not None:
         raise InputError("pieces of a pair of texts are (start, end, 0 or 1)")
-    span = Span(start, end, *segment)
-    _check(document, span)
+    check_span(document, span)
     return (span,)
 
 
-def _check(document: Document, span: Span) -> None:
-    texts = document.segments
-    if not 0 <= span.segment < len(texts) or not 0 <= span.start <= span.end <= len(
-        texts[span.segment]
-    ):
-        raise InputError(f"there are no characters {tuple(span)} in the text")
-
-
 def _folded(text: str) -> str:
-    """In small letters without accents, character by character, so that places stay what they are."""
+    """In small letters without accents, character by character, so that no character moves."""
     return "".join(_plain(c) for c in text)
 
 

@@ -1,7 +1,7 @@
 """What all methods share: tokens, labels, units, special tokens, seeds, notes and provenance.
 
-A `Method` is a frozen value whose fields are its settings. `explain(model, documents, …)` is its one verb. A method
-only says, for a few documents at a time, how it scores them (`measure`).
+A `Method` is a frozen value; its fields are its settings. Call `explain(model, documents, …)` on
+it. A new method only implements `measure`, which scores a few documents at a time.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ _CHUNK = 64  # documents measured together
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One document to be scored: its tokens, the units and the unit of each token (-1: none).
+    """One document to score.
 
-    label    the index of the label to explain
-    logits   the output for the whole document
-
-    A method that evaluates the whole document itself gets no logits, and -1 for the label that is predicted.
+    label    index of the label to explain; -1 for the predicted label where `logits` is None
+    units    what gets a score: words or tokens
+    groups   the unit of each token, -1 for special tokens
+    rng      randomness for this document alone
+    logits   the output for the whole document; None if the method evaluates it itself
     """
 
     tokens: Tokens
@@ -47,10 +48,16 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What a method found for one job: scores by unit, or by row (tokens, then padding that attends).
+    """What a method measured for one document: either `scores` or `rows`.
 
-    raw      by row, what the scores were before the method changed them
-    logits   the output for the whole document, from a method that evaluates it itself
+    scores           one per unit
+    rows             one per token, then one per padding position that the model attends to
+    standard_errors  one per unit, for sampled methods
+    forward_passes   how many outputs `measure` asked the model for
+    facts, notes     numbers and sentences that belong to the explanation
+    logits           the output for the whole document, from a method that evaluates it itself
+    raw              by row, the scores before the method changed them
+    intervals        smallest and largest score of each unit
     """
 
     scores: Float[np.ndarray, "unit"] | None = None
@@ -68,13 +75,18 @@ class Measured:
 class Method(ABC):
     """A method and its settings.
 
-    name         as users type it
-    summary      one line for `heed list methods`
-    needs        what the model must offer
-    longest      how many tokens a document may have
-    signed       whether a score says for or against
-    on_request   whether it is left out where no method is named
-    paper        key of the source in papers.bib, or several with blanks between them
+    name           what users type
+    summary        one line for `heed list methods`
+    needs          what the model must offer
+    longest        the largest number of tokens that a document may have
+    signed         whether the sign of a score says "for the label" or "against it"
+    only_by_name   run it only if the user names it, never as one of "all methods"
+    paper          key of the source in papers.bib, or several keys separated by blanks
+
+    Scores do not depend on which documents share a batch, nor on their order. Two runs differ by at
+    most 1e-5 of the largest score; for methods that explain an output, of the largest logit if that
+    is larger. Their scores measure how the output changes, and a change cannot be known better than
+    the rounding of the output itself.
     """
 
     name: ClassVar[str]
@@ -82,38 +94,40 @@ class Method(ABC):
     needs: ClassVar[frozenset[str]] = frozenset()
     longest: ClassVar[float] = math.inf
     signed: ClassVar[bool] = True
-    on_request: ClassVar[bool] = False
+    only_by_name: ClassVar[bool] = False
     paper: ClassVar[str] = ""
 
     @abstractmethod
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         """Score a few documents."""
 
-    def together(self) -> bool:
-        """Whether repeated words share one unit."""
+    def merges_repeats(self) -> bool:
+        """Whether all occurrences of a word form one unit with one score."""
         return False
 
     def evaluations(self, units: int) -> int:
-        """How many outputs the method asks for, at most, for a document of so many units."""
+        """The largest number of different outputs that a document of so many units takes."""
         return 1
 
     def evaluates_whole(self) -> bool:
-        """Whether the output for the whole document is among those that the method asks for."""
+        """Whether `measure` itself evaluates the whole document, so that nobody else has to."""
         return False
 
-    def obstacle(self, model: Classifier, documents: Sequence[Any]) -> str:
-        """Why the method cannot explain these documents on this model, in one sentence; empty if it can."""
+    def refusal(self, model: Classifier, documents: Sequence[Any]) -> str:
+        """Why the method cannot explain these documents on this model, in a sentence; or ""."""
         missing = self.needs - model.offers
         if missing:
-            return f"{self.name} needs {' and '.join(sorted(missing))}, which {model.name} does not offer."
-        longest = (
-            0
-            if self.longest == math.inf
-            else max((len(t) for t in model.tokens(documents)), default=0)
+            needed = " and ".join(sorted(missing))
+            return f"{self.name} needs {needed}, which {model.name} does not offer."
+        if self.longest == math.inf:
+            return ""
+        longest = max((len(tokens) for tokens in model.tokens(documents)), default=0)
+        if longest <= self.longest:
+            return ""
+        return (
+            f"{self.name} takes texts of at most {self.longest} tokens, got {longest:,}: "
+            "give it a shorter one."
         )
-        if longest > self.longest:
-            return f"{self.name} takes texts of at most {self.longest} tokens, got {longest:,}: give it a shorter one."
-        return ""
 
     def explain(
         self,
@@ -123,35 +137,47 @@ class Method(ABC):
         unit: UnitKind = "word",
         seed: int = 0,
     ) -> list[Explanation]:
-        """Explain each document for one label, by default the one that the model predicts for it."""
-        if why := self.obstacle(model, documents):
-            raise NotApplicable(why)
+        """Explain each document for one label, by default the label that the model predicts."""
+        if reason := self.refusal(model, documents):
+            raise NotApplicable(reason)
         if unit not in ("word", "token"):
             raise UnknownName("unit", str(unit), ("word", "token"))
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
             raise InputError(f"A seed must be a whole number, got {seed!r}.")
-        chosen, seed = None if label is None else model.label(label), int(seed)
+        index, seed = None if label is None else model.label(label), int(seed)
         settings = {f.name: getattr(self, f.name) for f in fields(self)}
-        found: list[Explanation] = []
+        explanations: list[Explanation] = []
         for start in bar(range(0, len(documents), _CHUNK), self.name, unit="chunk"):
             began = time.perf_counter()
             tokens = model.tokens(documents[start : start + _CHUNK])
             _refuse_empty(tokens, start, len(documents))
-            known = [None] * len(tokens) if self.evaluates_whole() else model.logits(tokens)
-            jobs = []
-            for t, row in zip(tokens, known, strict=True):
-                wanted = chosen if chosen is not None else -1 if row is None else int(row.argmax())
-                jobs.append(
-                    Job(t, wanted, *units_of(t, unit, self.together()), self._rng(t, seed), row)
-                )
+            jobs = self._jobs(model, tokens, index, unit, seed)
             measured = self.measure(model, jobs)
             seconds = (time.perf_counter() - began) / len(jobs)
             for job, m in zip(jobs, measured, strict=True):
-                found.append(self._assemble(model, job, m, settings, seed, unit, seconds))
-        return found
+                explanations.append(self._assemble(model, job, m, settings, seed, unit, seconds))
+        return explanations
+
+    def _jobs(
+        self,
+        model: Classifier,
+        tokens: Sequence[Tokens],
+        label: int | None,
+        unit: UnitKind,
+        seed: int,
+    ) -> list[Job]:
+        """One job per document, with the output for the whole document unless `measure` gets it."""
+        whole = [None] * len(tokens) if self.evaluates_whole() else model.logits(tokens)
+        jobs = []
+        for t, logits in zip(tokens, whole, strict=True):
+            predicted = -1 if logits is None else int(logits.argmax())
+            units, groups = units_of(t, unit, self.merges_repeats())
+            wanted = predicted if label is None else label
+            jobs.append(Job(t, wanted, units, groups, self._rng(t, seed), logits))
+        return jobs
 
     def _rng(self, tokens: Tokens, seed: int) -> np.random.Generator:
-        """Randomness from (seed, method, text) alone: batches, order and workers cannot change it."""
+        """Randomness from (seed, method, text) alone: batches and order cannot change it."""
         return generator(seed, self.name, *tokens.document.segments)
 
     def _assemble(
@@ -172,6 +198,12 @@ class Method(ABC):
         if scores is None:
             assert measured.rows is not None
             scores, specials = split_rows(job, measured.rows, settings["merge"])
+        raw = None
+        if measured.raw is not None:
+            raw, _ = split_rows(job, measured.raw, settings["merge"])
+        probabilities = model.probabilities(logits).tolist()
+        # the output for the whole document is one more, unless `measure` asked for it
+        passes = measured.forward_passes + (not self.evaluates_whole())
         return Explanation(
             document=job.tokens.document,
             method=self.name,
@@ -182,31 +214,27 @@ class Method(ABC):
             specials=specials,
             standard_errors=measured.standard_errors,
             signed=self.signed,
-            probabilities={
-                name: float(p)
-                for name, p in zip(model.labels, model.probabilities(logits), strict=True)
-            },
+            probabilities=dict(zip(model.labels, probabilities, strict=True)),
             settings=settings,
             seed=seed,
             model=model.name,
             revision=model.revision,
             removal=model.removal(settings["removal"]) if "removal" in settings else None,
-            forward_passes=measured.forward_passes,
+            forward_passes=passes,
             seconds=seconds,
             facts=measured.facts,
             notes=(*model.notes, *_reading_notes(job.tokens, model.pairs), *measured.notes),
-            raw=None
-            if measured.raw is None
-            else split_rows(job, measured.raw, settings["merge"])[0],
+            raw=raw,
             intervals=measured.intervals,
         )
 
 
 @dataclass(frozen=True)
 class TokenMethod(Method):
-    """A method that scores tokens; `merge` says how those of a word become its score.
+    """A method that scores tokens.
 
-    "sum" adds them up, "max" takes the one with the largest absolute value, with its sign.
+    merge   how the scores of a word's tokens become its score: "sum" adds them up, "max" takes the
+            one with the largest absolute value, with its sign
     """
 
     merge: Merge = field(default="sum", kw_only=True)
@@ -217,58 +245,60 @@ class TokenMethod(Method):
 
 
 def units_of(
-    tokens: Tokens, unit: UnitKind = "word", together: bool = False
+    tokens: Tokens, unit: UnitKind = "word", merge_repeats: bool = False
 ) -> tuple[tuple[Unit, ...], Int[np.ndarray, "token"]]:
-    """The units of a document and the unit of each token (-1 for special tokens)."""
+    """The words (or tokens) of a document as units, and the unit of each token.
+
+    Special tokens belong to no unit: their entry is -1. With `merge_repeats`, all occurrences of a
+    word in the same text form one unit, whatever their capitals.
+    """
     if unit == "word":
         pieces = [(w.segment, w.start, w.end, w.text, w.form) for w in tokens.words]
-        piece_of = tokens.word
+        piece_of_token = tokens.word
     else:
-        real = np.flatnonzero(~tokens.special)
-        texts = [tokens.text(int(i)) for i in real]
-        pieces = [
-            (
-                int(tokens.segment[i]),
-                int(tokens.spans[i, 0]),
-                int(tokens.spans[i, 1]),
-                text,
-                tokens.tokenizer.normalise(text),
-            )
-            for i, text in zip(real, texts, strict=True)
-        ]
-        piece_of = np.where(tokens.special, -1, np.cumsum(~tokens.special) - 1)
-    if not together:
-        return tuple(Unit(text, ((a, b),), s) for s, a, b, text, _ in pieces), piece_of
+        pieces = [_token_piece(tokens, int(i)) for i in np.flatnonzero(~tokens.special)]
+        piece_of_token = np.where(tokens.special, -1, np.cumsum(~tokens.special) - 1)
+    if not merge_repeats:
+        units = tuple(Unit(text, ((start, end),), s) for s, start, end, text, _ in pieces)
+        return units, piece_of_token
     index: dict[tuple[int, str], int] = {}
     spans: list[list[tuple[int, int]]] = []
     first: list[tuple[str, int]] = []
-    group = np.empty(len(pieces), dtype=np.int64)
+    unit_of_piece = np.empty(len(pieces), dtype=np.int64)
     for i, (segment, start, end, text, form) in enumerate(pieces):
         j = index.setdefault((segment, form), len(index))
         if j == len(spans):
             spans.append([])
             first.append((text, segment))
         spans[j].append((start, end))
-        group[i] = j
+        unit_of_piece[i] = j
     units = tuple(
         Unit(text, tuple(s), segment) for (text, segment), s in zip(first, spans, strict=True)
     )
-    return units, np.where(piece_of < 0, -1, group[piece_of])
+    return units, np.where(piece_of_token < 0, -1, unit_of_piece[piece_of_token])
+
+
+def _token_piece(tokens: Tokens, i: int) -> tuple[int, int, int, str, str]:
+    """Segment, start, end, text and normalised form of one token."""
+    text = tokens.text(i)
+    start, end = tokens.spans[i].tolist()
+    return int(tokens.segment[i]), start, end, text, tokens.tokenizer.normalise(text)
 
 
 def split_rows(
     job: Job, rows: Float[np.ndarray, "row"], merge: Merge
 ) -> tuple[Float[np.ndarray, "unit"], tuple[Special, ...]]:
-    """Scores of tokens merged into units, with special tokens and padding apart."""
+    """Scores of tokens merged into units; special tokens and padding apart."""
     tokens = job.tokens
     scores = np.zeros(len(job.units))
     inside = job.groups >= 0
-    own, groups = rows[: len(tokens)][inside], job.groups[inside]
+    token_scores, groups = rows[: len(tokens)][inside], job.groups[inside]
     if merge == "sum":
-        np.add.at(scores, groups, own)
+        np.add.at(scores, groups, token_scores)
     else:
-        order = np.argsort(np.abs(own), kind="stable")
-        scores[groups[order]] = own[order]  # the last and largest of a unit stays
+        # written in ascending order of size, so that the largest of a unit is written last
+        order = np.argsort(np.abs(token_scores), kind="stable")
+        scores[groups[order]] = token_scores[order]
     specials = [Special(tokens.names[i], float(rows[i])) for i in np.flatnonzero(~inside)]
     if len(rows) > len(tokens):
         specials.append(Special("padding", float(rows[len(tokens) :].sum())))
@@ -316,7 +346,7 @@ def check_output(output: Output) -> None:
 
 
 def check_head(method: Method, head: int | None, output: Output) -> None:
-    """Heads add up to the logit, and to nothing else."""
+    """Refuse a head with another output than the logit: heads add up to the logit only."""
     if head is not None and output != "logit":
         raise InputError(
             f"{method.name} explains one head by its part of the logit: leave output at 'logit'."
@@ -324,7 +354,7 @@ def check_head(method: Method, head: int | None, output: Output) -> None:
 
 
 def check_at_least(method: Method, **least: float) -> None:
-    """Refuse numbers that are too small to mean anything, and broken ones where the setting is a whole number."""
+    """Refuse settings below these numbers, and fractions where a setting is a whole number."""
     for name, low in least.items():
         value, whole = getattr(method, name), isinstance(getattr(type(method), name), int)
         if (

@@ -1,7 +1,7 @@
-"""Explanations that remove words and watch the output.
+"""Methods that remove words and watch the output.
 
-Each method plans which words to keep (`plan`, rows of True and False) and turns the outputs into scores (`fit`). The
-evaluations in between go through the model's `score`, many documents at once.
+Each method plans which words to keep (`plan`, rows of True and False) and turns the outputs into
+scores (`fit`). In between, the model's `score` evaluates many documents at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from heed.algebra.limits import kernel
-from heed.algebra.regression import ENTRIES, Controlled, Ridge, Words, pushed, ridge, slices
+from heed.algebra.regression import ENTRIES, Controlled, Ridge, Words, enlarged, ridge, slices
 from heed.errors import InputError, UnknownName
 from heed.methods.method import Job, Measured, Method, check_at_least, check_head, check_output
 from heed.models.classifier import REMOVALS, Classifier, Output, Removal, output_of
@@ -24,7 +24,7 @@ from heed.models.classifier import REMOVALS, Classifier, Output, Removal, output
 
 @dataclass(frozen=True)
 class Perturbation(Method):
-    """What the outputs say when words are removed.
+    """Scores from outputs for texts without some of their words.
 
     removal   "replace" by the model's filler, "delete" or "hide"; None takes the model's default
     output    what is explained: logit, log-odds or probability of the label
@@ -39,7 +39,7 @@ class Perturbation(Method):
 
     @abstractmethod
     def plan(self, job: Job) -> Bool[np.ndarray, "sample unit"]:
-        """The choices of words to evaluate; the whole document first saves an evaluation."""
+        """The choices of words to evaluate; the whole document must come first, or is added."""
 
     @abstractmethod
     def fit(
@@ -51,7 +51,7 @@ class Perturbation(Method):
         return True
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
-        found: list[Measured] = []
+        results: list[Measured] = []
         waiting: list[tuple[Job, Bool[np.ndarray, "sample unit"]]] = []
         size = 0
         for job in jobs:
@@ -59,9 +59,9 @@ class Perturbation(Method):
             waiting.append((job, keep))
             size += keep.size
             if size > 8 * ENTRIES:
-                found += self._evaluate(model, waiting)
+                results += self._evaluate(model, waiting)
                 waiting, size = [], 0
-        return found + self._evaluate(model, waiting)
+        return results + self._evaluate(model, waiting)
 
     def _evaluate(
         self, model: Classifier, planned: Sequence[tuple[Job, Bool[np.ndarray, "sample unit"]]]
@@ -69,21 +69,22 @@ class Perturbation(Method):
         if not planned:
             return []
         jobs = [job for job, _ in planned]
+        # the output for the whole document is needed, too: it tells label and probabilities
         asked = [k if k[0].all() else np.vstack([np.ones_like(k[:1]), k]) for _, k in planned]
         logits = model.score(
             [job.tokens for job in jobs], asked, [job.groups for job in jobs], self.removal
         )
-        found = []
+        results = []
         for (job, keep), rows in zip(planned, logits, strict=True):
             label = int(rows[0].argmax()) if job.label < 0 else job.label
             outputs = output_of(rows[-len(keep) :], label, self.output, model.exclusive)
-            found.append(replace(self.fit(job, keep, outputs), logits=rows[0]))
-        return found
+            results.append(replace(self.fit(job, keep, outputs), logits=rows[0]))
+        return results
 
 
 @dataclass(frozen=True)
 class Occlusion(Perturbation):
-    """The output minus the output without the word, each occurrence alone."""
+    """The output minus the output without the word; each occurrence is removed alone."""
 
     name: ClassVar[str] = "occlusion"
     summary: ClassVar[str] = "change of the output when one word is removed"
@@ -104,7 +105,10 @@ class Occlusion(Perturbation):
 
 @dataclass(frozen=True)
 class Repeating(Perturbation):
-    """Methods for which repeated words are one unit (`repeats="together"`) unless asked otherwise (`"apart"`)."""
+    """Methods that give all occurrences of a word one score.
+
+    repeats   "together": one unit per distinct word; "apart": one unit per occurrence
+    """
 
     repeats: Literal["together", "apart"] = "together"
 
@@ -112,7 +116,7 @@ class Repeating(Perturbation):
         super().__post_init__()
         check_repeats(self.repeats)
 
-    def together(self) -> bool:
+    def merges_repeats(self) -> bool:
         return self.repeats == "together"
 
 
@@ -120,18 +124,23 @@ class Repeating(Perturbation):
 class Lime(Repeating):
     """Ridge regression of the output on which words are present, near the document.
 
-    Subsets of s words are removed, s uniform on 1..d, the words uniform given s; they weigh exp(-δ²/2ν²) with
-    δ = 1 - √(1 - s/d) and ν the bandwidth. `words` keeps the words with the largest scores and fits them anew; all
-    others score 0. `head` explains what a single attention head contributes.
+    samples     how many texts to evaluate
+    bandwidth   ν in the weight of a text, exp(-δ²/2ν²) with δ = 1 - √(1 - s/d) for s of d words
+                removed
+    ridge       the penalty
+    sampling    "lime", "pairs" or "auto", see below
+    words       keep only this many words with the largest scores, and fit them again; others get 0
+    head        explain only what this attention head contributes
 
-    sampling="lime" draws independent subsets beside the document itself: samples, kernel and regression of the `lime`
-    package (with feature_selection="none"). "pairs" evaluates each subset and its complement, and adds controls to the
-    regression; it tends to the same scores with less noise. Where all subsets fit into `samples`, these are taken once
-    each, and nothing is left to chance. "auto" takes "pairs" where there are at least 5 samples per word.
+    To draw a text, s is drawn uniformly from 1 … d, then s words. "lime" draws independent texts,
+    and is the algorithm of the `lime` package with feature_selection="none". "pairs" evaluates each
+    subset of words and its complement, and adds control variates to the regression: the same limit
+    with less noise. If all subsets fit into `samples`, each is taken once and nothing is random.
+    "auto" is "pairs" if there are at least 5 samples per word.
     """
 
     name: ClassVar[str] = "lime"
-    summary: ClassVar[str] = "local linear fit to documents with random words removed"
+    summary: ClassVar[str] = "linear fit to outputs for the text with random words removed"
     paper: ClassVar[str] = "ribeiro2016"
 
     samples: int = 1000
@@ -158,7 +167,7 @@ class Lime(Repeating):
             raise UnknownName("sampling", str(self.sampling), ("auto", "pairs", "lime"))
 
     def evaluations(self, units: int) -> int:
-        return self.samples
+        return min(self.samples, 2**units)  # no more texts differ
 
     def evaluates_whole(self) -> bool:
         return self.head is None
@@ -197,10 +206,10 @@ class Lime(Repeating):
         fitted = self._fit(keep, outputs, every)
         scores, errors = fitted.coefficients, fitted.standard_errors
         if self.words is not None and self.words < len(scores):
-            chosen = np.sort(np.argsort(-np.abs(scores), kind="stable")[: self.words])
-            fitted = self._fit(keep, outputs, chosen)
+            strongest = np.sort(np.argsort(-np.abs(scores), kind="stable")[: self.words])
+            fitted = self._fit(keep, outputs, strongest)
             scores, errors = np.zeros(len(scores)), np.zeros(len(errors))
-            scores[chosen], errors[chosen] = fitted.coefficients, fitted.standard_errors
+            scores[strongest], errors[strongest] = fitted.coefficients, fitted.standard_errors
         facts = {"intercept": fitted.intercept, "r2": fitted.r2}
         return Measured(scores, None, errors, len(keep), facts, self._notes(len(job.units)))
 
@@ -210,30 +219,31 @@ class Lime(Repeating):
         y: Float[np.ndarray, "sample"],
         chosen: Int[np.ndarray, "word"],
     ) -> Ridge:
-        """The regression on some of the words."""
+        """The regression on the chosen words."""
         d = keep.shape[1]
         pi, removed = kernel(d, self.bandwidth), d - keep.sum(1)
         if self._every(d):
+            # every subset once: weights make up for how many subsets of a size there are
             subsets = np.array([math.comb(d, s) for s in range(d + 1)])
-            found = ridge(
+            fitted = ridge(
                 Words(keep[1:, chosen]),
                 y[1:],
                 (self.samples / d * pi / subsets)[removed[1:]],
                 self.ridge,
             )
-            return replace(found, standard_errors=np.zeros(len(chosen)))
+            return replace(fitted, standard_errors=np.zeros(len(chosen)))
         if not self._paired(d):
             return ridge(Words(keep[:, chosen]), y, pi[removed], self.ridge)
-        # the document has no weight in the limit, and the empty one stands for its share of the sizes 1 … d; the sum
-        # of the weights is that of as many independent samples, so that the ridge means the same
+        # The document has no weight in the limit, and the empty one stands for its share of the
+        # sizes 1 … d. The weights sum to that of as many independent samples, so that the ridge
+        # means the same.
         keep, y, removed = keep[1:], y[1:], removed[1:]
         weights = pi[removed] * self.samples * (d - 1) / (d * (len(keep) - 1))
         weights[0] = self.samples * pi[d] / d
         phi, psi = controls(d, self.bandwidth)
         share = 1 - np.arange(1, d + 1) / d
-        square = float(
-            pi[1:] / d @ (psi[1:] ** 2 * share * (1 - share))
-        )  # that of a psi column, per sample
+        # the mean square of a psi column, per sample
+        square = float(pi[1:] / d @ (psi[1:] ** 2 * share * (1 - share)))
         penalty = np.concatenate(
             [np.full(len(chosen), self.ridge), np.zeros(phi.shape[1]), np.full(d - 1, d * square)]
         )
@@ -242,23 +252,26 @@ class Lime(Repeating):
 
     def _notes(self, d: int) -> tuple[str, ...]:
         if d == 1 and self.ridge > 0:
-            return (
-                "With a single word the ridge pulls LIME's score towards 0: occlusion says more.",
-            )
+            return ("With a single word the ridge pulls LIME's score towards 0: use occlusion.",)
         if self.samples < 2 * d:
             return (
-                f"{self.samples:,} samples are few for {d:,} words: the standard errors are too small.",
+                f"{self.samples:,} samples are few for {d:,} words: "
+                "the standard errors are too small.",
             )
         return ()
 
 
 @dataclass(frozen=True)
 class Shapley(Repeating):
-    """Shapley values: a word's mean contribution over all orders in which words could come in.
+    """Shapley values: a word's mean contribution over all orders of adding words.
 
-    estimator="kernel" solves the weighted least squares whose solution they are, over pairs of complementary subsets;
-    "permutation" averages over random orders and their reverses. Where all subsets fit into `samples` the kernel is
-    exact. Both add up to the output of the document minus that of the document without words.
+    samples     how many texts to evaluate; few samples for many words are raised
+    estimator   "kernel" solves the weighted least squares problem whose solution they are, over
+                pairs of complementary subsets; "permutation" averages over random orders and their
+                reverses
+
+    If all subsets fit into `samples`, the kernel is exact. Both add up to the output for the
+    document minus the output for the document without words.
     """
 
     name: ClassVar[str] = "shapley"
@@ -277,7 +290,7 @@ class Shapley(Repeating):
 
     def evaluations(self, units: int) -> int:
         least = 4 * units if self.estimator == "kernel" else 20 * units
-        return 2 + min(max(self.samples, least), 2**units if units < 30 else self.samples + least)
+        return min(2 + max(self.samples, least), 2**units)  # no more texts differ
 
     def plan(self, job: Job) -> Bool[np.ndarray, "sample unit"]:
         """The document, the document without words, and then the estimator's choices."""
@@ -300,25 +313,29 @@ class Shapley(Repeating):
             return Measured(np.array([change]), None, np.zeros(1), 2)
         solve = self._fit_orders if self.estimator == "permutation" else self._fit_subsets
         scores, errors = solve(keep[2:], outputs[2:], outputs[0], outputs[1])
-        more = len(keep) > self.samples + 2
-        note = f"{len(job.units):,} words need more than {self.samples:,} samples: {len(keep):,} were taken."
-        notes = [note] if more else []
-        return Measured(scores, None, errors, len(keep), {"change": float(change)}, tuple(notes))
+        notes: tuple[str, ...] = ()
+        if len(keep) > self.samples + 2:
+            notes = (
+                f"{len(job.units):,} words need more than {self.samples:,} samples: "
+                f"{len(keep):,} were taken.",
+            )
+        return Measured(scores, None, errors, len(keep), {"change": float(change)}, notes)
 
     def _exact(self, d: int) -> bool:
         return d <= 30 and 2**d - 2 <= self.samples
 
     def _subsets(self, rng: np.random.Generator, d: int) -> Bool[np.ndarray, "sample unit"]:
-        """All subsets if there are few enough; else sizes by the Shapley kernel, each subset beside its complement."""
+        """All subsets if they fit; else random ones, each beside its complement.
+
+        Their sizes are drawn by the Shapley kernel.
+        """
         if self._exact(d):
             return (np.arange(1, 2**d - 1)[:, None] >> np.arange(d) & 1).astype(bool)
         sizes = np.arange(1, d)
         kernel = 1 / (sizes * (d - sizes))
-        pairs = max(
-            self.samples // 2, 2 * d
-        )  # with fewer the regression fits its own noise, and hides it
-        drawn = rng.choice(sizes, pairs, p=kernel / kernel.sum())
-        half = random_subsets(rng, drawn, d)
+        # with fewer pairs the regression would fit its own noise, and hide it
+        pairs = max(self.samples // 2, 2 * d)
+        half = random_subsets(rng, rng.choice(sizes, pairs, p=kernel / kernel.sum()), d)
         return np.stack([half, ~half], 1).reshape(-1, d)
 
     def _fit_subsets(
@@ -328,7 +345,10 @@ class Shapley(Repeating):
         full: float,
         empty: float,
     ) -> tuple[Float[np.ndarray, "unit"], Float[np.ndarray, "unit"]]:
-        """Least squares of y - f(empty) on keep under Σφ = f(full) - f(empty), by a Lagrange multiplier."""
+        """Least squares of y - f(empty) on keep under the constraint Σφ = f(full) - f(empty).
+
+        The constraint is a Lagrange multiplier.
+        """
         d = keep.shape[1]
         exact, y = self._exact(d), y - empty
         size = keep.sum(1)
@@ -344,6 +364,7 @@ class Shapley(Repeating):
             gram += zw.T @ z
             moment += zw.T @ y[rows]
         if not exact:
+            # samples may not tell two words apart: a tiny ridge splits their score evenly
             gram += np.eye(d) * 1e-10 * np.trace(gram) / d
         inverse = np.linalg.inv(gram)
         ones = inverse.sum(1)
@@ -356,26 +377,25 @@ class Shapley(Repeating):
         for rows in slices(keep.shape):
             z = keep[rows].astype(float)
             influence = z @ project
-            own = np.clip(np.einsum("ij,ij->i", influence, z), 0, 0.99).reshape(-1, 2)
+            leverage = np.clip(np.einsum("ij,ij->i", influence, z), 0, 0.99).reshape(-1, 2)
             cross = np.einsum("ij,ij->i", influence[::2], z[1::2])
-            rest = pushed(
-                (y[rows] - z @ scores).reshape(-1, 2), 1 - own, -cross
-            )  # a pair is one draw
+            # a pair is one draw
+            rest = enlarged((y[rows] - z @ scores).reshape(-1, 2), 1 - leverage, -cross)
             variance += np.square((influence * rest.reshape(-1, 1)).reshape(-1, 2, d).sum(1)).sum(0)
         return scores, np.sqrt(variance)
 
     def _orders(self, rng: np.random.Generator, d: int) -> Bool[np.ndarray, "sample unit"]:
         """For each random order the first 1 … d-1 words, and the same for the reversed order.
 
-        Ten of them together (a Latin square) bring each word in once at each of ten depths, counted from both ends:
-        most of what orders differ in is how early a word comes. Few words have fewer depths.
+        Orders differ most in how early a word comes. So ten orders together (a Latin square) bring
+        each word in once at each of ten depths, counted from both ends. Few words have fewer
+        depths.
         """
         pairs, depths = max(10, self.samples // (2 * (d - 1))), _depths(d)
         squares = np.tile(np.arange(d) * depths // d, (-(-pairs // depths), 1))
         drawn = rng.permuted(squares, axis=1).repeat(depths, 0)[:pairs] + np.arange(pairs)[:, None]
-        inwards = (
-            (drawn % depths + rng.random((pairs, d))).argsort(1).argsort(1)
-        )  # 0, 1: the ends; 2, 3: next to them
+        # the rank of a word from outside to inside: 0 and 1 are the ends, 2 and 3 next to them
+        inwards = (drawn % depths + rng.random((pairs, d))).argsort(1).argsort(1)
         swap = np.take_along_axis(rng.integers(0, 2, (pairs, d // 2 + 1)), inwards // 2, 1)
         rank = np.where((inwards + swap) % 2, d - 1 - inwards // 2, inwards // 2)
         both = np.stack([rank, d - 1 - rank], 1)  # [pair, direction, unit]
@@ -388,19 +408,20 @@ class Shapley(Repeating):
         full: float,
         empty: float,
     ) -> tuple[Float[np.ndarray, "unit"], Float[np.ndarray, "unit"]]:
-        """The mean gain of each word, and how far other orders would have moved it.
+        """The mean gain of each word, and its standard error.
 
-        One square tells the spread of gains as a whole. Several tell that within a depth, which is less, since words
-        come in equally often at every depth: the more squares, the more it counts.
+        One square tells the spread of the gains as a whole. Several squares tell the spread within
+        a depth, which is less, since words come in equally often at every depth. The more squares
+        there are, the more that counts.
         """
         d = keep.shape[1]
         steps = y.reshape(-1, d - 1)
         steps = np.hstack([np.full((len(steps), 1), empty), steps, np.full((len(steps), 1), full)])
-        place = (
-            d - 1 - keep.reshape(-1, d - 1, d).sum(1)
-        )  # a word in k of the d-1 prefixes came in at place d-1-k
-        gains = np.take_along_axis(np.diff(steps, axis=1), place, 1)
-        by_pair, depth = gains.reshape(-1, 2, d).mean(1), np.minimum(place, d - 1 - place)[::2]
+        # a word that is in k of the d-1 prefixes came in at position d-1-k
+        position = d - 1 - keep.reshape(-1, d - 1, d).sum(1)
+        gains = np.take_along_axis(np.diff(steps, axis=1), position, 1)
+        by_pair = gains.reshape(-1, 2, d).mean(1)
+        depth = np.minimum(position, d - 1 - position)[::2]
         depths, variance = _depths(d), gains.var(0, ddof=1) / len(gains)
         if (free := len(by_pair) - depths) >= depths:
             by_depth = np.array_split(np.take_along_axis(by_pair, depth.argsort(0), 0), depths)
@@ -434,20 +455,20 @@ def check_samples(method: Method, samples: int, most: int = 10_000_000) -> None:
 def controls(
     d: int, bandwidth: float
 ) -> tuple[Float[np.ndarray, "size function"], Float[np.ndarray, "size"]]:
-    """Functions φ and ψ of the number s = 0 … d of removed words that make controls for LIME's regression.
+    """Functions φ and ψ of the number s = 0 … d of removed words: control variates for LIME.
 
-    Over all subsets, by their weights W(s) = π(s)/d, s ≥ 1, the columns φ(s) and ψ(s)(z_j - m_s), m_s = 1 - s/d, are
-    orthogonal to 1 and to every z_k, and so leave the coefficients of these alone: ΣWφ = ΣWφs = 0, ΣWψ m_s(1-m_s) = 0.
-    φ are polynomials of degree 2 to 5, ψ is linear.
+    Take all subsets with their weights W(s) = π(s)/d, s ≥ 1. The columns φ(s) and
+    ψ(s)(z_j - m_s), m_s = 1 - s/d, are orthogonal to 1 and to every z_k, so they do not change the
+    coefficients of these: ΣWφ = ΣWφs = 0 and ΣWψ m_s(1-m_s) = 0. φ are polynomials of degree 2 to
+    5, ψ is linear.
     """
     s, W = np.arange(d + 1), np.where(np.arange(d + 1) > 0, kernel(d, bandwidth), 0) / d
     share = s / d
     root = np.sqrt(W)
     powers = np.vander(2 * share - 1, min(6, d), increasing=True)
     triangle = np.linalg.qr(root[:, None] * powers).R
-    count = max(
-        2, int((np.abs(np.diag(triangle)) > 1e-7 * abs(triangle[0, 0])).sum())
-    )  # a narrow kernel bends nothing
+    # a narrow kernel sees only a few sizes, on which high powers are not independent
+    count = max(2, int((np.abs(np.diag(triangle)) > 1e-7 * abs(triangle[0, 0])).sum()))
     phi = np.linalg.solve(triangle[:count, :count].T, powers[:, :count].T).T[:, 2:]
     spread = W * share * (1 - share)
     return phi / np.abs(phi).max(0, initial=1e-300), share - (spread @ share) / spread.sum()
@@ -456,11 +477,12 @@ def controls(
 def uniform_subsets(
     rng: np.random.Generator, n: int, d: int, proper: bool = False
 ) -> Bool[np.ndarray, "sample unit"]:
-    """Random subsets of d things: the size uniform on 1 … d (`proper`: 1 … d - 1), the subset uniform given its size.
+    """Random subsets of d things: the size uniform on 1 … d, the subset uniform given its size.
 
-    Taking each thing with the same probability p, p uniform on [0, 1], makes the size uniform on 0 … d; others
-    are drawn again. p is a multiple of 2⁻¹⁶, with half the weight at 0 and 1, which is exact to 1e-6.
+    With `proper`, the size is uniform on 1 … d - 1.
     """
+    # Taking each thing with the same probability p, p uniform on [0, 1], makes the size uniform on
+    # 0 … d. Subsets of a size that is not wanted are drawn again.
     drawn = np.empty((n, d), dtype=bool)
     for rows in slices(drawn.shape):
         drawn[rows] = _bernoulli_subsets(rng, len(drawn[rows]), d)
@@ -470,19 +492,20 @@ def uniform_subsets(
 
 
 def _bernoulli_subsets(rng: np.random.Generator, n: int, d: int) -> Bool[np.ndarray, "sample unit"]:
+    # p is a multiple of 2⁻¹⁶, with half the weight at 0 and 1: the size is uniform to 1e-6
     share = rng.integers(0, 1 << 16, n) + rng.integers(0, 2, n)  # of 2¹⁶, both ends included
     words = rng.integers(0, 1 << 64, -(-n * d // 4), dtype=np.uint64)
     keys = words.view(np.uint16)[: n * d].reshape(n, d)
     # key < share, where the share may be 2¹⁶: key <= share - 1, and nothing where the share is 0
-    chosen = keys <= (np.maximum(share, 1) - 1).astype(np.uint16)[:, None]
-    chosen[share == 0] = False
-    return chosen
+    taken = keys <= (np.maximum(share, 1) - 1).astype(np.uint16)[:, None]
+    taken[share == 0] = False
+    return taken
 
 
 def random_subsets(
     rng: np.random.Generator, sizes: Int[np.ndarray, "sample"], d: int
 ) -> Bool[np.ndarray, "sample unit"]:
-    """One uniformly random subset of d things for each size: those whose random keys are the smallest."""
+    """One random subset of d things for each size: the things with the smallest random keys."""
     drawn = np.empty((len(sizes), d), dtype=bool)
     for rows in slices(drawn.shape):
         keys = rng.integers(0, 1 << 32, (len(sizes[rows]), d), dtype=np.uint32)

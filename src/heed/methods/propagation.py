@@ -1,4 +1,4 @@
-"""Explanations that follow attention from the row that classifies through all layers down to the tokens."""
+"""Methods that follow attention from the classifying row through all layers to the tokens."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ from heed.models.classifier import (
     select_output,
 )
 
-_ONE = 2**30  # capacities are whole numbers of this part of 1; scipy wants them in 32 bits
+_ONE = 2**30  # how many units of capacity 1 is; scipy needs whole numbers of 32 bits
 
 
 @dataclass(frozen=True)
 class AttentionGraph(TokenMethod):
-    """Layers as weighted edges between tokens: the mean or maximum of the heads A, and a skip connection.
+    """Attention as a graph: in each layer, weighted edges between tokens.
 
-    Each layer is (1 - residual) A + residual I, with rows that sum to 1. Where all rows classify, each counts the same.
+    residual   the share of the skip connection: a layer is (1 - residual) A + residual I
+    heads      how the heads become one A: "mean" or "max"
+
+    Rows sum to 1. If all rows classify, each counts the same.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({ATTENTION, BETWEEN})
@@ -57,24 +60,24 @@ class AttentionGraph(TokenMethod):
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         import torch
 
-        found: list[Measured] = [Measured()] * len(jobs)
+        results: list[Measured] = [Measured()] * len(jobs)
         for batch in model.batches([job.tokens for job in jobs]):
             with torch.no_grad():
                 trace = model.trace([jobs[i].tokens for i in batch])
-            for place, (i, start) in enumerate(zip(batch, trace.pooling(), strict=True)):
+            for row, (i, start) in enumerate(zip(batch, trace.pooling(), strict=True)):
                 real = slice(len(jobs[i].tokens))
                 layers = [
-                    self._edges(w[place, :, real, real].double().cpu().numpy())
+                    self._edges(w[row, :, real, real].double().cpu().numpy())
                     for w in trace.attention
                 ]
-                found[i] = Measured(rows=self.follow(start[real], layers))
-        return found
+                results[i] = Measured(rows=self.follow(start[real], layers))
+        return results
 
     def _edges(
         self, weights: Float[np.ndarray, "head query key"]
     ) -> Float[np.ndarray, "query key"]:
-        together = weights.mean(0) if self.heads == "mean" else weights.max(0)
-        mixed = (1 - self.residual) * together + self.residual * np.eye(len(together))
+        attention = weights.mean(0) if self.heads == "mean" else weights.max(0)
+        mixed = (1 - self.residual) * attention + self.residual * np.eye(len(attention))
         return mixed / mixed.sum(1, keepdims=True)
 
 
@@ -93,9 +96,9 @@ class Rollout(AttentionGraph):
 
 @dataclass(frozen=True)
 class Flow(AttentionGraph):
-    """The maximum flow to each token when edges are pipes of these widths; what starts is 1, so no token gets more.
+    """The maximum flow to each token if edges are pipes of these widths.
 
-    Widths are rounded down to multiples of 2^-30, which takes less than that from each edge of the narrowest cut.
+    The flow that starts is 1, so no token gets more.
     """
 
     name: ClassVar[str] = "flow"
@@ -110,17 +113,15 @@ class Flow(AttentionGraph):
 
         n = len(start)
         tokens = np.arange(n)
-        top = np.where(
-            start[:, None] > 0, layers[-1], 0
-        )  # rows in which nothing starts would be dead ends
+        # rows in which nothing starts would be dead ends
+        top = np.where(start[:, None] > 0, layers[-1], 0)
         width = np.concatenate(
             [start, top.ravel(), *(edges.ravel() for edges in reversed(layers[:-1]))]
         )
+        # scipy needs whole numbers; rounding down takes at most 2^-30 from each edge
         width = np.floor(width * _ONE).astype(np.int32)
-        above, below = (
-            [np.zeros(n, dtype=int)],
-            [1 + tokens],
-        )  # node 0 is where all starts; then level by level
+        # node 0 is where everything starts; then the tokens, level by level
+        above, below = [np.zeros(n, dtype=int)], [1 + tokens]
         for level in range(len(layers)):
             above.append(np.repeat(1 + level * n + tokens, n))
             below.append(np.tile(1 + (level + 1) * n + tokens, n))
@@ -129,21 +130,21 @@ class Flow(AttentionGraph):
             (width, (np.concatenate(below), np.concatenate(above))), shape=(size, size)
         )
         graph.eliminate_zeros()
-        # as much flows from a token up to the start as the other way round, and that is found faster
+        # the flow from a token up to the start is the same as the way down, and found faster
         return np.array([maximum_flow(graph, size - n + j, 0).flow_value / _ONE for j in tokens])
 
 
 @dataclass(frozen=True)
 class AttentionGradient(TokenMethod):
-    """Attention times its gradient, positive parts alone, mean over heads, collected through all layers.
+    """Attention times its gradient, positive parts only, mean over heads, through all layers.
 
-    From R = I, each layer makes R + Ā R with Ā = mean over heads of max(0, ∇A ⊙ A); the scores are the classifying row
-    of R - I (the mean of all rows where all classify). The gradient moves single weights, not whole rows, so even
-    values that are the same for all tokens count.
+    From R = I, each layer makes R + Ā R with Ā = mean over heads of max(0, ∇A ⊙ A). The scores are
+    the classifying row of R - I, or the mean of all rows if all classify. The gradient moves single
+    weights, not whole rows, so even values that are the same for all tokens count.
     """
 
     name: ClassVar[str] = "attention-gradient"
-    summary: ClassVar[str] = "attention times its gradient, positive parts, through all layers"
+    summary: ClassVar[str] = "positive part of attention times its gradient, through all layers"
     needs: ClassVar[frozenset[str]] = frozenset({ATTENTION, DIFFERENTIABLE})
     signed: ClassVar[bool] = False
     paper: ClassVar[str] = "chefer2021"
@@ -157,7 +158,7 @@ class AttentionGradient(TokenMethod):
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         import torch
 
-        found: list[Measured] = [Measured()] * len(jobs)
+        results: list[Measured] = [Measured()] * len(jobs)
         for batch in model.batches([job.tokens for job in jobs]):
             with torch.enable_grad():
                 trace = model.trace([jobs[i].tokens for i in batch])
@@ -168,10 +169,10 @@ class AttentionGradient(TokenMethod):
                 (weights.detach() * gradient).clamp(min=0).double().mean(1).cpu().numpy()
                 for weights, gradient in zip(trace.attention, gradients, strict=True)
             ]
-            for place, (i, start) in enumerate(zip(batch, trace.pooling(), strict=True)):
+            for row, (i, start) in enumerate(zip(batch, trace.pooling(), strict=True)):
                 wide = slice(model.width(jobs[i].tokens))
-                row = start = start[wide]
+                relevance = start = start[wide]
                 for a in reversed(layers):
-                    row = row + row[: a.shape[1]] @ a[place, wide, wide]
-                found[i] = Measured(rows=row - start)
-        return found
+                    relevance = relevance + relevance[: a.shape[1]] @ a[row, wide, wide]
+                results[i] = Measured(rows=relevance - start)
+        return results

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from heed.algebra.limits import exact
+from heed.claims.signatures import signature
 from heed.methods import (
     Anchors,
     AttentionMax,
@@ -27,7 +28,6 @@ from heed.methods import (
 from heed.methods.comparison import agreement, aligned
 from heed.methods.method import units_of
 from heed.methods.perturbation import uniform_subsets
-from heed.methods.signatures import signature
 from heed.metrics import kendall, spearman
 from heed.papers.lab import Lab
 from heed.papers.lopardo.theorems import form, predicted
@@ -360,8 +360,8 @@ def signatures(lab: Lab) -> Outcome:
                     "spread": found.spread,
                     "like_unk": len(found.like_unk),
                     "heads": found.heads,
-                    "final_layer": bool(found.final_layer_note()),
-                    "heads_disagree": bool(found.heads_note()),
+                    "final_layer": found.final_layer_distorts,
+                    "heads_disagree": found.heads_disagree,
                 }
             )
     results = []

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from heed.algebra.null_space import Variant
 from heed.claims.adversary import Adversary
 from heed.claims.causal import direction, shifted
-from heed.methods.efficient import Problem, efficient_rows, movement, opened, problems, swapped
+from heed.methods.problems import Problem, efficient_rows, movement, opened, problems, swapped
 from heed.metrics import spearman, tvd
 from heed.models.classifier import Attending
 from heed.papers.naim_asher.lab import EfficientLab, Subject

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from heed import data
 from heed.algebra.null_space import NotReached
 from heed.data import Dataset
-from heed.methods.efficient import Problem, opened
+from heed.methods.problems import Problem, opened
 from heed.models import load
 from heed.models.classifier import Classifier
 from heed.models.folders import FACTS

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from heed.algebra.null_space import Space
-from heed.methods.efficient import Problem, opened, problems
+from heed.methods.problems import Problem, opened, problems
 from heed.metrics import tvd
 from heed.models.shapes import RecurrentShape
 from heed.papers.naim_asher.lab import EfficientLab, Subject
