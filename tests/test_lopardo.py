@@ -182,6 +182,20 @@ def test_scores_of_tokens_are_added_up_over_words(lab: Lab) -> None:
     np.testing.assert_allclose(variants._merged(tokens, words), words.scores)
 
 
+def test_the_words_that_give_the_answer_are_those_that_are_marked(lab: Lab) -> None:
+    """A rationale marks characters: each document's own, wherever in the text they are."""
+    for document in heed.data.tasks.generate("story", 30).documents:
+        (explanation,) = AttentionMean().explain(lab.main, [document])
+        gives = [
+            any(u.segment == s.segment and s.start <= u.spans[0][0] < s.end for s in document.rationale)
+            for u in explanation.units
+        ]
+        row = variants._pointing(lab.main, document)
+        assert any(gives) and row["chance"] == pytest.approx(np.mean(gives))
+        top = np.argsort(-explanation.scores, kind="stable")[: sum(gives)]
+        assert row["pointed attention"] == pytest.approx(np.mean([gives[i] for i in top]))
+
+
 @pytest.mark.full
 def test_letters_are_counted_with_telling_and_with_empty_attention(tmp_path: Path) -> None:
     lab = Lab("full", tmp_path)

@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool
 
 from heed import data as sets
+from heed.claims.eraser import marked
 from heed.data import Dataset, tasks
 from heed.methods import (
     AttentionMean,
@@ -421,28 +421,12 @@ def _pointing(model: Classifier, document: Document) -> Row:
     found: Row = {}
     for key, method in (("attention", AttentionMean()), ("lime", LimeExact(repeats="apart"))):
         (e,) = method.explain(model, [document])
-        gold = _gold(e)
+        gold = marked(e)
         k = int(gold.sum())
         top = np.argsort(-np.abs(e.scores), kind="stable")[:k]
         found[f"pointed {key}"] = float(gold[top].mean()) if k else float("nan")
         found["chance"] = k / len(gold)
     return found
-
-
-def _gold(e: Explanation) -> Bool[np.ndarray, "unit"]:
-    """Which units are part of the document's rationale, spans over `text.split()` as everywhere."""
-    places = [(m.start(), m.end()) for m in re.finditer(r"\S+", e.document.text)]
-    spans = [
-        (places[s.start][0], places[s.end - 1][1])
-        for s in e.document.rationale
-        if s.end <= len(places)
-    ]
-    return np.array(
-        [
-            u.segment == 0 and any(a < u.spans[0][1] and u.spans[0][0] < b for a, b in spans)
-            for u in e.units
-        ]
-    )
 
 
 def tokenizer(lab: Lab) -> Outcome:
