@@ -21,7 +21,8 @@ from test_cli import refused
 from test_report import HOSTILE, check_safe, explanation, flat, printed
 
 from heed.errors import DataError, InputError
-from heed.papers import PAPERS, Figure, Lab, Outcome, Paper, Result, Section, Store, run
+from heed.papers import PAPERS, Figure, Lab, Outcome, Paper, Result, Section, run
+from heed.papers.folder import read_sections, write_section
 from heed.papers.lab import Experiment
 from heed.report import charts, figures, reproduction, terminal
 from heed.report.panels import POINTS, panels
@@ -165,7 +166,8 @@ class Counted:
 
     def __call__(self, lab: Lab) -> Outcome:
         self.times += 1
-        return Outcome([replace(r, n=self.times) for r in results(self.name)], [bars()])
+        rows = {"runs": [{"times": self.times}]}
+        return Outcome([replace(r, n=self.times) for r in results(self.name)], [bars()], rows)
 
 
 @pytest.fixture
@@ -372,9 +374,9 @@ def test_our_number_and_the_published_one() -> None:
 
 
 def test_sections_come_back_as_they_were_written(tmp_path: Path) -> None:
-    store, written = Store(tmp_path), section()
-    store.write(written)
-    (read,) = store.sections()
+    written = section()
+    write_section(tmp_path, written)
+    (read,) = read_sections(tmp_path)
     assert (read.name, read.title, read.question, read.facts) == (
         written.name, written.title, written.question, written.facts,
     )  # fmt: skip
@@ -396,13 +398,12 @@ def test_numbers_of_numpy_and_nan_are_plain_in_the_file(tmp_path: Path) -> None:
         np.int64(7),
         np.float64(0.25),
     )  # type: ignore[arg-type]
-    rows = [{"a": np.int32(1), "b": np.bool_(True), "c": (np.float64("nan"), 1)}]
+    rows = [{"a": np.int32(1), "b": np.bool_(True), "c": np.float64("nan")}]
     outcome = Outcome([odd], [replace(bars(), data=rows)])
-    store = Store(tmp_path)
-    store.write(replace(section(), outcome=outcome))
-    (read,) = store.sections()
+    write_section(tmp_path, replace(section(), outcome=outcome))
+    (read,) = read_sections(tmp_path)
     assert read.outcome.results == [Result("e", "d", "m", "x", 0.5, None, None, 7, 0.25)]
-    assert read.outcome.figures[0].data == [{"a": 1, "b": True, "c": [None, 1]}]
+    assert read.outcome.figures[0].data == [{"a": 1, "b": True, "c": None}]
 
 
 @pytest.mark.parametrize(
@@ -412,7 +413,7 @@ def test_a_file_that_is_no_experiment_is_refused(tmp_path: Path, content: str) -
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "first.json").write_text(content)
     with pytest.raises(DataError, match=r"first\.json"):
-        Store(tmp_path).sections()
+        read_sections(tmp_path)
 
 
 def test_experiments_that_are_done_are_not_run_again_unless_asked(
@@ -424,7 +425,7 @@ def test_experiments_that_are_done_are_not_run_again_unless_asked(
     both = run("fake-2020", lab)
     assert [s.name for s in both] == ["second", "first"]
     assert (fake["first"].times, fake["second"].times) == (1, 1)
-    run("fake-2020", lab, ["first"], again=True)
+    run("fake-2020", lab, ["first"], rerun=True)
     assert (fake["first"].times, fake["second"].times) == (2, 1)
     run("fake-2020", replace(lab, seed=1), ["second"])
     assert fake["second"].times == 2
@@ -609,7 +610,7 @@ def test_a_paper_is_run_printed_and_written(here: Path, fake: dict[str, Counted]
     assert (fake["first"].times, fake["second"].times) == (1, 1)
     assert "The first one" in (folder / "report.html").read_text(encoding="utf8")
     assert "done before" in heed("reproduce", "fake-2020").err
-    heed("reproduce", "fake-2020", "--again")
+    heed("reproduce", "fake-2020", "--rerun")
     assert (fake["first"].times, fake["second"].times) == (2, 2)
 
 
@@ -666,7 +667,7 @@ def test_one_sentence_and_exit_code_2(here: Path, words: list[str], says: list[s
 
 
 def test_refusing_listing_and_drawing_do_not_load_torch(tmp_path: Path) -> None:
-    Store(tmp_path).write(section())
+    write_section(tmp_path, section())
     commands: list[list[Any]] = [
         ["reproduce", "--help"], ["list", "reproductions"], ["cite", "lopardo-2024"], ["report", str(tmp_path)],
         *(words for words, _ in REFUSALS if words[0] == "reproduce" and "-o" not in words),
