@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -429,6 +431,126 @@ def test_experiments_that_are_done_are_not_run_again_unless_asked(
     assert (fake["first"].times, fake["second"].times) == (2, 1)
     run("fake-2020", replace(lab, seed=1), ["second"])
     assert fake["second"].times == 2
+
+
+def test_a_change_of_code_documents_or_seed_asks_for_another_run(
+    tmp_path: Path, fake: dict[str, Counted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def times(lab: Lab) -> int:
+        run("fake-2020", lab, ["first"])
+        return fake["first"].times
+
+    assert times(Lab("smoke", tmp_path)) == times(Lab("smoke", tmp_path)) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr("heed.papers.code_of", lambda module: "mended")
+        assert times(Lab("smoke", tmp_path)) == times(Lab("smoke", tmp_path)) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(Lab, "fingerprint", "other documents")
+        assert times(Lab("smoke", tmp_path)) == times(Lab("smoke", tmp_path)) == 3
+    assert times(Lab("smoke", tmp_path, seed=1)) == 4
+    listed = json.loads((tmp_path / "results.json").read_text(encoding="utf8"))
+    assert {r["n"] for r in listed} == {4}
+
+
+def mutated(rng: np.random.Generator, text: bytes) -> bytes:
+    """One file, broken: bytes changed, or a value of its JSON exchanged or taken away."""
+    if rng.random() < 0.3:
+        at = int(rng.integers(len(text)))
+        wrong = bytes(rng.integers(0, 256, int(rng.integers(0, 4)), dtype=np.uint8))
+        return text[:at] + wrong + text[at + int(rng.integers(0, 200)) :]
+    body = json.loads(text)
+    spots: list[tuple[Any, Any]] = []
+    waiting = [body]
+    while waiting:
+        value = waiting.pop()
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, part in parts:
+            spots.append((value, key))
+            if isinstance(part, dict | list):
+                waiting.append(part)
+    holder, key = spots[int(rng.integers(len(spots)))]
+    wrong_values = [
+        None, True, -1, 0.5, 1e300, 10**400, "", HOSTILE, "x" * 5000, [], {}, [[1]], {"a": [None]},
+        [holder], json.loads("[" * 50 + "]" * 50),
+    ]  # fmt: skip
+    choice = int(rng.integers(len(wrong_values) + 1))
+    if choice == len(wrong_values):
+        del holder[key]
+    else:
+        holder[key] = json.loads(json.dumps(wrong_values[choice]))
+    return json.dumps(body).encode()
+
+
+def check_mutations(folder: Path, seed: int, cases: int) -> None:
+    """A broken file is drawn as it is, or refused in one short sentence."""
+    write_section(folder, section(every=False))
+    write_section(folder, section("second"))
+    path = folder / "experiments" / "second.json"
+    whole = path.read_bytes()
+    for case in range(cases):
+        path.write_bytes(mutated(np.random.default_rng((seed, case)), whole))
+        try:
+            paper, sections = reproduction.load(folder)
+        except DataError as error:
+            said = str(error)
+            assert str(path) in said and len(said) < len(str(path)) + 300 and "\n" not in said
+            continue
+        printed(terminal.reproduction(sections))
+        if case % 10 == 0:  # drawing takes long
+            reproduction.html(paper, sections)
+        else:
+            for f in sections[-1].outcome.figures:
+                panels(f)
+
+
+def test_broken_files_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    check_mutations(tmp_path, 0, 100)
+
+
+@pytest.mark.full
+def test_many_broken_files_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    check_mutations(tmp_path, 1, 1000)
+
+
+def killed_at_random_moments(folder: Path, moments: list[float]) -> None:
+    """A run that is killed again and again leaves a folder from which the next run goes on."""
+    names = ("accuracy", "permutation")
+    words = ["reproduce", "jain-wallace-2019", "-o", str(folder / "killed")]
+    words += [word for name in names for word in ("--experiment", name)]
+    environment = {k: v for k, v in os.environ.items() if k != "HEED_DATA"}
+    environment["HEED_CACHE"] = str(folder / "cache")
+    command = [sys.executable, "-m", "heed.cli", *words]
+    for moment in moments:
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(moment)
+        process.kill()
+        process.wait()
+        for path in (folder / "killed").rglob("*.json"):
+            if not any(part.startswith(".writing-") for part in path.parts):
+                json.loads(path.read_text(encoding="utf8"))
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    command[command.index(str(folder / "killed"))] = str(folder / "whole")
+    whole = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert whole.returncode == 0, whole.stderr
+    resumed, fresh = (
+        json.loads((folder / name / "results.json").read_text(encoding="utf8"))
+        for name in ("killed", "whole")
+    )
+    assert resumed == fresh
+
+
+def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
+    killed_at_random_moments(tmp_path, [6.0, 9.0])
+
+
+@pytest.mark.full
+def test_a_run_that_was_killed_many_times_goes_on(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    killed_at_random_moments(tmp_path, (4 + 12 * rng.random(12)).tolist())
 
 
 def test_results_are_one_list_with_these_fields(tmp_path: Path, fake: dict[str, Counted]) -> None:

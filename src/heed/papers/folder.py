@@ -101,7 +101,7 @@ def _read(path: Path) -> Section:
         raise DataError(
             f"{path} does not hold an experiment of heed ({quoted(str(error))})."
         ) from None
-    except (OSError, msgspec.DecodeError, RecursionError) as error:
+    except (OSError, ValueError, msgspec.DecodeError, RecursionError) as error:
         raise DataError(f"{path} cannot be read ({quoted(str(error))}).") from None
     outcome = Outcome(file.results, file.figures, {}, file.explanations)
     return Section(file.name, file.title, file.question, outcome, dict(file.facts), file.key)
