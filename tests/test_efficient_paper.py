@@ -160,11 +160,11 @@ def test_pieces_and_models_are_kept(lab: EfficientLab, monkeypatch: pytest.Monke
         "heed.training.transformer.fit", lambda *a, **k: pytest.fail("trained again")
     )
     monkeypatch.setattr("heed.training.recurrent.fit", lambda *a, **k: pytest.fail("trained again"))
-    kept = sorted((lab.folder / "pieces").iterdir())
+    kept = sorted((lab.folder / "rows").glob("*.jsonl"))
     again = EfficientLab("smoke", lab.folder)
     assert [s.classifier.revision for s in again.subjects] == [
         s.classifier.revision for s in lab.subjects
     ]
     (lab.folder / "experiments" / "near.json").unlink()
     outcome(again, "near")
-    assert sorted((lab.folder / "pieces").iterdir()) == kept
+    assert sorted((lab.folder / "rows").glob("*.jsonl")) == kept

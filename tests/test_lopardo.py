@@ -18,6 +18,7 @@ from heed.methods.comparison import agreement
 from heed.papers import PAPERS, Lab, Outcome, run
 from heed.papers.lopardo import comparisons, theorems, variants
 from heed.papers.lopardo.histogram import histogram
+from heed.papers.results import Results
 
 EXPERIMENTS = {e.name: e for e in PAPERS["lopardo-2024"].experiments}
 QUICK = ("accuracy", "side-by-side", "signatures", "anchors", "talk", "lemmas")
@@ -95,7 +96,9 @@ def test_correlations_are_means_of_tau_over_documents(lab: Lab) -> None:
 
 def test_even_values_that_keep_the_order_of_attention_do_not_make_it_that_of_lime(lab: Lab) -> None:
     """A word below the average takes from the others, which LIME counts and αw does not."""
-    kept, other, mixed = (r.ours for r in comparisons._ordering_law(lab))
+    results = Results("when")
+    comparisons._add_ordering_law(results, lab)
+    kept, other, mixed = (r.ours for r in results)
     assert kept is not None and other is not None and mixed is not None
     assert max(kept, other, mixed) < 0.9 and min(kept, other, mixed) > 0
 
@@ -154,10 +157,11 @@ def test_a_trained_model_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("HEED_DATA", raising=False)
     data = heed.data.tasks.generate("planted", 60)
     first = Lab("smoke", tmp_path).train("one", {}, 0, data=data)
-    folder = tmp_path / "models" / "smoke-one"
+    (folder,) = (tmp_path / "models").glob("smoke-one-*")
     changed = (folder / "model.safetensors").stat().st_mtime_ns
     again = Lab("smoke", tmp_path).train("one", {}, 0, data=data)
     assert again.revision == first.revision
+    assert again.name == first.name == "smoke-one"
     assert (folder / "model.safetensors").stat().st_mtime_ns == changed
 
 
@@ -180,6 +184,23 @@ def test_scores_of_tokens_are_added_up_over_words(lab: Lab) -> None:
     words = LimeExact().explain(lab.main, [text])[0]
     tokens = LimeExact().explain(lab.main, [text], unit="token")[0]
     np.testing.assert_allclose(variants._merged(tokens, words), words.scores)
+
+
+def test_the_words_that_give_the_answer_are_those_that_are_marked(lab: Lab) -> None:
+    """A rationale marks characters: each document's own, wherever in the text they are."""
+    for document in heed.data.tasks.generate("story", 30).documents:
+        (explanation,) = AttentionMean().explain(lab.main, [document])
+        gives = [
+            any(
+                u.segment == s.segment and s.start <= u.spans[0][0] < s.end
+                for s in document.rationale
+            )
+            for u in explanation.units
+        ]
+        row = variants._pointing(lab.main, document)
+        assert any(gives) and row["chance"] == pytest.approx(np.mean(gives))
+        top = np.argsort(-explanation.scores, kind="stable")[: sum(gives)]
+        assert row["pointed attention"] == pytest.approx(np.mean([gives[i] for i in top]))
 
 
 @pytest.mark.full

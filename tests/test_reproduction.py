@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,8 @@ from test_cli import refused
 from test_report import HOSTILE, check_safe, explanation, flat, printed
 
 from heed.errors import DataError, InputError
-from heed.papers import PAPERS, Figure, Lab, Outcome, Paper, Result, Section, Store, run
+from heed.papers import PAPERS, Figure, Lab, Outcome, Paper, Result, Section, run
+from heed.papers.folder import read_sections, write_section
 from heed.papers.lab import Experiment
 from heed.report import charts, figures, reproduction, terminal
 from heed.report.numbers import duration, short
@@ -166,7 +169,8 @@ class Counted:
 
     def __call__(self, lab: Lab) -> Outcome:
         self.times += 1
-        return Outcome([replace(r, n=self.times) for r in results(self.name)], [bars()])
+        rows = {"runs": [{"times": self.times}]}
+        return Outcome([replace(r, n=self.times) for r in results(self.name)], [bars()], rows)
 
 
 @pytest.fixture
@@ -373,9 +377,9 @@ def test_our_number_and_the_published_one() -> None:
 
 
 def test_sections_come_back_as_they_were_written(tmp_path: Path) -> None:
-    store, written = Store(tmp_path), section()
-    store.write(written)
-    (read,) = store.sections()
+    written = section()
+    write_section(tmp_path, written)
+    (read,) = read_sections(tmp_path)
     assert (read.name, read.title, read.question, read.facts) == (
         written.name, written.title, written.question, written.facts,
     )  # fmt: skip
@@ -397,13 +401,12 @@ def test_numbers_of_numpy_and_nan_are_plain_in_the_file(tmp_path: Path) -> None:
         np.int64(7),
         np.float64(0.25),
     )  # type: ignore[arg-type]
-    rows = [{"a": np.int32(1), "b": np.bool_(True), "c": (np.float64("nan"), 1)}]
+    rows = [{"a": np.int32(1), "b": np.bool_(True), "c": np.float64("nan")}]
     outcome = Outcome([odd], [replace(bars(), data=rows)])
-    store = Store(tmp_path)
-    store.write(replace(section(), outcome=outcome))
-    (read,) = store.sections()
+    write_section(tmp_path, replace(section(), outcome=outcome))
+    (read,) = read_sections(tmp_path)
     assert read.outcome.results == [Result("e", "d", "m", "x", 0.5, None, None, 7, 0.25)]
-    assert read.outcome.figures[0].data == [{"a": 1, "b": True, "c": [None, 1]}]
+    assert read.outcome.figures[0].data == [{"a": 1, "b": True, "c": None}]
 
 
 @pytest.mark.parametrize(
@@ -413,7 +416,7 @@ def test_a_file_that_is_no_experiment_is_refused(tmp_path: Path, content: str) -
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "first.json").write_text(content)
     with pytest.raises(DataError, match=r"first\.json"):
-        Store(tmp_path).sections()
+        read_sections(tmp_path)
 
 
 def test_experiments_that_are_done_are_not_run_again_unless_asked(
@@ -425,10 +428,129 @@ def test_experiments_that_are_done_are_not_run_again_unless_asked(
     both = run("fake-2020", lab)
     assert [s.name for s in both] == ["second", "first"]
     assert (fake["first"].times, fake["second"].times) == (1, 1)
-    run("fake-2020", lab, ["first"], again=True)
+    run("fake-2020", lab, ["first"], rerun=True)
     assert (fake["first"].times, fake["second"].times) == (2, 1)
     run("fake-2020", replace(lab, seed=1), ["second"])
     assert fake["second"].times == 2
+
+
+def test_a_change_of_code_documents_or_seed_asks_for_another_run(
+    tmp_path: Path, fake: dict[str, Counted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def times(lab: Lab) -> int:
+        run("fake-2020", lab, ["first"])
+        return fake["first"].times
+
+    assert times(Lab("smoke", tmp_path)) == times(Lab("smoke", tmp_path)) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr("heed.papers.code_of", lambda module: "mended")
+        assert times(Lab("smoke", tmp_path)) == times(Lab("smoke", tmp_path)) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(Lab, "fingerprint", "other documents")
+        assert times(Lab("smoke", tmp_path)) == times(Lab("smoke", tmp_path)) == 3
+    assert times(Lab("smoke", tmp_path, seed=1)) == 4
+    listed = json.loads((tmp_path / "results.json").read_text(encoding="utf8"))
+    assert {r["n"] for r in listed} == {4}
+
+
+def mutated(rng: np.random.Generator, text: bytes) -> bytes:
+    """One file, broken: bytes changed, or a value of its JSON exchanged or taken away."""
+    if rng.random() < 0.3:
+        at = int(rng.integers(len(text)))
+        wrong = bytes(rng.integers(0, 256, int(rng.integers(0, 4)), dtype=np.uint8))
+        return text[:at] + wrong + text[at + int(rng.integers(0, 200)) :]
+    body = json.loads(text)
+    spots: list[tuple[Any, Any]] = []
+    waiting = [body]
+    while waiting:
+        value = waiting.pop()
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, part in parts:
+            spots.append((value, key))
+            if isinstance(part, dict | list):
+                waiting.append(part)
+    holder, key = spots[int(rng.integers(len(spots)))]
+    wrong_values = [
+        None, True, -1, 0.5, 1e300, 10**400, "", HOSTILE, "x" * 5000, [], {}, [[1]], {"a": [None]},
+        [holder], json.loads("[" * 50 + "]" * 50),
+    ]  # fmt: skip
+    choice = int(rng.integers(len(wrong_values) + 1))
+    if choice == len(wrong_values):
+        del holder[key]
+    else:
+        holder[key] = json.loads(json.dumps(wrong_values[choice]))
+    return json.dumps(body).encode()
+
+
+def check_mutations(folder: Path, seed: int, cases: int) -> None:
+    """A broken file is drawn as it is, or refused in one short sentence."""
+    write_section(folder, section(every=False))
+    write_section(folder, section("second"))
+    path = folder / "experiments" / "second.json"
+    whole = path.read_bytes()
+    for case in range(cases):
+        path.write_bytes(mutated(np.random.default_rng((seed, case)), whole))
+        try:
+            paper, sections = reproduction.load(folder)
+        except DataError as error:
+            said = str(error)
+            assert str(path) in said and len(said) < len(str(path)) + 300 and "\n" not in said
+            continue
+        printed(terminal.reproduction(sections))
+        if case % 10 == 0:  # drawing takes long
+            reproduction.html(paper, sections)
+        else:
+            for f in sections[-1].outcome.figures:
+                panels(f)
+
+
+def test_broken_files_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    check_mutations(tmp_path, 0, 100)
+
+
+@pytest.mark.full
+def test_many_broken_files_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    check_mutations(tmp_path, 1, 1000)
+
+
+def check_killed(folder: Path, names: tuple[str, ...], moments: list[float]) -> None:
+    """A run that is killed again and again leaves a folder from which the next run goes on."""
+    words = ["reproduce", "jain-wallace-2019", "-o", str(folder / "killed")]
+    words += [word for name in names for word in ("--experiment", name)]
+    environment = {k: v for k, v in os.environ.items() if k != "HEED_DATA"}
+    environment["HEED_CACHE"] = str(folder / "cache")
+    command = [sys.executable, "-m", "heed.cli", *words]
+    for moment in moments:
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(moment)
+        process.kill()
+        process.wait()
+        for path in (folder / "killed").rglob("*.json"):
+            if not any(part.startswith(".writing-") for part in path.parts):
+                json.loads(path.read_text(encoding="utf8"))
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    command[command.index(str(folder / "killed"))] = str(folder / "whole")
+    whole = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert whole.returncode == 0, whole.stderr
+    resumed, fresh = (
+        json.loads((folder / name / "results.json").read_text(encoding="utf8"))
+        for name in ("killed", "whole")
+    )
+    assert resumed == fresh
+
+
+def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
+    check_killed(tmp_path, ("permutation",), [5.0, 7.0])
+
+
+@pytest.mark.full
+def test_a_run_that_was_killed_many_times_goes_on(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    check_killed(tmp_path, ("accuracy", "permutation"), (4 + 12 * rng.random(12)).tolist())
 
 
 def test_results_are_one_list_with_these_fields(tmp_path: Path, fake: dict[str, Counted]) -> None:
@@ -610,7 +732,7 @@ def test_a_paper_is_run_printed_and_written(here: Path, fake: dict[str, Counted]
     assert (fake["first"].times, fake["second"].times) == (1, 1)
     assert "The first one" in (folder / "report.html").read_text(encoding="utf8")
     assert "done before" in heed("reproduce", "fake-2020").err
-    heed("reproduce", "fake-2020", "--again")
+    heed("reproduce", "fake-2020", "--rerun")
     assert (fake["first"].times, fake["second"].times) == (2, 2)
 
 
@@ -667,7 +789,7 @@ def test_one_sentence_and_exit_code_2(here: Path, words: list[str], says: list[s
 
 
 def test_refusing_listing_and_drawing_do_not_load_torch(tmp_path: Path) -> None:
-    Store(tmp_path).write(section())
+    write_section(tmp_path, section())
     commands: list[list[Any]] = [
         ["reproduce", "--help"], ["list", "reproductions"], ["cite", "lopardo-2024"], ["report", str(tmp_path)],
         *(words for words, _ in REFUSALS if words[0] == "reproduce" and "-o" not in words),

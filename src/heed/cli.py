@@ -423,8 +423,8 @@ def reproduce(
         ),
     ] = None,
     seed: SeedOption = 0,
-    again: Annotated[
-        bool, typer.Option("--again", help="Run experiments again that are done.")
+    rerun: Annotated[
+        bool, typer.Option("--rerun", help="Run experiments again that are done.")
     ] = False,
     output: Annotated[
         Path | None,
@@ -454,7 +454,7 @@ def reproduce(
     with _resumable():
         lab = PAPERS[paper].lab(cast("Scale", scale), folder, model, seed)
         lab.choose(data or ())
-        sections = run(paper, lab, experiment or (), again)
+        sections = run(paper, lab, experiment or (), rerun)
     _emit_reproduction(folder, paper, sections, experiment)
 
 

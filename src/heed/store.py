@@ -140,6 +140,21 @@ def writing_folder(folder: Path) -> Iterator[Path]:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
+@contextmanager
+def _appearing(folder: Path) -> Iterator[Path]:
+    """A name for a scratch folder that becomes `folder` in the end, all of it at once."""
+    with cannot_write(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        sweep(folder.parent)
+        scratch = folder.with_name(f"{_SCRATCH}{os.getpid()}-{folder.name}")
+        try:
+            yield scratch
+            if not folder.exists():  # another process may have been faster
+                scratch.rename(folder)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
 def sweep(folder: Path) -> None:
     """Remove the scratch folders that killed processes left."""
     for path in folder.glob(f"{_SCRATCH}*-*"):
@@ -250,7 +265,8 @@ class Store:
             else:
                 self._models[key] = make()
                 if folder is not None:
-                    save(self._models[key], folder)
+                    with _appearing(folder) as scratch:
+                        save(self._models[key], scratch)
         return self._models[key]
 
     def unfinished(self, key: str) -> Path | None:
@@ -261,7 +277,8 @@ class Store:
 def _read(folder: Path) -> dict[str, str]:
     """The values of a folder, each as the JSON that it is: most are never asked for."""
     values: dict[str, str] = {}
-    for path in sorted(folder.glob("*.jsonl")):
+    # a value that was computed anew is in a younger file
+    for path in sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns):
         for line in path.read_text(encoding="utf8", errors="replace").split("\n"):
             key, separator, value = line[2:].partition('", ')
             # a process that was killed may have left half a line

@@ -1,26 +1,22 @@
-"""What the experiments of a reproduction share: the scale, the documents, and models that are trained when needed."""
+"""What experiments share: the scale, the documents, and models that are trained when needed."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib import metadata
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from heed import data
 from heed.data import Dataset, tasks
-from heed.errors import DataError, InputError, OutputError
+from heed.errors import DataError, InputError
 from heed.models import load
 from heed.models.classifier import CLOSED, Classifier
-from heed.models.folders import read_config
-from heed.papers.results import Outcome, Row
+from heed.papers.results import Outcome
+from heed.papers.table import Row, Table
 from heed.progress import say
+from heed.store import Store, code_of, key_of
 from heed.text import Document, Tokenizer
 from heed.training.recipes import RECIPES, Recipe, change
 
@@ -29,33 +25,31 @@ if TYPE_CHECKING:  # which load torch
     from heed.training.loop import Training
 
 Scale = Literal["smoke", "full"]
-_QUICK = {
-    "epochs": 8,
-    "batch": 32,
-    "learning_rate": 5e-3,
-    "average": 0.0,
-    "word_dropout": 0.0,
-}  # for few documents
+# training on few documents
+_QUICK = {"epochs": 8, "batch": 32, "learning_rate": 5e-3, "average": 0.0, "word_dropout": 0.0}
 
 
 @dataclass(eq=False)
 class Lab:
     """One run of a reproduction.
 
-    scale    "smoke" takes minutes on the bundled model and works without any data; "full" is the real thing
-    folder   where results go; models that are trained on the way are kept in its folder `models`
+    scale    "smoke" takes minutes on the bundled model and works without any data; "full" is the
+             real thing
+    folder   where results go, and models that are trained on the way
     model    the single-layer model that is examined, in place of one that is trained here
     seed     of everything that is drawn
-    again    measure pieces again that are there; trained models are kept
     """
 
     scale: Scale
     folder: Path
     model: str | None = None
     seed: int = 0
-    again: bool = False
+    store: Store = field(init=False, repr=False)
     _models: dict[str, Classifier] = field(default_factory=dict, repr=False)
     _data: dict[tuple[str, str], Dataset] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.store = Store(self.folder)
 
     def choose(self, sets: Sequence[str]) -> None:
         """Look only at some of the data sets of a paper that has several."""
@@ -69,18 +63,10 @@ class Lab:
     # Documents
 
     def documents(self, n: int, split: str = "test", longest: int | None = None) -> Dataset:
-        """The first n reviews of a shuffled IMDB split; where IMDB is not there, a smoke test takes what is."""
-        found = self._reviews(split)
-        chosen = [d for d in found if longest is None or len(d.text.split()) <= longest]
-        return Dataset(
-            found.name,
-            found.split,
-            tuple(chosen[:n]),
-            found.labels,
-            found.source,
-            found.licence,
-            found.notes,
-        )
+        """The first n reviews of a shuffled IMDB split, or, in a smoke test, of what is there."""
+        reviews = self._reviews(split)
+        short = [d for d in reviews if longest is None or len(d.text.split()) <= longest]
+        return replace(reviews, documents=tuple(short[:n]))
 
     def _reviews(self, split: str) -> Dataset:
         if ("reviews", split) not in self._data:
@@ -106,6 +92,13 @@ class Lab:
         trained = "the paper's recipe, trained here"
         return self.model or ("single-layer-imdb" if self.scale == "smoke" else trained)
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes with the documents, and with the weights of a model that is not trained here."""
+        trained_here = self.model is None and self.scale == "full"
+        revision = None if trained_here else self.main.revision
+        return key_of(fingerprint(self._reviews("test")), revision)
+
     @property
     def name(self) -> str:
         """The name of the model that is examined."""
@@ -113,7 +106,7 @@ class Lab:
 
     @property
     def main(self) -> SingleLayer:
-        """The model that is examined: the one that was named, the bundled one, or the paper's, trained here."""
+        """The model that is examined: as named, the bundled one, or the paper's, trained here."""
         if self.model is None and self.scale == "full":
             return self.paper(0)
         name = self.model or "single-layer-imdb"
@@ -126,7 +119,7 @@ class Lab:
         return cast("SingleLayer", self._models[name])
 
     def paper(self, seed: int) -> SingleLayer:
-        """The paper's model, trained on IMDB by the paper's recipe (in a smoke test: shortly, on few documents)."""
+        """The paper's model, trained by its recipe (in a smoke test: briefly, on few documents)."""
         return cast("SingleLayer", self.train(f"paper-{seed}", {}, seed, RECIPES["paper"]))
 
     def train(
@@ -139,78 +132,84 @@ class Lab:
         stack: Mapping[str, object] | None = None,
         tokenizer: Callable[[Sequence[Document]], Tokenizer] | None = None,
     ) -> Any:
-        """A model of this name trained with some settings changed, or the one that was trained before.
+        """A model trained with some settings changed, or the one that was trained so before.
 
-        It is a single-layer classifier, or a stack of layers (`stack`). Documents are the reviews unless `data` is
-        given; a smoke test trains on few of them, for few epochs. `tokenizer` makes one from the documents.
+        It is a single-layer classifier, or a stack of layers (`stack`). It learns from `data`, or
+        from the reviews; a smoke test trains on few of them, for few epochs. `tokenizer` makes one
+        from the documents.
         """
         from heed.training.own import fit
 
         data = self.documents(self.pick(1500, 25_000), "train") if data is None else data
-        chosen = change(recipe, dict(changes) | (_QUICK if self.scale == "smoke" else {}))
-        asked = {"seed": seed, "recipe": chosen.to_dict(), "stack": dict(stack or {})}
+        recipe = change(recipe, dict(changes) | (_QUICK if self.scale == "smoke" else {}))
+        settings = {"seed": seed, "recipe": recipe.to_dict(), "stack": dict(stack or {})}
 
         def make() -> Training:
-            return fit(
-                data.documents,
-                data.labels,
-                chosen,
-                seed,
-                name,
-                stack=stack,
-                tokenizer=tokenizer(data.documents) if tokenizer else None,
-            )
+            made = tokenizer(data.documents) if tokenizer else None
+            return fit(data.documents, data.labels, recipe, seed, name, stack=stack, tokenizer=made)
 
-        return self.stored(name, data, asked, make)
+        return self.trained(name, data, settings, make)
 
-    def stored(
-        self, name: str, data: Dataset, asked: Mapping[str, Any], make: Callable[[], Training]
+    def trained(
+        self,
+        name: str,
+        data: Dataset,
+        settings: Mapping[str, Any],
+        make: Callable[[], Training],
+        trainer: str = "heed.training.own",
     ) -> Any:
-        """A model of this name that was trained as asked, from the folder or made now."""
+        """A model from the store, or trained now by `make`.
+
+        It is kept under the settings, the documents, and the code of the module `trainer`.
+        """
         from heed.models import checkpoint
 
-        folder = self.folder / "models" / f"{self.scale}-{name}"
-        if str(folder) not in self._models:
-            asked = {"trained_on": {"name": data.name, "documents": len(data)}} | dict(asked)
-            if not (folder / "model.json").exists() or not _same(read_config(folder), asked):
-                say(f"training {name} on {len(data):,} documents")
-                done = make()
-                checkpoint.save(
-                    done.model, folder, asked | {"history": done.history, "best_epoch": done.best}
-                )
-            self._models[str(folder)] = checkpoint.load(folder)
-        return self._models[str(folder)]
+        def train() -> Any:
+            say(f"training {name} on {len(data):,} documents")
+            done = make()
+            done.model.facts = {
+                "trained_on": {"name": data.name, "documents": len(data)},
+                **settings,
+                "history": done.history,
+                "best_epoch": done.best,
+            }
+            return done.model
 
-    def piece(self, settings: Mapping[str, Any], measure: Callable[[], list[Row]]) -> list[Row]:
-        """Rows that were measured like this before, or now: an experiment that was stopped goes on from its pieces."""
-        known = {"scale": self.scale, "seed": self.seed, "heed": metadata.version("heed")}
-        about = json.dumps(known | dict(settings), sort_keys=True)
-        path = self.folder / "pieces" / f"{hashlib.sha256(about.encode()).hexdigest()[:20]}.parquet"
-        if self.again or not path.exists():
-            shown = [
-                str(settings[key])
-                for key in ("what", "data", "encoder", "attention")
-                if key in settings
-            ]
-            say(f"  {', '.join(shown)}")
-            table = pa.Table.from_pylist(measure()).replace_schema_metadata({"heed": about})
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                pq.write_table(table, path.with_suffix(".part"))
-                path.with_suffix(".part").replace(path)
-            except OSError as error:
-                raise OutputError(f"{path} cannot be written ({error}).") from None
-        try:
-            return pq.read_table(path).to_pylist()
-        except (OSError, pa.ArrowInvalid) as error:
-            raise DataError(
-                f"{path} cannot be read ({error}): delete it, and it is measured again."
-            ) from None
+        def save(model: Any, folder: Path) -> None:
+            checkpoint.save(model, folder, model.facts)
+
+        key = self.key(name, fingerprint(data), settings, code_of(trainer))
+        model = self.store.model(key, train, save, checkpoint.load)
+        model.name = f"{self.scale}-{name}"
+        return model
+
+    def key(self, name: str, *parts: Any) -> str:
+        """The key of a model, which is the name of its folder."""
+        return f"{self.scale}-{name}-{key_of(*parts)[:8]}"
+
+    def piece(self, settings: Mapping[str, Any], measure: Callable[[], Sequence[Row]]) -> Table:
+        """Rows from the store, or measured now.
+
+        They are kept under the settings and under the code of `measure`, so that an experiment that
+        was stopped goes on from its pieces, and one whose code was changed does not.
+        """
+        key = key_of("piece", self.scale, self.seed, settings, code_of(_module(measure)))
+
+        def make() -> list[Row]:
+            names = ("what", "data", "encoder", "attention")
+            say(f"  {', '.join(str(settings[name]) for name in names if name in settings)}")
+            return list(measure())
+
+        return Table(self.store.rows(key, make))
 
 
-def _same(config: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint was trained as asked, as far as JSON tells."""
-    return all(config.get(key) == json.loads(json.dumps(value)) for key, value in asked.items())
+def _module(function: Callable[..., Any]) -> str:
+    return _module(function.func) if isinstance(function, partial) else function.__module__
+
+
+def fingerprint(*parts: Dataset) -> str:
+    """Changes with the documents and their labels."""
+    return key_of([[(d.segments, d.label) for d in part] for part in parts])
 
 
 @dataclass(frozen=True)
@@ -225,7 +224,12 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: its title, its key in papers.bib, the experiments in the order in which they are read, and their lab."""
+    """A paper.
+
+    source        its key in papers.bib
+    experiments   in the order in which they are read
+    lab           what they run in
+    """
 
     title: str
     source: str

@@ -1,27 +1,22 @@
-"""What a reproduction leaves behind: results beside published figures, figures as data, and a row for every document.
+"""What an experiment found: results beside published figures, and figures as data.
 
-Everything that is shown is drawn from these, without a model: `results.json` holds the results of all experiments, and
-`experiments/NAME.json` one experiment with its figures, so that a run that was stopped goes on where it was.
+Tables, charts and pages are drawn from these alone, without a model.
 """
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+from msgspec import Meta
 
-from heed.errors import DataError, OutputError
-from heed.metrics import bootstrap_mean
+from heed.papers.table import Mean, Row
 
-Row = dict[str, Any]
 Kind = Literal["dots", "points", "lines", "bars", "heat", "boxes", "violins"]
+# Integers beyond this are no measurements, and Python refuses to write very long ones.
+Whole = Annotated[int, Meta(ge=-(2**53), le=2**53)]
+Cell = Whole | float | str | bool | None
 
 
 @dataclass(frozen=True)
@@ -40,36 +35,66 @@ class Result:
     ours: float | None = None
     low: float | None = None
     high: float | None = None
-    n: int = 0
+    n: Whole = 0
     published: float | str | None = None
     note: str = ""
+
+
+class Results(list[Result]):
+    """Results of an experiment, most of them about one data set and one model."""
+
+    def __init__(self, experiment: str, dataset: str = "", model: str = ""):
+        super().__init__()
+        self.experiment, self.dataset, self.model = experiment, dataset, model
+
+    def add(
+        self,
+        metric: str,
+        ours: Mean | float | None = None,
+        *,
+        n: int = 0,
+        low: float | None = None,
+        high: float | None = None,
+        published: float | str | None = None,
+        note: str = "",
+        dataset: str = "",
+        model: str = "",
+    ) -> None:
+        """Add a result: a mean with its interval and number, or a single number."""
+        if isinstance(ours, Mean):
+            ours, low, high, n = ours
+        about = (self.experiment, dataset or self.dataset, model or self.model)
+        self.append(Result(*about, metric, ours, low, high, n, published, note))
 
 
 @dataclass(frozen=True)
 class Figure:
     """A chart as data: which columns of `data` go where.
 
-    dots     a mean and its interval for each category: x is a number, y a category, with columns low and high
+    dots     a mean and its interval for each category: x is a number, y a category, with columns
+             low and high
     points   a scatter of x and y
     lines    curves of y over x, with bands where there are columns low and high
     bars     a number y for each category x
     heat     a number `value` for each pair of categories x and y
     violins  the density of y for each category x
-    boxes    the distribution of y for each category x; `marks` are single marks over it, with columns x, y and mark
+    boxes    the distribution of y for each category x; `marks` are single marks over it, with
+             columns x, y and mark
 
-    `colour` names a column that tells series apart, and `panel` one that makes a chart of its own for each value.
+    `colour` names a column that tells series apart, and `panel` one that makes a chart of its own
+    for each value.
     """
 
     name: str
     title: str
     kind: Kind
-    data: Sequence[Row]
+    data: Sequence[Mapping[str, Cell]]
     x: str
     y: str
     value: str = ""
     colour: str = ""
     panel: str = ""
-    marks: Sequence[Row] = ()
+    marks: Sequence[Mapping[str, Cell]] = ()
     caption: str = ""
 
 
@@ -91,125 +116,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Section:
-    """An experiment as it is shown: its name and question, what it found, and how it was run."""
+    """An experiment as it is shown: its name and question, what it found, and how it was run.
+
+    key   says how it was made, with a digest of the code; another key asks for another run
+    """
 
     name: str
     title: str
     question: str
     outcome: Outcome
     facts: Mapping[str, Any]
-
-
-def mean_of(values: Sequence[float] | np.ndarray) -> dict[str, Any]:
-    """Mean, bootstrap interval and number of the finite values, as keywords for a `Result`."""
-    finite = np.asarray(values, dtype=float)
-    finite = finite[np.isfinite(finite)]
-    if not len(finite):
-        return {"ours": None, "low": None, "high": None, "n": 0}
-    low, high = bootstrap_mean(finite) if len(finite) > 1 else (None, None)
-    return {"ours": float(finite.mean()), "low": low, "high": high, "n": len(finite)}
-
-
-def mean_by_document(rows: Sequence[Row], key: str) -> dict[str, Any]:
-    """The same over documents: the rows of one document, of several trainings say, count as their mean."""
-    by: dict[Any, list[float]] = {}
-    for row in rows:
-        if math.isfinite(row[key]):
-            by.setdefault(row["document"], []).append(row[key])
-    return mean_of([float(np.mean(values)) for values in by.values()])
-
-
-class Store:
-    """The folder of a reproduction."""
-
-    def __init__(self, folder: Path):
-        self.folder = Path(folder)
-
-    def has(self, name: str, facts: Mapping[str, Any]) -> bool:
-        """Whether an experiment was run like this already."""
-        path = self._path(name)
-        return path.exists() and all(
-            self._read(path)["facts"].get(key) == value for key, value in facts.items()
-        )
-
-    def write(self, section: Section) -> None:
-        """Keep an experiment, and the results of all that are there."""
-        outcome = section.outcome
-        try:
-            for part in ("experiments", "rows"):
-                (self.folder / part).mkdir(parents=True, exist_ok=True)
-            for table, rows in outcome.rows.items():
-                pq.write_table(
-                    pa.Table.from_pylist(list(rows)),
-                    self.folder / "rows" / f"{section.name}-{table}.parquet",
-                )
-            body = {
-                "name": section.name,
-                "title": section.title,
-                "question": section.question,
-                "facts": dict(section.facts),
-                "results": [asdict(r) for r in outcome.results],
-                "figures": [asdict(f) for f in outcome.figures],
-                "explanations": list(outcome.explanations),
-            }
-            scratch = self._path(section.name).with_suffix(".part")
-            scratch.write_text(_json(body), encoding="utf8")
-            scratch.replace(self._path(section.name))
-        except OSError as error:
-            raise OutputError(f"{self.folder} cannot be written ({error}).") from None
-
-    def sections(self, order: Sequence[str] = ()) -> list[Section]:
-        """All experiments that are there, in this order."""
-        found = [
-            self._section(path) for path in sorted((self.folder / "experiments").glob("*.json"))
-        ]
-        place = {name: i for i, name in enumerate(order)}
-        return sorted(found, key=lambda s: (place.get(s.name, len(place)), s.name))
-
-    def write_results(self, sections: Sequence[Section]) -> None:
-        """The results of all experiments in one list."""
-        rows = [asdict(r) for s in sections for r in s.outcome.results]
-        try:
-            (self.folder / "results.json").write_text(_json(rows), encoding="utf8")
-        except OSError as error:
-            raise OutputError(f"{self.folder} cannot be written ({error}).") from None
-
-    def _path(self, name: str) -> Path:
-        return self.folder / "experiments" / f"{name}.json"
-
-    def _section(self, path: Path) -> Section:
-        body = self._read(path)
-        try:
-            outcome = Outcome(
-                [Result(**r) for r in body["results"]],
-                [Figure(**f) for f in body["figures"]],
-                {},
-                body["explanations"],
-            )
-            return Section(body["name"], body["title"], body["question"], outcome, body["facts"])
-        except (KeyError, TypeError) as error:
-            raise DataError(f"{path} does not hold an experiment of heed ({error}).") from None
-
-    def _read(self, path: Path) -> dict[str, Any]:
-        try:
-            body = json.loads(path.read_text(encoding="utf8"))
-        except (OSError, ValueError) as error:
-            raise DataError(f"{path} cannot be read ({error}).") from None
-        if not isinstance(body, dict) or "facts" not in body:
-            raise DataError(f"{path} does not hold an experiment of heed.")
-        return body
-
-
-def _json(value: Any) -> str:
-    return json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    """Numbers as JSON has them: NaN and infinity become null."""
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    key: str = ""

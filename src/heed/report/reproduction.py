@@ -13,7 +13,8 @@ from typing import Any
 from heed.errors import DataError, OutputError
 from heed.methods import Explanation
 from heed.papers import PAPERS
-from heed.papers.results import Figure, Result, Section, Store
+from heed.papers.folder import read_sections
+from heed.papers.results import Figure, Result, Section
 from heed.report import charts, figures
 from heed.report import html as pages
 from heed.report.explanation import by_document
@@ -28,13 +29,12 @@ _FACTS = {"scale": "scale", "model": "model", "seed": "seed", "heed": "heed vers
 
 def load(folder: Path) -> tuple[str, list[Section]]:
     """The name of the paper, and the experiments that a folder holds, in the order of the paper."""
-    store = Store(folder)
-    sections = store.sections()
+    sections = read_sections(folder)
     if not sections:
         raise DataError(f"The folder {folder} holds no experiments of a reproduction.")
     paper = str(sections[0].facts.get("paper"))
     order = [e.name for e in PAPERS[paper].experiments] if paper in PAPERS else []
-    return paper, store.sections(order)
+    return paper, read_sections(folder, order)
 
 
 def html(paper: str, sections: Sequence[Section]) -> str:

@@ -1,4 +1,4 @@
-"""Lopardo, Precioso and Garreau (2024), "Attention Meets Post-hoc Interpretability: A Mathematical Perspective"."""
+"""Lopardo, Precioso and Garreau (2024), "Attention Meets Post-hoc Interpretability"."""
 
 from heed.papers.lab import Experiment, Paper
 from heed.papers.lopardo import comparisons, theorems, variants

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -31,7 +32,8 @@ from heed.methods.perturbation import uniform_subsets
 from heed.metrics import kendall, spearman
 from heed.papers.lab import Lab
 from heed.papers.lopardo.theorems import form, predicted
-from heed.papers.results import Figure, Outcome, Result, Row, mean_of
+from heed.papers.results import Figure, Outcome, Results
+from heed.papers.table import Mean, Row, Table, mean_of
 from heed.progress import bar
 from heed.randomness import generator
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:  # which load torch
     from heed.text import Document, Tokens
 
 SENTENCE = "attention based explanations are popular but questionable"
+BETTER = {1: "better", 0: "neither better nor worse", -1: "worse"}  # by the sign of a difference
 
 
 def seven(samples: int) -> tuple[Method, ...]:
@@ -52,11 +55,12 @@ def seven(samples: int) -> tuple[Method, ...]:
 def side_by_side(lab: Lab) -> Outcome:
     """The paper's sentence by its seven methods, and by the exact ones."""
     model = lab.main
+    results = Results("side-by-side", "one sentence", lab.name)
     label = model.labels.index("positive") if "positive" in model.labels else len(model.labels) - 1
     methods = (*seven(lab.pick(1000, 5000)), LimeExact(), ShapleyExact())
-    found = [m.explain(model, [SENTENCE], label, seed=lab.seed)[0] for m in methods]
+    explanations = [m.explain(model, [SENTENCE], label, seed=lab.seed)[0] for m in methods]
     by_method = {
-        e.method: {u.text: s for u, s in zip(e.units, e.scores, strict=True)} for e in found
+        e.method: {u.text: s for u, s in zip(e.units, e.scores, strict=True)} for e in explanations
     }
     published = {
         ("attention-max", "questionable"): 0.32,
@@ -65,49 +69,30 @@ def side_by_side(lab: Lab) -> Outcome:
         ("attention-max", "popular"): 0.72,
         ("lime", "popular"): 0.24,
     }
-    common: dict[str, Any] = {
-        "experiment": "side-by-side",
-        "dataset": "one sentence",
-        "model": lab.name,
-        "n": 1,
-    }
     logits = model([SENTENCE])[0]
-    results = [
-        Result(metric=f"logit of {name}", ours=float(value), published=p, **common)
-        for name, value, p in zip(model.labels, logits, (-0.64, 0.58), strict=False)
-    ]
-    for (method, word), value in published.items():
-        results.append(
-            Result(
-                metric=f"{method} of “{word}”",
-                ours=float(by_method[method][word]),
-                published=value,
-                **common,
-            )
-        )
+    for name, logit, theirs in zip(model.labels, logits, (-0.64, 0.58), strict=False):
+        results.add(f"logit of {name}", float(logit), n=1, published=theirs)
+    for (method, word), theirs in published.items():
+        score = float(by_method[method][word])
+        results.add(f"{method} of “{word}”", score, n=1, published=theirs)
     lime, attention = by_method["lime-exact"], by_method["attention-max"]
-    unsigned = [
-        w for w in lime if lime[w] < 0 and attention[w] >= np.median(list(attention.values()))
-    ]
-    results.append(
-        Result(
-            metric="words of at least median attention with a negative exact LIME score",
-            ours=float(len(unsigned)),
-            published="“questionable” is one",
-            note=f"Attention cannot say that a word speaks against the label; here {_list(unsigned)}."
-            " The authors' weights are lost: their pattern can be reproduced, not their numbers.",
-            **common,
-        )
+    median = np.median(list(attention.values()))
+    unsigned = [word for word in lime if lime[word] < 0 and attention[word] >= median]
+    results.add(
+        "words of at least median attention with a negative exact LIME score",
+        float(len(unsigned)),
+        n=1,
+        published="“questionable” is one",
+        note=f"Attention cannot say that a word speaks against the label; here {_list(unsigned)}."
+        " The authors' weights are lost: their pattern can be reproduced, not their numbers.",
     )
-    heat = [
-        {
-            "method": e.method,
-            "word": f"{i + 1} {u.text}",
-            "score": float(s / (np.abs(e.scores).max() or 1.0)),
-        }
-        for e in found
-        for i, (u, s) in enumerate(zip(e.units, e.scores, strict=True))
-    ]
+    heat: list[Row] = []
+    for e in explanations:
+        largest = np.abs(e.scores).max() or 1.0
+        heat += [
+            {"method": e.method, "word": f"{i + 1} {u.text}", "score": float(s / largest)}
+            for i, (u, s) in enumerate(zip(e.units, e.scores, strict=True))
+        ]
     figure = Figure(
         "scores",
         "Seven explanations of one sentence, and two exact ones",
@@ -116,9 +101,10 @@ def side_by_side(lab: Lab) -> Outcome:
         "word",
         "method",
         value="score",
-        caption=f"Scores relative to the largest of their method, for the label {model.labels[label]}.",
+        caption="Scores relative to the largest of their method, for the label"
+        f" {model.labels[label]}.",
     )
-    return Outcome(results, [figure], explanations=[e.to_dict() for e in found])
+    return Outcome(results, [figure], explanations=[e.to_dict() for e in explanations])
 
 
 def _list(words: Sequence[str]) -> str:
@@ -128,39 +114,33 @@ def _list(words: Sequence[str]) -> str:
 def correlations(lab: Lab) -> Outcome:
     """Kendall's τ between every two methods: per document, then the mean over documents."""
     data = lab.documents(lab.pick(40, 1000))
+    results = Results("correlations", data.name)
     methods = (*seven(lab.pick(1000, 2000)), LimeExact(), ShapleyExact(), Occlusion())
-    rows: list[Row] = []
     names = [m.name for m in methods]
-    for model in _models(lab):
+    pairs = [(a, b) for a in range(len(names)) for b in range(a)]
+    rows: list[Row] = []
+    for model in models_of(lab):
         explanations = [m.explain(model, data.documents, seed=lab.seed) for m in methods]
         for i, group in enumerate(zip(*explanations, strict=True)):
             tau = agreement(group)
             rows += [
-                {
-                    "model": model.name,
-                    "document": i,
-                    "one": names[a],
-                    "other": names[b],
-                    "tau": float(tau[a, b]),
-                }
-                for a in range(len(names))
-                for b in range(a)
+                {"model": model.name, "document": i, "one": names[a], "other": names[b]}
+                | {"tau": float(tau[a, b])}
+                for a, b in pairs
             ]
-    results, heat = [], []
-    examined = sorted({r["model"] for r in rows})
-    for a, one in enumerate(names):
-        for other in names[:a]:
-            own = [r for r in rows if r["one"] == one and r["other"] == other]
-            means = [mean_of([r["tau"] for r in own if r["model"] == m]) for m in examined]
-            for model_name, stats in zip(examined, means, strict=True):
-                metric = f"Kendall τ, {one} and {other}, mean over documents"
-                results.append(Result("correlations", data.name, model_name, metric, **stats))
-            value = float(np.mean([m["ours"] for m in means if m["ours"] is not None] or [np.nan]))
-            heat += [
-                {"one": one, "other": other, "tau": value},
-                {"one": other, "other": one, "tau": value},
-            ]
-    heat += [{"one": n, "other": n, "tau": 1.0} for n in names]
+    heat: list[Row] = []
+    for (one, other), own in Table(rows).by("one", "other"):
+        by_model = sorted(own.by("model"), key=lambda group: group[0])
+        means = {model: taus.mean("tau") for model, taus in by_model}
+        for model_name, mean in means.items():
+            metric = f"Kendall τ, {one} and {other}, mean over documents"
+            results.add(metric, mean, model=model_name)
+        value = float(np.mean([m.ours for m in means.values() if m.ours is not None] or [np.nan]))
+        heat += [
+            {"one": one, "other": other, "tau": value},
+            {"one": other, "other": one, "tau": value},
+        ]
+    heat += [{"one": name, "other": name, "tau": 1.0} for name in names]
     figure = Figure(
         "matrix",
         "Agreement of methods",
@@ -169,13 +149,14 @@ def correlations(lab: Lab) -> Outcome:
         "one",
         "other",
         value="tau",
-        caption=f"Mean Kendall τ over {len(data):,} documents and {len(examined)} model(s). Where one of two methods"
-        " has no sign, absolute scores are compared.",
+        caption=f"Mean Kendall τ over {len(data):,} documents and"
+        f" {len({r['model'] for r in rows})} model(s). Where one of two methods has no sign,"
+        " absolute scores are compared.",
     )
     return Outcome(results, [figure], {"pairs": rows})
 
 
-def _models(lab: Lab) -> list[SingleLayer]:
+def models_of(lab: Lab) -> list[SingleLayer]:
     """The model that is examined, and where it is the paper's, two more training seeds of it."""
     if lab.scale == "smoke" or lab.model is not None:
         return [lab.main]
@@ -183,14 +164,15 @@ def _models(lab: Lab) -> list[SingleLayer]:
 
 
 def against_the_model(lab: Lab) -> Outcome:
-    """Which explanation follows the prediction: sums of scores over documents, and single scores within documents.
+    """Which explanation follows the prediction, over documents and within documents.
 
-    Within documents the units of all methods are distinct words, and a word is removed at all its places.
+    Over documents, sums of scores are held against outputs. Within documents, the units of all
+    methods are distinct words, and a word is removed at all its places.
     """
     data = lab.documents(lab.pick(60, 1000))
     methods = (*seven(lab.pick(1000, 2000)), LimeExact(), ShapleyExact())
     rows: list[Row] = []
-    for model in _models(lab):
+    for model in models_of(lab):
         label = len(model.labels) - 1
         tokens = model.tokens(data.documents)
         logits = model.logits(tokens)[:, label]
@@ -212,128 +194,104 @@ def against_the_model(lab: Lab) -> Outcome:
                         "within_absolute": spearman(np.abs(score), np.abs(change)),
                     }
                 )
-    return Outcome(*_against_summary(rows, data.name), rows={"documents": rows})
+    results = Results("against-the-model", data.name)
+    dots: list[Row] = []
+    for model_name, own in sorted(Table(rows).by("model"), key=lambda group: group[0]):
+        results.model = model_name
+        for name, scores in own.by("method"):
+            means = {_OVER: _bootstrap_spearman(scores.column("sum"), scores.column("output"))}
+            means |= {metric: scores.mean(key) for key, metric in _WITHIN.items()}
+            for metric, mean in means.items():
+                results.add(f"{metric}, {name}", mean)
+                dots.append(mean.row(method=name, panel=metric, model=model_name))
+        _add_differences(results, own)
+    figure = Figure(
+        "follow",
+        "Which explanation follows the prediction?",
+        "dots",
+        dots,
+        "value",
+        "method",
+        colour="model",
+        panel="panel",
+    )
+    return Outcome(results, [figure], {"documents": rows})
 
 
+_OVER = "Spearman over documents: sum of scores and output"
 _WITHIN = {
     "within": "Spearman within documents: score and change on removal",
     "within_absolute": "the same of absolute values",
 }
 
 
-def _against_summary(rows: Sequence[Row], dataset: str) -> tuple[list[Result], list[Figure]]:
-    results: list[Result] = []
-    dots: list[Row] = []
-    names = list(dict.fromkeys(r["method"] for r in rows))
-    for model in sorted({r["model"] for r in rows}):
-        by = {n: [r for r in rows if r["model"] == model and r["method"] == n] for n in names}
-        for name in names:
-            over = _bootstrap_spearman(
-                [r["sum"] for r in by[name]], [r["output"] for r in by[name]]
-            )
-            stats = {"Spearman over documents: sum of scores and output": over} | {
-                metric: mean_of([r[key] for r in by[name]]) for key, metric in _WITHIN.items()
-            }
-            for metric, found in stats.items():
-                results.append(
-                    Result("against-the-model", dataset, model, f"{metric}, {name}", **found)
-                )
-                dot = {
-                    "method": name,
-                    "value": found["ours"],
-                    "low": found["low"],
-                    "high": found["high"],
-                }
-                dots.append(dot | {"panel": metric, "model": model})
-        results += _paired(by, dataset, model)
-    title = "Which explanation follows the prediction?"
-    return results, [
-        Figure("follow", title, "dots", dots, "value", "method", colour="model", panel="panel")
-    ]
-
-
-def _paired(by: Mapping[str, Sequence[Row]], dataset: str, model: str) -> list[Result]:
+def _add_differences(results: Results, rows: Table) -> None:
     """Gradient × input less attention, document by document, with signs and without."""
-    results = []
-    for key in _WITHIN:
-        pairs = zip(by["gradient-input"], by["attention-mean"], strict=True)
-        found = mean_of([g[key] - a[key] for g, a in pairs])
-        low, high = found["low"] or 0.0, found["high"] or 0.0
-        verdict = "better" if low > 0 else "worse" if high < 0 else "neither better nor worse"
-        how = "with signs" if key == "within" else "without signs"
-        results.append(
-            Result(
-                "against-the-model",
-                dataset,
-                model,
-                f"within documents: gradient × input less attention, paired, {how}",
-                published="gradients follow it better",
-                note=f"Gradients follow the prediction {verdict} than attention {how}.",
-                **found,
-            )
+    for key, how in (("within", "with signs"), ("within_absolute", "without signs")):
+        gradient, attention = (
+            rows.where(method=name).column(key) for name in ("gradient-input", "attention-mean")
         )
-    return results
+        more = mean_of(gradient - attention)
+        results.add(
+            f"within documents: gradient × input less attention, paired, {how}",
+            more,
+            published="gradients follow it better",
+            note=f"Gradients follow the prediction {BETTER[more.sign]} than attention {how}.",
+        )
 
 
 def _bootstrap_spearman(
-    x: Sequence[float], y: Sequence[float], resamples: int = 500
-) -> dict[str, Any]:
+    x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"], resamples: int = 500
+) -> Mean:
     """Spearman over documents with a percentile interval over resampled documents."""
-    a, b = np.array(x), np.array(y)
     rng = np.random.default_rng(0)
-    drawn = [spearman(a[i], b[i]) for i in rng.integers(0, len(a), (resamples, len(a)))]
+    drawn = [spearman(x[i], y[i]) for i in rng.integers(0, len(x), (resamples, len(x)))]
     low, high = np.nanquantile(drawn, [0.025, 0.975])
-    return {"ours": spearman(a, b), "low": float(low), "high": float(high), "n": len(a)}
+    return Mean(spearman(x, y), float(low), float(high), len(x))
 
 
 def signs(lab: Lab) -> Outcome:
     """How much of what attention points to speaks against the label."""
     model, data = lab.main, lab.documents(lab.pick(60, 2000))
+    results = Results("signs", data.name, lab.name)
     attention = AttentionMean().explain(model, data.documents)
     rows: list[Row] = []
     for method in (LimeExact(), ShapleyExact()):
-        exactly = method.explain(model, data.documents)
-        for i, pair in enumerate(zip(attention, exactly, strict=True)):
-            points, score = aligned(pair)
-            if len(points) < 10 or not score.any():
+        signed = method.explain(model, data.documents)
+        for i, pair in enumerate(zip(attention, signed, strict=True)):
+            weights, score = aligned(pair)
+            if len(weights) < 10 or not score.any():
                 continue
-            top = np.argsort(-points, kind="stable")[: max(3, round(len(points) / 10))]
+            top = np.argsort(-weights, kind="stable")[: max(3, round(len(weights) / 10))]
+            size = np.abs(score)
             rows.append(
                 {
                     "document": i,
                     "method": method.name,
-                    "top_negative": float((score[top] < -1e-9 * np.abs(score).max()).mean()),
-                    "negative": float(-score[score < 0].sum() / np.abs(score).sum()),
+                    # what is below a billionth of the largest score is rounding
+                    "top_negative": float((score[top] < -1e-9 * size.max()).mean()),
+                    "negative": float(-score[score < 0].sum() / size.sum()),
                 }
             )
-    results = []
-    for name in ("lime-exact", "shapley-exact"):
-        own = [r for r in rows if r["method"] == name]
-        for key, metric in (
-            ("top_negative", "share of the top tenth of attention with a negative score"),
-            ("negative", "share of the absolute contribution that is negative"),
-        ):
-            stats = mean_of([r[key] for r in own])
-            note = ""
-            if key == "top_negative" and stats["ours"] is not None:
-                note = f"{stats['ours']:.0%} of the words that attention points to speak against the label."
-            results.append(
-                Result(
-                    "signs",
-                    data.name,
-                    lab.name,
-                    f"{metric}, {name}",
-                    published="attention cannot show them",
-                    note=note,
-                    **stats,
-                )
-            )
-    histogram = [{"share": r["top_negative"], "method": r["method"]} for r in rows]
+    for name, own in Table(rows).by("method"):
+        top_negative = own.mean("top_negative")
+        results.add(
+            f"share of the top tenth of attention with a negative score, {name}",
+            top_negative,
+            published="attention cannot show them",
+            note=f"{top_negative.ours:.0%} of the words that attention points to speak against the"
+            " label.",
+        )
+        results.add(
+            f"share of the absolute contribution that is negative, {name}",
+            own.mean("negative"),
+            published="attention cannot show them",
+        )
     figure = Figure(
         "shares",
         "Top attention words that speak against the label",
         "boxes",
-        histogram,
+        [{"share": r["top_negative"], "method": r["method"]} for r in rows],
         "method",
         "share",
     )
@@ -341,91 +299,64 @@ def signs(lab: Lab) -> Outcome:
 
 
 def signatures(lab: Lab) -> Outcome:
-    """Why attention and other explanations part: the last layer, values like <unk>, and heads that disagree."""
+    """Why attention and other explanations differ: last layer, values like <unk>, heads."""
     data = lab.documents(lab.pick(40, 1000))
+    results = Results("signatures", data.name)
     rows: list[Row] = []
-    for model in _models(lab):
+    for model in models_of(lab):
         tokens, labels = predicted(model, data.documents)
-        every = list(zip(tokens, labels.tolist(), strict=True))
-        for i, (t, label) in enumerate(bar(every, "signatures")):
-            found = signature(model, t, label)
-            if len(found.units) < 10:
+        pairs = list(zip(tokens, labels.tolist(), strict=True))
+        for i, (t, label) in enumerate(bar(pairs, "signatures")):
+            causes = signature(model, t, label)
+            if len(causes.units) < 10:
                 continue
             rows.append(
                 {
                     "model": model.name,
                     "document": i,
-                    "tau": found.tau,
-                    "against": found.against,
-                    "spread": found.spread,
-                    "like_unk": len(found.like_unk),
-                    "heads": found.heads,
-                    "final_layer": found.final_layer_distorts,
-                    "heads_disagree": found.heads_disagree,
+                    "tau": causes.tau,
+                    "against": causes.against,
+                    "spread": causes.spread,
+                    "like_unk": len(causes.like_unk),
+                    "any_like_unk": bool(causes.like_unk),
+                    "heads": causes.heads,
+                    "final_layer": causes.final_layer_distorts,
+                    "heads_disagree": causes.heads_disagree,
                 }
             )
-    results = []
-    for model_name in sorted({r["model"] for r in rows}):
-        own = [r for r in rows if r["model"] == model_name]
-        common = ("signatures", data.name, model_name)
-        low = [r for r in own if r["tau"] < 0.3]
-        results += [
-            Result(
-                *common,
-                "τ(attention, gradient × input), mean over documents",
-                **mean_of([r["tau"] for r in own]),
-            ),
-            Result(
-                *common,
-                "(a) share of documents that carry the signature of the last layer",
-                note=f"{len(low):,} of {len(own):,} documents have τ below 0.3.",
-                **mean_of([float(r["final_layer"]) for r in own]),
-            ),
-            Result(
-                *common,
-                "(a) Spearman of τ with the share of attention on values against the label",
-                ours=spearman(
-                    np.array([r["tau"] for r in own]), np.array([r["against"] for r in own])
-                ),
-                n=len(own),
-            ),
-            Result(
-                *common,
-                "(a) Spearman of τ with the spread of log |w|",
-                ours=spearman(
-                    np.array([r["tau"] for r in own]), np.array([r["spread"] for r in own])
-                ),
-                n=len(own),
-            ),
-            Result(
-                *common,
-                "(b) share of documents with a top attention word like <unk>",
-                **mean_of([float(r["like_unk"] > 0) for r in own]),
-            ),
-            Result(
-                *common,
-                "(c) mean τ between the gradients of two heads",
-                **mean_of([r["heads"] for r in own]),
-            ),
-            Result(
-                *common,
-                "(c) share of documents whose heads disagree (τ below 0.3)",
-                **mean_of([float(r["heads_disagree"]) for r in own]),
-            ),
-        ]
-    points = [
-        {"share against the label": r["against"], "τ": r["tau"], "model": r["model"]} for r in rows
-    ]
+    for model_name, own in sorted(Table(rows).by("model"), key=lambda group: group[0]):
+        results.model = model_name
+        tau, n = own.column("tau"), len(own)
+        results.add("τ(attention, gradient × input), mean over documents", own.mean("tau"))
+        results.add(
+            "(a) share of documents that carry the signature of the last layer",
+            own.mean("final_layer"),
+            note=f"{(tau < 0.3).sum():,} of {n:,} documents have τ below 0.3.",
+        )
+        for key, what in (
+            ("against", "the share of attention on values against the label"),
+            ("spread", "the spread of log |w|"),
+        ):
+            results.add(f"(a) Spearman of τ with {what}", spearman(tau, own.column(key)), n=n)
+        for key, metric in (
+            ("any_like_unk", "(b) share of documents with a top attention word like <unk>"),
+            ("heads", "(c) mean τ between the gradients of two heads"),
+            ("heads_disagree", "(c) share of documents whose heads disagree (τ below 0.3)"),
+        ):
+            results.add(metric, own.mean(key))
     figure = Figure(
         "last-layer",
         "Attention and gradient part where values have both signs",
         "points",
-        points,
+        [
+            {"share against the label": r["against"], "τ": r["tau"], "model": r["model"]}
+            for r in rows
+        ],
         "share against the label",
         "τ",
         colour="model",
-        caption="Each point is a document: the share of attention on words whose value speaks against the label, and"
-        " Kendall's τ between attention and gradient × input.",
+        caption="Each point is a document: the share of attention on words whose value speaks"
+        " against the label, and Kendall's τ between attention and gradient × input.",
     )
     return Outcome(results, [figure], {"documents": rows})
 
@@ -433,9 +364,8 @@ def signatures(lab: Lab) -> Outcome:
 def when(lab: Lab) -> Outcome:
     """What makes attention agree with exact LIME: a regression over documents and models."""
     data = lab.documents(lab.pick(60, 1000))
-    features = ("against", "spread", "peaked", "distinct", "gap")
     rows: list[Row] = []
-    for model in _models(lab):
+    for model in models_of(lab):
         tokens, labels = predicted(model, data.documents)
         uniform = _uniform(model, tokens)
         whole = model.logits(tokens)
@@ -443,9 +373,10 @@ def when(lab: Lab) -> Outcome:
             f = form(model, t, label)
             if f.units < 10:
                 continue
-            attention = np.maximum((f.a / (f.c + f.a.sum(1))[:, None]).mean(0), 1e-300)
-            adds = (f.n / (f.c + f.a.sum(1))[:, None]).sum(0)
-            w = adds / attention
+            D = (f.c + f.a.sum(1))[:, None]
+            attention = np.maximum((f.a / D).mean(0), 1e-300)  # none is 0, because w divides by it
+            contribution = (f.n / D).sum(0)
+            w = contribution / attention
             truth = exact(f).lime.coefficients
             p = attention / attention.sum()
             rows.append(
@@ -458,99 +389,71 @@ def when(lab: Lab) -> Outcome:
                     "peaked": float(1 + (p * np.log(p)).sum() / np.log(f.units)),
                     "distinct": f.units / len(t.words),
                     "gap": float(abs(whole[i, label] - uniform[i, label])),
-                    "orders": kendall(attention, np.abs(adds)),
+                    "orders": kendall(attention, np.abs(contribution)),
                 }
             )
-    names = {
-        "against": "sign balance of w (share of attention against the label)",
-        "spread": "spread of log |w|",
-        "peaked": "peakedness of attention (1 - relative entropy)",
-        "distinct": "distinct share d/T",
-        "gap": "change of the output under uniform attention",
-    }
-    effects, r2 = _regression(rows, features)
-    examined = ", ".join(sorted({r["model"] for r in rows}))
-    results = [
-        Result(
-            "when",
-            data.name,
-            examined,
-            f"effect on τ(attention, |exact LIME|) of one standard deviation of: {names[key]}",
-            **effects[key],
-        )
-        for key in features
-    ]
-    results.append(
-        Result(
-            "when",
-            data.name,
-            examined,
-            "R² of that regression",
-            ours=r2,
-            n=len(rows),
-            note="Over documents and models.",
-        )
-    )
-    same = [r for r in rows if np.isfinite(r["orders"]) and np.isfinite(r["tau"])]
+    effects, r2 = _regression(rows, list(_FEATURES))
+    results = Results("when", data.name, ", ".join(sorted({r["model"] for r in rows})))
+    effect_of = "effect on τ(attention, |exact LIME|) of one standard deviation of"
+    for key, effect in effects.items():
+        results.add(f"{effect_of}: {_FEATURES[key]}", effect)
+    results.add("R² of that regression", r2, n=len(rows), note="Over documents and models.")
+    both = Table(r for r in rows if np.isfinite(r["orders"]) and np.isfinite(r["tau"]))
     one_sign = [r for r in rows if min(r["against"], 1 - r["against"]) == 0]
-    results += [
-        Result(
-            "when",
-            data.name,
-            lab.name,
-            "Spearman over documents of τ(α, |αw|) and τ(attention, |LIME|)",
-            spearman(np.array([r["orders"] for r in same]), np.array([r["tau"] for r in same])),
-            n=len(same),
-            published="open question of the paper",
-            note="τ(α, |αw|), how far values keep the order of attention, is"
-            f" {np.mean([r['orders'] for r in same]):.2f} on average; {len(one_sign)} of {len(rows)}"
-            " documents have values of one sign.",
-        )
-    ]
-    results += _ordering_law(lab)
+    results.add(
+        "Spearman over documents of τ(α, |αw|) and τ(attention, |LIME|)",
+        spearman(both.column("orders"), both.column("tau")),
+        n=len(both),
+        published="open question of the paper",
+        note="τ(α, |αw|), how far values keep the order of attention, is"
+        f" {both.average('orders'):.2f} on average; {len(one_sign)} of {len(rows)} documents have"
+        " values of one sign.",
+        model=lab.name,
+    )
+    _add_ordering_law(results, lab)
     figure = Figure(
         "effects",
         "What makes attention agree with LIME",
         "dots",
-        [
-            {"of": names[k], "effect": v["ours"], "low": v["low"], "high": v["high"]}
-            for k, v in effects.items()
-        ],
+        [effect.row("effect", of=_FEATURES[key]) for key, effect in effects.items()],
         "effect",
         "of",
-        caption="Change of Kendall's τ per standard deviation, all five together, with bootstrap intervals.",
+        caption="Change of Kendall's τ per standard deviation, all five together, with bootstrap"
+        " intervals.",
     )
     return Outcome(results, [figure], {"documents": rows})
+
+
+_FEATURES = {
+    "against": "sign balance of w (share of attention against the label)",
+    "spread": "spread of log |w|",
+    "peaked": "peakedness of attention (1 - relative entropy)",
+    "distinct": "distinct share d/T",
+    "gap": "change of the output under uniform attention",
+}
 
 
 def _uniform(model: SingleLayer, tokens: Sequence[Tokens]) -> Float[np.ndarray, "document label"]:
     """Outputs with attention frozen to uniform over the document."""
     import torch
 
-    found = np.empty((len(tokens), len(model.labels)))
+    logits = np.empty((len(tokens), len(model.labels)))
     for batch in model.batches(tokens):
+        documents = [tokens[i] for i in batch]
         with torch.no_grad():
-            trace = model.trace([tokens[i] for i in batch])
-            weights = trace.attention[0].clone()
-            for place, i in enumerate(batch):
-                n = model.width(tokens[i])
-                weights[place] = 0
-                weights[place, :, :, :n] = 1 / n
-            found[batch] = (
-                model.trace([tokens[i] for i in batch], attention={0: weights})
-                .logits.double()
-                .numpy()
-            )
-    return found
+            weights = torch.zeros_like(model.trace(documents).attention[0])
+            for b, t in enumerate(documents):
+                n = model.width(t)
+                weights[b, :, :, :n] = 1 / n
+            logits[batch] = model.trace(documents, attention={0: weights}).logits.double().numpy()
+    return logits
 
 
-def _regression(
-    rows: Sequence[Row], features: Sequence[str]
-) -> tuple[dict[str, dict[str, Any]], float]:
+def _regression(rows: Sequence[Row], features: Sequence[str]) -> tuple[dict[str, Mean], float]:
     """Standardised least squares of τ on the features, with intervals over resampled documents."""
-    good = [r for r in rows if np.isfinite(r["tau"])]
-    y = np.array([r["tau"] for r in good])
-    x = np.array([[r[k] for k in features] for r in good])
+    finite = Table(r for r in rows if np.isfinite(r["tau"]))
+    y = finite.column("tau")
+    x = np.column_stack([finite.column(key) for key in features])
     x = (x - x.mean(0)) / np.where(x.std(0) > 0, x.std(0), 1)
     full = np.column_stack([np.ones(len(x)), x])
 
@@ -559,34 +462,27 @@ def _regression(
 
     slopes = solve(np.arange(len(y)))
     rng = np.random.default_rng(0)
-    of = {
-        d: [i for i, r in enumerate(good) if r["document"] == d]
-        for d in {r["document"] for r in good}
-    }
-    documents = list(of.values())  # a document goes with the rows of all models
-    drawn = np.array(
-        [
-            solve(
-                np.concatenate(
-                    [documents[k] for k in rng.integers(0, len(documents), len(documents))]
-                )
-            )
-            for _ in range(1000)
-        ]
-    )
+    # a document is drawn with its rows of all models
+    numbered = Table({"row": i, "document": r["document"]} for i, r in enumerate(finite))
+    by_document = sorted(numbered.by("document"), key=lambda group: group[0])
+    documents = [[r["row"] for r in own] for _, own in by_document]
+    drawn = []
+    for _ in range(1000):
+        picks = rng.integers(0, len(documents), len(documents))
+        drawn.append(solve(np.concatenate([documents[k] for k in picks])))
     low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
     rest = y - full @ slopes
     effects = {
-        k: {"ours": float(slopes[i]), "low": float(low[i]), "high": float(high[i]), "n": len(y)}
-        for i, k in enumerate(features, 1)
+        key: Mean(float(slopes[i]), float(low[i]), float(high[i]), len(y))
+        for i, key in enumerate(features, 1)
     }
     return effects, float(1 - rest.var() / y.var())
 
 
-def _ordering_law(lab: Lab) -> list[Result]:
-    """Does attention order words as exact LIME does where w has one sign and does not reorder α? Generated documents.
+def _add_ordering_law(results: Results, lab: Lab) -> None:
+    """Does attention order words as exact LIME does where w has one sign and does not reorder α?
 
-    One head, 20 words, <unk> worth nothing and attended like the average word.
+    Generated documents: one head, 20 words, <unk> worth nothing and attended like the average word.
     """
     from heed.algebra.ratios import Ratios
 
@@ -596,33 +492,39 @@ def _ordering_law(lab: Lab) -> list[Result]:
         "one sign, in any order": np.abs,
         "both signs": lambda w: w,
     }
-    results = []
+    note = (
+        "Contributions αw then have the order of attention; LIME also counts what a word takes from"
+        " the others."
+    )
+    ones = np.ones((1, 20))
     for kind, make in kinds.items():
         taus = []
         for _ in range(lab.pick(50, 500)):
             g = np.sort(np.exp(rng.normal(size=20)))[::-1]
             w = make(rng.normal(size=20))
-            ones = np.ones((1, 20))
             f = Ratios(
                 g[None], (g * w)[None], ones, 0 * ones, np.array([20.0]), np.array([0.0]), 0.0
             )
             taus.append(kendall(g, np.abs(exact(f).lime.coefficients)))
-        metric = f"τ(attention, |exact LIME|) where w has {kind}"
-        note = "Contributions αw then have the order of attention; LIME also counts what a word takes from the others."
-        note = note if kind.endswith("attention") else ""
-        results.append(Result("when", "generated", "none", metric, note=note, **mean_of(taus)))
-    return results
+        results.add(
+            f"τ(attention, |exact LIME|) where w has {kind}",
+            mean_of(taus),
+            note=note if kind.endswith("attention") else "",
+            dataset="generated",
+            model="none",
+        )
 
 
 def anchors(lab: Lab) -> Outcome:
-    """How far anchors and attention point to the same words; how precise attention's top words are as a rule."""
+    """How far anchors and attention point to the same words, and hold as rules."""
     model, data = lab.main, lab.documents(lab.pick(6, 200), longest=150)
+    results = Results("anchors", data.name, lab.name)
     rules = Anchors().explain(model, data.documents, seed=lab.seed)
     others = {
         m.name: m.explain(model, data.documents, seed=lab.seed)
         for m in (AttentionMean(), GradientInput(), LimeExact())
     }
-    rows: list[Row] = []
+    rows = Table()
     for i, rule in enumerate(rules):
         words = rule.scores > 0
         k = int(words.sum())
@@ -635,57 +537,19 @@ def anchors(lab: Lab) -> Outcome:
             top[np.argsort(-score, kind="stable")[:k]] = True
             row[f"overlap {name}"] = float((top & words).sum() / k)
             row[f"precision {name}"] = _precision(model, data.documents[i], rule, top, lab.seed)
-        row["chance"] = k / len(words)
-        rows.append(row)
-    results = [
-        Result(
-            "anchors",
-            data.name,
-            lab.name,
-            "precision of the anchor",
-            **mean_of([r["precision"] for r in rows]),
-        ),
-        Result(
-            "anchors",
-            data.name,
-            lab.name,
-            "words of an anchor",
-            **mean_of([r["words"] for r in rows]),
-        ),
-        Result(
-            "anchors",
-            data.name,
-            lab.name,
-            "overlap by chance",
-            **mean_of([r["chance"] for r in rows]),
-        ),
-    ]
+        rows += [row | {"chance": k / len(words)}]
+    results.add("precision of the anchor", rows.mean("precision"))
+    results.add("words of an anchor", rows.mean("words"))
+    results.add("overlap by chance", rows.mean("chance"))
     dots = []
-    for name in others:
-        for key, metric in (
-            ("overlap", "share of the anchor's words among as many top words of"),
-            ("precision", "precision of the rule made of as many top words of"),
-        ):
-            stats = mean_of([r[f"{key} {name}"] for r in rows])
-            results.append(
-                Result(
-                    "anchors",
-                    data.name,
-                    lab.name,
-                    f"{metric} {name}",
-                    published="named as future work",
-                    **stats,
-                )
-            )
-            dots.append(
-                {
-                    "method": name,
-                    "value": stats["ours"],
-                    "low": stats["low"],
-                    "high": stats["high"],
-                    "metric": key,
-                }
-            )
+    for name, key in product(others, ("overlap", "precision")):
+        metric = {
+            "overlap": "share of the anchor's words among as many top words of",
+            "precision": "precision of the rule made of as many top words of",
+        }[key]
+        mean = rows.mean(f"{key} {name}")
+        results.add(f"{metric} {name}", mean, published="named as future work")
+        dots.append(mean.row(method=name, metric=key))
     figure = Figure(
         "anchors", "Anchors meet attention", "dots", dots, "value", "method", panel="metric"
     )
@@ -717,26 +581,20 @@ def talk(lab: Lab) -> Outcome:
     (tokens,) = model.tokens([SENTENCE])
     with torch.no_grad():
         heads = model.trace([tokens]).classifying()[0][:, : len(tokens)]
-    words = [f"{i} {tokens.text(i)}" for i in range(len(tokens))]
-    rows = [
-        {"word": word, "head": f"head {h}", "attention": float(a)}
+    weights: list[Row] = [
+        {"word": f"{i} {tokens.text(i)}", "head": f"head {h}", "attention": float(weight)}
         for h, row in enumerate(heads)
-        for word, a in zip(words, row, strict=True)
+        for i, weight in enumerate(row)
     ]
-    small = "the movie was slow but good"
-    (job,) = model.tokens([small])
-    units, groups = units_of(job, "word", True)
-    rng = generator(lab.seed, "talk")
-    keep = ~uniform_subsets(rng, 12, len(units))
+    (small,) = model.tokens(["the movie was slow but good"])
+    units, groups = units_of(small, "word", True)
+    keep = ~uniform_subsets(generator(lab.seed, "talk"), 12, len(units))
     keep[0] = True
-    (logits,) = model.score([job], [keep], [groups])
+    (logits,) = model.score([small], [keep], [groups])
     label = len(model.labels) - 1
-    drawn = [
-        {
-            "sample": f"{i:>2}: {logits[i, label]:+.2f}",
-            "word": f"{j + 1} {u.text}",
-            "kept": float(keep[i, j]),
-        }
+    samples: list[Row] = [
+        {"sample": f"{i:>2}: {logits[i, label]:+.2f}", "word": f"{j + 1} {u.text}"}
+        | {"kept": float(keep[i, j])}
         for i in range(len(keep))
         for j, u in enumerate(units)
     ]
@@ -745,7 +603,7 @@ def talk(lab: Lab) -> Outcome:
             "cls-row",
             "The attention of <cls>, head by head",
             "heat",
-            rows,
+            weights,
             "word",
             "head",
             value="attention",
@@ -754,21 +612,15 @@ def talk(lab: Lab) -> Outcome:
             "sampling",
             "How LIME samples a small sentence",
             "heat",
-            drawn,
+            samples,
             "word",
             "sample",
             value="kept",
-            caption=f"Dark words are kept; beside each sample the output for {model.labels[label]}.",
+            caption="Dark words are kept; beside each sample the output for"
+            f" {model.labels[label]}.",
         ),
     ]
-    results = [
-        Result(
-            "talk",
-            "one sentence",
-            lab.name,
-            "largest attention of <cls> on one token, mean over heads",
-            ours=float(heads.max(1).mean()),
-            n=len(heads),
-        )
-    ]
+    results = Results("talk", "one sentence", lab.name)
+    largest = float(heads.max(1).mean())
+    results.add("largest attention of <cls> on one token, mean over heads", largest, n=len(heads))
     return Outcome(results, figures)

@@ -1,16 +1,19 @@
-"""Counting letters with one attention layer: equal accuracy, with attention that says much or nothing.
+"""Counting letters with one attention layer: equal accuracy, and attention that says much or not.
 
-A letter x_t = [e(letter), p(position)] attends by A = softmax(x W Wᵀ xᵀ), the same W for queries and keys, and a small
-network reads the count of its letter from its embedding and from what attention collected. The network can learn to
-count with attention on equal letters (semantic), and also with attention that knows positions alone (positional).
+A letter x_t = [e(letter), p(position)] attends by A = softmax(x W Wᵀ xᵀ), the same W for queries
+and keys, and a small network reads the count of its letter from its embedding and from what
+attention collected. The network can learn to count with attention on equal letters (semantic), and
+also with attention that knows positions alone (positional).
 """
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 from heed.papers.lab import Lab
-from heed.papers.results import Figure, Outcome, Result, Row, mean_of
+from heed.papers.results import Figure, Outcome, Results
+from heed.papers.table import Row, Table
 from heed.progress import bar
 
 LENGTH, LETTERS, DIM = 10, 12, 16
@@ -20,48 +23,26 @@ SHOWN = "DATAIAIAIA"
 def histogram(lab: Lab) -> Outcome:
     """Train from three kinds of start, and look at the attention of what comes out."""
     seeds, steps = lab.pick(1, 5), lab.pick(300, 4000)
+    results = Results("histogram", "generated")
     rows: list[Row] = []
     maps: list[Row] = []
-    runs = [
-        (start, seed) for start in ("semantic", "positional", "random") for seed in range(seeds)
-    ]
+    runs = list(product(("semantic", "positional", "random"), range(seeds)))
     for start, seed in bar(runs, "histogram", unit="run"):
-        found = _trained(start, seed, steps)
-        rows.append(
-            {"start": start, "seed": seed}
-            | {k: found[k] for k in ("accuracy", "informative", "chance")}
-        )
+        run = _trained(start, seed, steps)
+        attention = run.pop("map")
+        rows.append({"start": start, "seed": seed} | run)
         if seed == 0:
             maps += [
-                {
-                    "start": start,
-                    "from": f"{i} {SHOWN[i]}",
-                    "to": f"{j} {SHOWN[j]}",
-                    "attention": float(found["map"][i, j]),
-                }
-                for i in range(LENGTH)
-                for j in range(LENGTH)
+                {"start": start, "from": f"{i} {SHOWN[i]}", "to": f"{j} {SHOWN[j]}"}
+                | {"attention": float(attention[i, j])}
+                for i, j in product(range(LENGTH), range(LENGTH))
             ]
-    results = []
-    for start in ("semantic", "positional", "random"):
-        own = [r for r in rows if r["start"] == start]
-        for key, metric in (
-            ("accuracy", "share of letters counted rightly"),
-            (
-                "informative",
-                "of the attention on other letters, the share on equal ones, less that by chance",
-            ),
-        ):
-            results.append(
-                Result(
-                    "histogram",
-                    "generated",
-                    f"{start} start",
-                    metric,
-                    **mean_of([r[key] for r in own]),
-                )
-            )
-    results.append(_verdict(rows))
+    informative = "of the attention on other letters, the share on equal ones, less that by chance"
+    for start, own in Table(rows).by("start"):
+        results.model = f"{start} start"
+        results.add("share of letters counted rightly", own.mean("accuracy"))
+        results.add(informative, own.mean("informative"))
+    _add_verdict(results, rows)
     figure = Figure(
         "maps",
         f"Attention of three trainings on “{SHOWN}”",
@@ -75,27 +56,22 @@ def histogram(lab: Lab) -> Outcome:
     return Outcome(results, [figure], {"runs": rows})
 
 
-def _verdict(rows: list[Row]) -> Result:
+def _add_verdict(results: Results, rows: list[Row]) -> None:
     """Whether good solutions of both kinds were found."""
     best = max(r["accuracy"] for r in rows)
-    good = [r for r in rows if r["accuracy"] >= best - 0.02]
-    informative = [r for r in good if r["informative"] > 0.2]
-    not_so = [r for r in good if r["informative"] < 0.05]
-    both = bool(informative and not_so) and best > 0.9
-    note = (
-        f"Among the runs within two points of the best accuracy ({best:.3f}), {len(informative)} attend to equal"
-        f" letters and {len(not_so)} do not: "
-        + ("both kinds of solution exist." if both else "only one kind was found here.")
-    )
-    return Result(
-        "histogram",
-        "generated",
-        "all",
+    good = [r["informative"] for r in rows if r["accuracy"] >= best - 0.02]
+    telling = sum(share > 0.2 for share in good)
+    empty = sum(share < 0.05 for share in good)
+    both = telling > 0 and empty > 0 and best > 0.9
+    results.add(
         "both kinds of solution found",
         float(both),
         n=len(rows),
         published="two minima",
-        note=note,
+        note=f"Among the runs within two points of the best accuracy ({best:.3f}), {telling} attend"
+        f" to equal letters and {empty} do not: "
+        + ("both kinds of solution exist." if both else "only one kind was found here."),
+        model="all",
     )
 
 
@@ -143,9 +119,8 @@ def _trained(start: str, seed: int, steps: int) -> dict[str, Any]:
         same = ids[:, :, None] == ids[:, None]
         logits, attention = forward(ids)
         right = (logits.argmax(-1) == same.sum(-1) - 1).float().mean()
-        others = ~torch.eye(
-            LENGTH, dtype=torch.bool
-        )  # a letter that looks at itself has learnt nothing
+        # a letter that looks at itself has learnt nothing
+        others = ~torch.eye(LENGTH, dtype=torch.bool)
         equal, several = same & others, (same & others).any(-1)
         elsewhere = (attention * others).sum(-1).clamp(min=1e-12)
         on_equal = ((attention * equal).sum(-1) / elsewhere)[several].mean()

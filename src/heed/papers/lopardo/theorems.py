@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -15,10 +15,11 @@ from heed.algebra.limits import lime_theorem as theorem
 from heed.data import Dataset
 from heed.methods import Lime
 from heed.methods.method import units_of
-from heed.metrics import kendall
+from heed.metrics import kendall, spearman
 from heed.models.classifier import Classifier
 from heed.papers.lab import Lab
-from heed.papers.results import Figure, Outcome, Result, Row, mean_of
+from heed.papers.results import Figure, Outcome, Results
+from heed.papers.table import Row, Table
 from heed.progress import bar
 from heed.text import Document, Tokens
 
@@ -71,33 +72,25 @@ def gradient_theorem(lab: Lab) -> Outcome:
                 }
             )
     worst = max(r["error"] for r in rows)
-    common: dict[str, Any] = {
-        "experiment": "gradient-theorem",
-        "dataset": data.name,
-        "model": lab.name,
-        "n": len(rows),
-    }
-    cls = mean_of([r["error_cls_as_printed"] for r in rows])
-    return Outcome(
-        [
-            Result(
-                metric="largest ‖closed form - autograd‖ ÷ ‖autograd‖",
-                ours=worst,
-                published="equal up to rounding",
-                note=("The theorem holds: with" if worst < 1e-10 else "With")
-                + f" the <cls> term, the closed form is autograd's gradient up to {worst:.1g} of its norm.",
-                **common,
-            ),
-            Result(
-                metric="error of the <cls> row as the theorem prints it, relative",
-                **(common | cls),
-                published="the authors' <cls> row differs",
-                note="The printed theorem keeps the query fixed, but <cls> is the query: without that term its row is"
-                f" off by {cls['ours']:.0%} of its norm. For words the theorem is complete.",
-            ),
-        ],
-        rows={"documents": rows},
+    printed_error = Table(rows).mean("error_cls_as_printed")
+    results = Results("gradient-theorem", data.name, lab.name)
+    results.add(
+        "largest ‖closed form - autograd‖ ÷ ‖autograd‖",
+        worst,
+        n=len(rows),
+        published="equal up to rounding",
+        note=("The theorem holds: with" if worst < 1e-10 else "With")
+        + f" the <cls> term, the closed form is autograd's gradient up to {worst:.1g} of its norm.",
     )
+    results.add(
+        "error of the <cls> row as the theorem prints it, relative",
+        printed_error,
+        published="the authors' <cls> row differs",
+        note="The printed theorem keeps the query fixed, but <cls> is the query: without that term"
+        f" its row is off by {printed_error.ours:.0%} of its norm. For words the theorem is"
+        " complete.",
+    )
+    return Outcome(results, rows={"documents": rows})
 
 
 def _double(model: SingleLayer) -> SingleLayer:
@@ -118,9 +111,9 @@ def _printed_cls(model: SingleLayer, tokens: Tokens, label: int) -> Float[np.nda
     w = torch.einsum("kto,ko->kt", v, net.W_l[label])
     centred = w[:, 0] - (a * w).sum(1)
     u, P = net.folded(torch.float64)
-    return (
-        (a[:, 0, None] * P[:, label]).sum(0) + ((a[:, 0] * centred)[:, None] * u).sum(0)
-    ).numpy() / len(u)
+    by_value = (a[:, 0, None] * P[:, label]).sum(0)
+    by_weight = ((a[:, 0] * centred)[:, None] * u).sum(0)
+    return (by_value + by_weight).numpy() / len(u)
 
 
 def _norm(x: Float[np.ndarray, "*shape"]) -> float:
@@ -131,18 +124,18 @@ def _norm(x: Float[np.ndarray, "*shape"]) -> float:
 
 
 def lime_theorem(lab: Lab) -> Outcome:
-    """Five runs of LIME on one review beside the theorem with two constants and the exact value; then many reviews."""
+    """Five runs of LIME on one review beside the theorem and the exact value; then many reviews."""
     model, runs = lab.main, 5
     data = lab.documents(lab.pick(100, 1000))
+    results = Results("lime-theorem", data.name, lab.name)
     document = _like(model, data.documents, 99, 71)
     (tokens,), (label,) = predicted(model, [document])
     units, _ = units_of(tokens, "word", True)
     samples = lab.pick(1000, 5000)
+    method = Lime(samples=samples, sampling="lime")
     limes = np.array(
         [
-            Lime(samples=samples, sampling="lime")
-            .explain(model, [document], int(label), seed=lab.seed + i)[0]
-            .scores
+            method.explain(model, [document], int(label), seed=lab.seed + i)[0].scores
             for i in range(runs)
         ]
     )
@@ -150,50 +143,42 @@ def lime_theorem(lab: Lab) -> Outcome:
     truth, plain = exact(f).lime.coefficients, theorem(f, 1.0)
     mean = limes.mean(0)
     top = np.argsort(-np.abs(mean), kind="stable")[:10]
-    common: dict[str, Any] = {"experiment": "lime-theorem", "dataset": data.name, "model": lab.name}
-    one = common | {"n": 1}
-    d, T = f.units, len(tokens.words)
-    results = [
-        Result(
-            metric="Pearson, mean of five LIME runs and the theorem",
-            ours=pearson(mean, plain),
-            published=0.968,
-            note=f"One review with T = {T} and d = {d} (the paper's: T = 99, d = 71); {samples:,} samples a run.",
-            **one,
-        ),
-        Result(metric="Kendall τ, the same", ours=kendall(mean, plain), published=0.602, **one),
-        Result(
-            metric="Kendall τ over the ten largest LIME scores",
-            ours=kendall(mean[top], plain[top]),
-            published=0.911,
-            **one,
-        ),
-        Result(
-            metric="Pearson, mean of five LIME runs and exact LIME",
-            ours=pearson(mean, truth),
-            note="What sampling noise leaves of a perfect agreement.",
-            **one,
-        ),
-        Result(
-            metric="factor that fits exact LIME best",
-            ours=slope(plain, truth),
-            published="3/2",
-            note="The theorem's constant for this review.",
-            **one,
-        ),
-    ]
+    results.add(
+        "Pearson, mean of five LIME runs and the theorem",
+        pearson(mean, plain),
+        n=1,
+        published=0.968,
+        note=f"One review with T = {len(tokens.words)} and d = {f.units} (the paper's: T = 99,"
+        f" d = 71); {samples:,} samples a run.",
+    )
+    results.add("Kendall τ, the same", kendall(mean, plain), n=1, published=0.602)
+    tau = kendall(mean[top], plain[top])
+    results.add("Kendall τ over the ten largest LIME scores", tau, n=1, published=0.911)
+    results.add(
+        "Pearson, mean of five LIME runs and exact LIME",
+        pearson(mean, truth),
+        n=1,
+        note="What sampling noise leaves of a perfect agreement.",
+    )
+    results.add(
+        "factor that fits exact LIME best",
+        slope(plain, truth),
+        n=1,
+        published="3/2",
+        note="The theorem's constant for this review.",
+    )
     rows = _per_document(model, data)
-    results += _summary(rows, common)
-    shown = np.argsort(-np.abs(truth), kind="stable")[:15]
+    _summarise(results, rows)
+    largest = np.argsort(-np.abs(truth), kind="stable")[:15]
     boxes = [
         {"word": units[j].text, "score": float(run[j]), "run": i}
-        for j in shown
+        for j in largest
         for i, run in enumerate(limes)
     ]
     marks = [
         {"x": units[j].text, "y": float(value[j]), "mark": name}
         for name, value in (("theorem, 3/2", 1.5 * plain), ("theorem, 1", plain), ("exact", truth))
-        for j in shown
+        for j in largest
     ]
     figures = [
         Figure(
@@ -204,7 +189,8 @@ def lime_theorem(lab: Lab) -> Outcome:
             "word",
             "score",
             marks=marks,
-            caption=f"The 15 words with the largest scores of {d}. Boxes are {runs} runs of {samples:,} samples.",
+            caption=f"The 15 words with the largest scores of {f.units}. Boxes are {runs} runs of"
+            f" {samples:,} samples.",
         ),
         Figure(
             "slopes",
@@ -213,17 +199,12 @@ def lime_theorem(lab: Lab) -> Outcome:
             [{"T": r["T"], "fitted factor": r["slope"], "entropy": r["entropy"]} for r in rows],
             "T",
             "fitted factor",
-            caption="The theorem has 3/2 for all; where removing words moves no denominator the factor is 1.",
+            caption="The theorem has 3/2 for all; where removing words moves no denominator the"
+            " factor is 1.",
         ),
     ]
-    return Outcome(
-        results,
-        figures,
-        {
-            "documents": rows,
-            "runs": [dict(zip("01234", run, strict=True)) for run in limes.T.tolist()],
-        },
-    )
+    by_run = [dict(zip("01234", scores, strict=True)) for scores in limes.T.tolist()]
+    return Outcome(results, figures, {"documents": rows, "runs": by_run})
 
 
 def _like(model: Classifier, documents: Sequence[Document], length: int, distinct: int) -> Document:
@@ -232,16 +213,13 @@ def _like(model: Classifier, documents: Sequence[Document], length: int, distinc
     def distance(document: Document) -> float:
         (tokens,) = model.tokens([document])
         units, _ = units_of(tokens, "word", True)
-        return (
-            abs(len(tokens.words) - length)
-            + abs(len(units) - distinct)
-            + 1000 * (tokens.dropped > 0)
-        )
+        cut = 1000 * (tokens.dropped > 0)  # a document that the model does not read to its end
+        return abs(len(tokens.words) - length) + abs(len(units) - distinct) + cut
 
     return min(documents, key=distance)
 
 
-def _per_document(model: SingleLayer, data: Dataset) -> list[Row]:
+def _per_document(model: SingleLayer, data: Dataset) -> Table:
     """How the theorem does on every document of at least ten distinct words."""
     tokens, labels = predicted(model, data.documents)
     rows: list[Row] = []
@@ -271,7 +249,7 @@ def _per_document(model: SingleLayer, data: Dataset) -> list[Row]:
                 "r2_weighted": pearson(value, truth) ** 2,
             }
         )
-    return rows
+    return Table(rows)
 
 
 def _by_unit(f: Ratios) -> tuple[Float[np.ndarray, "unit"], Float[np.ndarray, "unit"]]:
@@ -286,165 +264,123 @@ def _entropy(f: Ratios) -> float:
     return float(-(p * np.log(np.where(p > 0, p, 1))).sum(1).mean() / np.log(f.units))
 
 
-def _summary(rows: Sequence[Row], common: dict[str, Any]) -> list[Result]:
-    slopes = np.array([r["slope"] for r in rows])
-    low, middle, high = np.quantile(slopes, [0.05, 0.5, 0.95])
-    found = {
-        key: mean_of([r[key] for r in rows])
-        for key in ("slope", "pearson", "kendall", "error", "error_one", "error_fitted")
-    }
-
-    def result(metric: str, key: str, note: str = "", published: str | None = None) -> Result:
-        return Result(metric=metric, note=note, published=published, **(common | found[key]))
-
-    nearer = "1" if found["error_one"]["ours"] < found["error"]["ours"] else "3/2"
-    return [
-        result("Pearson, theorem and exact LIME, mean over documents", "pearson"),
-        result("Kendall τ, theorem and exact LIME, mean over documents", "kendall"),
-        result(
-            "factor that fits exact LIME best, mean over documents",
+def _summarise(results: Results, rows: Table) -> None:
+    low, middle, high = np.quantile(rows.column("slope"), [0.05, 0.5, 0.95])
+    nearer = "1" if rows.average("error_one") < rows.average("error") else "3/2"
+    for key, metric, note in (
+        ("pearson", "Pearson, theorem and exact LIME, mean over documents", ""),
+        ("kendall", "Kendall τ, theorem and exact LIME, mean over documents", ""),
+        (
             "slope",
-            f"Median {middle:.2f}, nine tenths of the documents from {low:.2f} to {high:.2f}. Where removing words"
-            " hardly moves the denominators it must be 1.",
-            "3/2",
+            "factor that fits exact LIME best, mean over documents",
+            f"Median {middle:.2f}, nine tenths of the documents from {low:.2f} to {high:.2f}. Where"
+            " removing words hardly moves the denominators it must be 1.",
         ),
-        result("error with the constant 3/2, ‖theorem - LIME‖ ÷ ‖LIME‖", "error"),
-        result(
-            "error with the constant 1, the same",
+        ("error", "error with the constant 3/2, ‖theorem - LIME‖ ÷ ‖LIME‖", ""),
+        (
             "error_one",
+            "error with the constant 1, the same",
             f"Of the two, {nearer} is nearer here.",
         ),
-        result(
-            "error with the factor fitted to each document, the same",
+        (
             "error_fitted",
-            "The theorem's shape, whatever its constant: LIME is affine in attention up to this error.",
+            "error with the factor fitted to each document, the same",
+            "The theorem's shape, whatever its constant: LIME is affine in attention up to this"
+            " error.",
         ),
-    ]
+    ):
+        published = "3/2" if key == "slope" else None
+        results.add(metric, rows.mean(key), published=published, note=note)
 
 
 def reach(lab: Lab) -> Outcome:
-    """Error and factor of the theorem against length, repetition, positions and peakedness; and what R² says."""
+    """Error and factor of the theorem against length, repetition, positions and peakedness."""
     data = lab.documents(lab.pick(100, 1000))
+    results = Results("reach", data.name, lab.name)
     rows = _per_document(lab.main, data)
-    common: dict[str, Any] = {"experiment": "reach", "dataset": data.name, "model": lab.name}
     curves: list[Row] = []
     names = {
         "T": "words T",
         "distinct": "distinct share d/T",
         "entropy": "entropy of attention ÷ its maximum",
     }
+    direction = "Negative would mean: the larger it is, the nearer the factor comes to 1."
     for key, name in names.items():
         curves += _curve(rows, key, name)
-    positions, tmax = _positions(lab, data)
-    curves += positions
-    results = [
-        Result(
-            metric=f"Spearman of |factor - 1| with {name}",
-            ours=_spearman([r[key] for r in rows], [abs(r["slope"] - 1) for r in rows]),
+        results.add(
+            f"Spearman of |factor - 1| with {name}",
+            spearman(rows.column(key), np.abs(rows.column("slope") - 1)),
             n=len(rows),
-            note="Negative would mean: the larger it is, the nearer the factor comes to 1."
-            if key == "T"
-            else "",
-            **common,
+            note=direction if key == "T" else "",
         )
-        for key, name in names.items()
-    ]
     for key, name in (
         ("r2_attention", "attention α"),
         ("r2_weighted", "attention times value, α·w"),
     ):
-        results.append(
-            Result(
-                metric=f"R² of exact LIME on {name}, per document",
-                note="1 would mean that LIME is affine in it, document by document.",
-                **(common | mean_of([r[key] for r in rows])),
-            )
+        results.add(
+            f"R² of exact LIME on {name}, per document",
+            rows.mean(key),
+            note="1 would mean that LIME is affine in it, document by document.",
         )
-    results += tmax
-    figures = [
-        Figure(
-            "curves",
-            "Where the theorem reaches",
-            "lines",
-            curves,
-            "at",
-            "value",
-            colour="quantity",
-            panel="against",
-            caption="Means over tenths of the documents, with intervals. The error is that with the fitted factor,"
-            " relative to the norm of exact LIME.",
-        )
-    ]
-    return Outcome(results, figures, {"documents": rows})
-
-
-def _curve(rows: Sequence[Row], key: str, name: str) -> list[Row]:
-    """Mean factor and error over tenths of the documents ordered by a quantity."""
-    order = sorted(rows, key=lambda r: r[key])
-    found = []
-    for part in np.array_split(np.arange(len(order)), min(10, max(1, len(order) // 5))):
-        for quantity, column in (("factor", "slope"), ("error", "error_fitted")):
-            stats = mean_of([order[i][column] for i in part])
-            at = float(np.mean([order[i][key] for i in part]))
-            found.append(
-                {
-                    "against": name,
-                    "at": at,
-                    "quantity": quantity,
-                    "value": stats["ours"],
-                    "low": stats["low"],
-                    "high": stats["high"],
-                }
-            )
-    return found
-
-
-def _positions(lab: Lab, data: Dataset) -> tuple[list[Row], list[Result]]:
-    """The same weights with more positions for padding that attends: d stays, Tmax grows."""
-    curve: list[Row] = []
-    results: list[Result] = []
-    short = Dataset(
-        data.name,
-        data.split,
-        tuple(d for d in data if len(d.text.split()) <= 120)[: lab.pick(20, 200)],
-        data.labels,
-        data.source,
-        data.licence,
+    curves += _add_positions(results, lab, data)
+    figure = Figure(
+        "curves",
+        "Where the theorem reaches",
+        "lines",
+        curves,
+        "at",
+        "value",
+        colour="quantity",
+        panel="against",
+        caption="Means over tenths of the documents, with intervals. The error is that with the"
+        " fitted factor, relative to the norm of exact LIME.",
     )
-    if not len(short):
-        return [], []
+    return Outcome(results, [figure], {"documents": rows})
+
+
+_QUANTITIES = {"factor": "slope", "error": "error_fitted"}
+
+
+def _curve(rows: Table, key: str, name: str) -> list[Row]:
+    """Mean factor and error over tenths of the documents ordered by a quantity."""
+    order = Table(sorted(rows, key=lambda r: r[key]))
+    points = []
+    for part in np.array_split(np.arange(len(order)), min(10, max(1, len(order) // 5))):
+        tenth = order[part[0] : part[-1] + 1]
+        points += [
+            tenth.mean(column).row(against=name, at=tenth.average(key), quantity=quantity)
+            for quantity, column in _QUANTITIES.items()
+        ]
+    return points
+
+
+def _add_positions(results: Results, lab: Lab, data: Dataset) -> list[Row]:
+    """The same weights with more positions for padding that attends: d stays, Tmax grows."""
+    documents = tuple(d for d in data if len(d.text.split()) <= 120)
+    short = replace(data, documents=documents[: lab.pick(20, 200)])
+    points: list[Row] = []
     least = lab.main.shape.max_words
-    for positions in (least, 2 * least, 4 * least, 8 * least):
+    for positions in (least, 2 * least, 4 * least, 8 * least) if len(short) else ():
         rows = _per_document(_stretched(lab.main, positions), short)
         if not rows:
-            return [], []
-        for quantity, column in (("factor", "slope"), ("error", "error_fitted")):
-            stats = mean_of([r[column] for r in rows])
-            curve.append(
-                {
-                    "against": "positions Tmax, padding attends",
-                    "at": positions,
-                    "quantity": quantity,
-                    "value": stats["ours"],
-                    "low": stats["low"],
-                    "high": stats["high"],
-                }
+            return []
+        points += [
+            rows.mean(column).row(
+                against="positions Tmax, padding attends", at=positions, quantity=quantity
             )
-            if quantity == "factor" and positions in (least, 8 * least):
-                results.append(
-                    Result(
-                        "reach",
-                        data.name,
-                        lab.name,
-                        f"factor that fits best with {positions:,} positions, padding attending",
-                        note="The theorem's own regime, d small beside Tmax, is approached from the left to the right"
-                        " here."
-                        if positions > least
-                        else "",
-                        **stats,
-                    )
-                )
-    return curve, results
+            for quantity, column in _QUANTITIES.items()
+        ]
+        if positions in (least, 8 * least):
+            regime = (
+                "The theorem's own regime, d small beside Tmax, is approached from the left to the"
+                " right here."
+            )
+            results.add(
+                f"factor that fits best with {positions:,} positions, padding attending",
+                rows.mean("slope"),
+                note=regime if positions > least else "",
+            )
+    return points
 
 
 def _stretched(model: SingleLayer, positions: int) -> SingleLayer:
@@ -456,18 +392,13 @@ def _stretched(model: SingleLayer, positions: int) -> SingleLayer:
     return SingleLayer(network, model.tokenizer, model.labels, model.name, model.pairs)
 
 
-def _spearman(x: Sequence[float], y: Sequence[float]) -> float:
-    from scipy import stats
-
-    return float(stats.spearmanr(x, y).statistic)
-
-
 # What stands in for a word
 
 
 def replacement(lab: Lab) -> Outcome:
-    """Exact LIME and the theorem when a removed word becomes <unk>, the mean word, a frequent word, or nothing."""
+    """Exact LIME and the theorem when a removed word becomes <unk>, another word, or nothing."""
     data = lab.documents(lab.pick(40, 500))
+    results = Results("replacement", data.name, lab.name)
     fillers = _fillers(lab.main)
     tokens, labels = predicted(lab.main, data.documents)
     rows: list[Row] = []
@@ -494,44 +425,22 @@ def replacement(lab: Lab) -> Outcome:
                     "slope": slope(plain, limes[name]),
                 }
             )
-    common: dict[str, Any] = {"experiment": "replacement", "dataset": data.name, "model": lab.name}
-    results, dots = [], []
-    for name in fillers:
-        own = [r for r in rows if r["replacement"] == name]
-        sampled = mean_of([r["kendall_sampled"] for r in own])
-        against, fits = mean_of([r["kendall"] for r in own]), mean_of([r["theorem"] for r in own])
-        if name != "<unk>":
-            note = "1 would mean that it does not matter what stands in for a removed word."
-            results.append(
-                Result(
-                    metric=f"Kendall τ of exact LIME, <unk> and {name}",
-                    note=note,
-                    **(common | against),
-                )
-            )
-            results.append(
-                Result(metric=f"Kendall τ of sampled LIME, <unk> and {name}", **(common | sampled))
-            )
-        results.append(
-            Result(
-                metric=f"Pearson of theorem and exact LIME, {name}",
-                published="stated to break the theorem" if name != "<unk>" else None,
-                **(common | fits),
-            )
+    dots = []
+    same = "1 would mean that it does not matter what stands in for a removed word."
+    for name, own in Table(rows).by("replacement"):
+        against, fits = own.mean("kendall"), own.mean("theorem")
+        other = name != "<unk>"
+        if other:
+            results.add(f"Kendall τ of exact LIME, <unk> and {name}", against, note=same)
+            sampled = own.mean("kendall_sampled")
+            results.add(f"Kendall τ of sampled LIME, <unk> and {name}", sampled)
+        results.add(
+            f"Pearson of theorem and exact LIME, {name}",
+            fits,
+            published="stated to break the theorem" if other else None,
         )
-        for metric, stats in (
-            ("LIME, beside <unk>: τ", against),
-            ("theorem and LIME: Pearson", fits),
-        ):
-            dots.append(
-                {
-                    "replacement": name,
-                    "metric": metric,
-                    "value": stats["ours"],
-                    "low": stats["low"],
-                    "high": stats["high"],
-                }
-            )
+        dots.append(against.row(replacement=name, metric="LIME, beside <unk>: τ"))
+        dots.append(fits.row(replacement=name, metric="theorem and LIME: Pearson"))
     figure = Figure(
         "replacements",
         "What a removed word becomes",
@@ -550,65 +459,59 @@ def _fillers(model: SingleLayer) -> dict[str, SingleLayer]:
 
     from heed.models.single_layer import Network, SingleLayer
 
+    def with_filler(network: Network, filler: int) -> SingleLayer:
+        other = SingleLayer(network, model.tokenizer, model.labels, model.name, model.pairs)
+        other.filler = filler
+        return other
+
     W_e = model.network.W_e
-    extra = {"mean word": W_e[3:].mean(0), "zero": torch.zeros_like(W_e[0])}
-    known = model.tokenizer.backend
-    frequent = next((w for w in ("the", "a", "is") if known.token_to_id(w) is not None), None)
-    found = {"<unk>": model}
-    for name, row in extra.items():
+    fillers = {"<unk>": model}
+    for name, row in {"mean word": W_e[3:].mean(0), "zero": torch.zeros_like(W_e[0])}.items():
         network = Network(replace(model.shape, vocabulary=model.shape.vocabulary + 1))
         state = model.network.state_dict() | {"W_e": torch.cat([W_e, row[None]])}
         network.load_state_dict(state)
-        other = SingleLayer(network, model.tokenizer, model.labels, model.name, model.pairs)
-        other.filler = model.shape.vocabulary
-        found[name] = other
+        fillers[name] = with_filler(network, model.shape.vocabulary)
+    ids = {word: model.tokenizer.backend.token_to_id(word) for word in ("the", "a", "is")}
+    frequent = next((word for word in ids if ids[word] is not None), None)
     if frequent is not None:
-        other = SingleLayer(model.network, model.tokenizer, model.labels, model.name, model.pairs)
-        other.filler = known.token_to_id(frequent) or 0
-        found[f'"{frequent}"'] = other
-    return found
+        fillers[f'"{frequent}"'] = with_filler(model.network, ids[frequent] or 0)
+    return fillers
 
 
 # Lemmas
 
 
 def lemmas(lab: Lab) -> Outcome:
-    """Moments of the random denominator and the bound on the mean of a ratio, by enumeration of all subsets."""
+    """Moments of the random denominator, and the bound on the mean of a ratio, over all subsets."""
     rng = np.random.default_rng(lab.seed)
-    moments, held = 0.0, []
+    n = 9
+    error, ratios = 0.0, []
     for _ in range(lab.pick(5, 50)):
-        n = 9
         a, b = rng.normal(size=(2, n)) + 2
         x, y = rng.uniform(-1, 1, (2, n)) * 2 / n, rng.uniform(0.2, 3, (2, n))
-        for s in range(1, n):
-            z = np.array(
-                [[i not in removed for i in range(n)] for removed in combinations(range(1, n), s)]
-            )
-            if not len(z):
-                continue
+        for size in range(1, n):
+            removals = combinations(range(1, n), size)
+            z = np.array([[i not in removed for i in range(n)] for removed in removals])
             H = np.where(z, a, b).sum(1)
-            found = mixture_moments(a, b, s, kept=0)
-            moments = max(moments, abs(found.mean - H.mean()), abs(found.variance - H.var()))
+            moments = mixture_moments(a, b, size, kept=0)
+            error = max(error, abs(moments.mean - H.mean()), abs(moments.variance - H.var()))
             X, Y = (np.where(z, v[0], v[1]).sum(1) for v in (x, y))
             gap = abs((X / Y).mean() - X.mean() / Y.mean())
-            held.append(gap / ratio_bound(2.0, 0.2, n, float(Y.var())) if Y.var() > 0 else 0.0)
-    common: dict[str, Any] = {"experiment": "lemmas", "dataset": "generated", "model": "none"}
-    return Outcome(
-        [
-            Result(
-                metric="largest error of mean and variance of H_S",
-                ours=moments,
-                n=len(held),
-                note="Closed forms beside the enumeration of all subsets of a size.",
-                **common,
-            ),
-            Result(
-                metric="largest |E[X/Y] - E[X]/E[Y]| ÷ its bound",
-                ours=max(held),
-                n=len(held),
-                published="at most 1",
-                note=f"The bound {'holds' if max(held) <= 1 else 'does not hold'} in {len(held)} cases.",
-                **common,
-            ),
-        ]
+            bound = ratio_bound(2.0, 0.2, n, float(Y.var())) if Y.var() > 0 else np.inf
+            ratios.append(gap / bound)
+    holds = "holds" if max(ratios) <= 1 else "does not hold"
+    results = Results("lemmas", "generated", "none")
+    results.add(
+        "largest error of mean and variance of H_S",
+        error,
+        n=len(ratios),
+        note="Closed forms beside the enumeration of all subsets of a size.",
     )
+    results.add(
+        "largest |E[X/Y] - E[X]/E[Y]| ÷ its bound",
+        max(ratios),
+        n=len(ratios),
+        published="at most 1",
+        note=f"The bound {holds} in {len(ratios)} cases.",
+    )
+    return Outcome(results)

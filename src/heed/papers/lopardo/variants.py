@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Float
 
 from heed import data as sets
+from heed.claims.plausible import marked
 from heed.data import Dataset, tasks
 from heed.methods import (
     AttentionMean,
@@ -24,8 +26,10 @@ from heed.methods import (
 from heed.methods.comparison import aligned, rank_agreement
 from heed.metrics import kendall, spearman
 from heed.models.classifier import BETWEEN, CLOSED
-from heed.papers.lab import Lab
-from heed.papers.results import Figure, Outcome, Result, Row, mean_by_document, mean_of
+from heed.papers.lab import Lab, fingerprint
+from heed.papers.lopardo.comparisons import BETTER, models_of
+from heed.papers.results import Figure, Outcome, Results
+from heed.papers.table import Row, Table, mean_of
 from heed.text import CLS, SEP, UNKNOWN, Document, Tokenizer
 from heed.training.recipes import RECIPES
 
@@ -46,25 +50,25 @@ AGREEMENTS = {
 def accuracy(lab: Lab) -> Outcome:
     """Test accuracy of the model that is examined, and of other training seeds."""
     test = lab.documents(lab.pick(300, 25_000))
-    models = (
-        [lab.main] if lab.scale == "smoke" or lab.model else [lab.paper(seed) for seed in range(3)]
-    )
-    rows: list[Row] = [{"model": m.name, "accuracy": _accuracy(m, test)} for m in models]
-    results = [
-        Result(
-            "accuracy",
-            test.name,
-            row["model"],
-            "test accuracy",
+    results = Results("accuracy", test.name)
+    rows: list[Row] = [
+        {"model": model.name, "accuracy": _accuracy(model, test)} for model in models_of(lab)
+    ]
+    for i, row in enumerate(rows):
+        _add_accuracy(
+            results,
             row["accuracy"],
-            *_binomial(row["accuracy"], len(test)),
-            n=len(test),
+            len(test),
+            model=row["model"],
             published=0.802,
             note=_accuracy_note(test.name) if i == 0 else "",
         )
-        for i, row in enumerate(rows)
-    ]
     return Outcome(results, rows={"models": rows})
+
+
+def _add_accuracy(results: Results, share: float, n: int, **about: Any) -> None:
+    low, high = _binomial(share, n)
+    results.add("test accuracy", share, low=low, high=high, n=n, **about)
 
 
 def _accuracy_note(name: str) -> str:
@@ -82,44 +86,41 @@ def _accuracy(model: Classifier, documents: Dataset) -> float:
 def _binomial(p: float, n: int) -> tuple[float, float]:
     """Wilson's interval of a share."""
     z = 1.96
-    centre, half = (
-        (p + z * z / (2 * n)) / (1 + z * z / n),
-        z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n),
-    )
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     return float(centre - half), float(centre + half)
 
 
 def _agreements(lab: Lab, model: Classifier, data: Dataset, samples: int) -> list[Row]:
     """How attention and gradient agree with LIME and with removal, document by document."""
-    documents = data.documents
     lime = LimeExact() if CLOSED in model.offers else Lime(samples=samples)
-    deep = BETWEEN in model.offers
     methods: dict[str, Any] = {
         "attention": AttentionMean(),
         "gradient": GradientInput(),
         "lime": lime,
         "removal": Occlusion(),
     }
-    if deep:
+    if BETWEEN in model.offers:
         methods["rollout"] = Rollout()
-    found = {k: m.explain(model, documents, seed=lab.seed) for k, m in methods.items()}
+    explanations = {
+        key: method.explain(model, data.documents, seed=lab.seed) for key, method in methods.items()
+    }
     rows: list[Row] = []
-    for i in range(len(documents)):
-        e = {k: v[i] for k, v in found.items()}
+    for i in range(len(data)):
+        e = {key: each[i] for key, each in explanations.items()}
         if len(e["attention"].units) < 5:
             continue
-        gradient, removal = aligned([e["gradient"], e["removal"]])
         row = {
             "document": i,
             "gradient": rank_agreement(e["attention"], e["gradient"]),
             "lime": rank_agreement(e["attention"], e["lime"]),
             "removal": rank_agreement(e["attention"], e["removal"]),
-            "gradient_removal": spearman(gradient, removal),
+            "gradient_removal": spearman(*aligned([e["gradient"], e["removal"]])),
             "reliability": _reliability(e["lime"]),
         }
-        rows.append(
-            row | ({"rollout_removal": rank_agreement(e["rollout"], e["removal"])} if deep else {})
-        )
+        if "rollout" in e:
+            row["rollout_removal"] = rank_agreement(e["rollout"], e["removal"])
+        rows.append(row)
     return rows
 
 
@@ -128,50 +129,39 @@ def _reliability(e: Explanation) -> float:
     if e.standard_errors is None:
         return 1.0
     variance = float(e.scores.var())
-    return (
-        max(0.0, 1 - float(np.square(e.standard_errors).mean()) / variance)
-        if variance > 0
-        else float("nan")
-    )
+    noise = float(np.square(e.standard_errors).mean())
+    return max(0.0, 1 - noise / variance) if variance > 0 else float("nan")
 
 
-def _summaries(
-    rows: Sequence[Row], experiment: str, dataset: str, model: str, note: str = ""
-) -> list[Result]:
-    """Means over all documents of all seeds; their intervals resample documents."""
+def _summarise(results: Results, rows: Table, accuracies: Sequence[float], note: str = "") -> None:
+    """Accuracy, then means over all documents of all seeds; intervals resample documents."""
+    mean = float(np.mean(accuracies))
+    results.add("test accuracy, mean over seeds", mean, n=len(accuracies), note=note)
+    for key, metric in AGREEMENTS.items():
+        if rows and key in rows[0]:
+            results.add(f"{metric}, mean over documents", rows.mean(key, per="document"))
+
+
+def _dots(rows: Table, **columns: Any) -> list[Row]:
     return [
-        Result(
-            experiment,
-            dataset,
-            model,
-            f"{metric}, mean over documents",
-            note=note,
-            **mean_by_document(rows, key),
-        )
+        rows.mean(key, per="document").row(metric=metric, **columns)
         for key, metric in AGREEMENTS.items()
-        if rows and key in rows[0]
+        if rows and key in rows[0] and key != "reliability"
     ]
 
 
 def no_final_layer(lab: Lab) -> Outcome:
     """Does attention explain better when no last layer stands between it and the output?"""
     test = lab.documents(lab.pick(150, 5000))
-    some = test[: lab.pick(12, 200)]
-    words = lab.pick(64, 128)
-    shapes: dict[str, dict[str, Any]] = {
-        "final layer": {"layers": 1, "heads": 4, "max_words": words},
-        "none, trained so": {"layers": 1, "heads": 4, "max_words": words, "readout": "identity"},
-        "none, values ≥ 0": {
-            "layers": 1,
-            "heads": 4,
-            "max_words": words,
-            "readout": "identity",
-            "values": "positive",
-        },
+    results = Results("no-final-layer", test.name)
+    base: dict[str, Any] = {"layers": 1, "heads": 4, "max_words": lab.pick(64, 128)}
+    shapes = {
+        "final layer": base,
+        "none, trained so": base | {"readout": "identity"},
+        "none, values ≥ 0": base | {"readout": "identity", "values": "positive"},
     }
-    rows: list[Row] = []
-    results: list[Result] = []
-    by_name: dict[str, list[float]] = {}
+    rows = Table()
+    accuracies: dict[str, list[float]] = {}
     for seed in range(lab.pick(1, 3)):
         models: dict[str, Classifier] = {
             name: lab.train(
@@ -181,25 +171,15 @@ def no_final_layer(lab: Lab) -> Outcome:
         }
         models["trained values, mean read out"] = _mean_readout(models["final layer"])  # type: ignore[arg-type]
         for name, model in models.items():
-            by_name.setdefault(name, []).append(_accuracy(model, test))
-            own = _agreements(lab, model, some, lab.pick(500, 2000))
-            rows += [{"variant": name, "seed": seed} | row for row in own]
+            accuracies.setdefault(name, []).append(_accuracy(model, test))
+            measured = _agreements(lab, model, test[: lab.pick(12, 200)], lab.pick(500, 2000))
+            rows += [{"variant": name, "seed": seed} | row for row in measured]
     dots = []
-    for name, accuracies in by_name.items():
-        own = [r for r in rows if r["variant"] == name]
-        results.append(
-            Result(
-                "no-final-layer",
-                test.name,
-                name,
-                "test accuracy, mean over seeds",
-                float(np.mean(accuracies)),
-                n=len(accuracies),
-            )
-        )
-        results += _summaries(own, "no-final-layer", test.name, name)
-        dots += _dots(own, name)
-    results += _less(rows, test.name)
+    for name, own in rows.by("variant"):
+        results.model = name
+        _summarise(results, own, accuracies[name])
+        dots += _dots(own, variant=name)
+    _add_differences(results, rows)
     figure = Figure(
         "variants",
         "With and without a final layer",
@@ -212,34 +192,22 @@ def no_final_layer(lab: Lab) -> Outcome:
     return Outcome(results, [figure], {"documents": rows})
 
 
-def _less(rows: Sequence[Row], dataset: str) -> list[Result]:
+def _add_differences(results: Results, rows: Table) -> None:
     """What each variant adds to the agreement of attention with LIME, document by document."""
-    plain = {(r["document"], r["seed"]): r["lime"] for r in rows if r["variant"] == "final layer"}
-    results = []
-    for name in dict.fromkeys(r["variant"] for r in rows if r["variant"] != "final layer"):
-        own = [
-            r | {"more": r["lime"] - plain[r["document"], r["seed"]]}
-            for r in rows
-            if r["variant"] == name
-        ]
-        found = mean_by_document(own, "more")
-        low, high = found["low"] or 0.0, found["high"] or 0.0
-        verdict = "better" if low > 0 else "worse" if high < 0 else "neither better nor worse"
-        note = (
-            f"Attention agrees {verdict} with LIME than with a final layer. W_l W_v is one matrix:"
-            " without W_l nearly"
+    plain = {(r["document"], r["seed"]): r["lime"] for r in rows.where(variant="final layer")}
+    for name, own in rows.by("variant"):
+        if name == "final layer":
+            continue
+        gains = Table(r | {"more": r["lime"] - plain[r["document"], r["seed"]]} for r in own)
+        more = gains.mean("more", per="document")
+        results.add(
+            "τ(attention, |LIME|) less that with a final layer, paired",
+            more,
+            note=f"Attention agrees {BETTER[more.sign]} with LIME than with a final layer. W_l W_v"
+            " is one matrix: without W_l nearly the same functions can be learnt; what changes is"
+            " which vectors attention adds up.",
+            model=name,
         )
-        results.append(
-            Result(
-                "no-final-layer",
-                dataset,
-                name,
-                "τ(attention, |LIME|) less that with a final layer, paired",
-                note=f"{note} the same functions can be learnt; what changes is which vectors attention adds up.",
-                **found,
-            )
-        )
-    return results
 
 
 def _slug(name: str) -> str:
@@ -260,78 +228,41 @@ def _mean_readout(model: Stacked) -> Stacked:
     return Stacked(network, model.tokenizer, model.labels, "mean read out", model.pairs)
 
 
-def _dots(rows: Sequence[Row], variant: str) -> list[Row]:
-    found = []
-    for key, metric in AGREEMENTS.items():
-        if rows and key in rows[0] and key != "reliability":
-            stats = mean_by_document(rows, key)
-            found.append(
-                {
-                    "variant": variant,
-                    "metric": metric,
-                    "value": stats["ours"],
-                    "low": stats["low"],
-                    "high": stats["high"],
-                }
-            )
-    return found
-
-
 _UNLEARNT = (
     "Not all of these learnt the task in two epochs; their agreement is that of untrained models."
 )
 
 
 def depth(lab: Lab) -> Outcome:
-    """Layers, skip connections and non-linearities: what they do to the agreement of explanations."""
+    """What layers, skip connections and non-linearities do to the agreement of explanations."""
     test = lab.documents(lab.pick(150, 5000))
-    some = test[: lab.pick(6, 25)]
-    layers = (1, 2) if lab.scale == "smoke" else (1, 2, 4)
-    blocks = (
-        ("attention", "gelu") if lab.scale == "smoke" else ("attention", "skip", "relu", "gelu")
-    )
+    few = test[: lab.pick(6, 25)]
+    results = Results("depth", test.name)
+    smoke = lab.scale == "smoke"
+    layers = (1, 2) if smoke else (1, 2, 4)
+    blocks = ("attention", "gelu") if smoke else ("attention", "skip", "relu", "gelu")
     rows: list[Row] = []
-    results: list[Result] = []
     curves: list[Row] = []
-    for block in blocks:
-        for n in layers:
-            accuracies, own = [], []
-            for seed in range(lab.pick(1, 2)):
-                stack = {"layers": n, "block": block, "max_words": lab.pick(64, 128)}
-                name = f"depth-{n}-{block}-{seed}"
-                # beside skip connections small embeddings would drown in the positions
-                changes = {"epochs": 2, "learning_rate": 1e-3, "embedding_scale": 1.0}
-                model = lab.train(name, changes, seed, stack=stack)
-                accuracies.append(_accuracy(model, test))
-                about = {
-                    "what": "depth",
-                    "model": name,
-                    "revision": model.revision,
-                    "documents": len(some),
-                }
-                found = lab.piece(
-                    about, partial(_agreements, lab, model, some, lab.pick(500, 1000))
-                )
-                own += [{"layers": n, "block": block, "seed": seed} | row for row in found]
-            rows += own
-            title = f"{n} layer{'s' * (n > 1)}, {block}"
-            results.append(
-                Result(
-                    "depth",
-                    test.name,
-                    title,
-                    "test accuracy, mean over seeds",
-                    float(np.mean(accuracies)),
-                    n=len(accuracies),
-                    note=_UNLEARNT if min(accuracies) < 0.6 else "",
-                )
+    for block, n in product(blocks, layers):
+        accuracies: list[float] = []
+        own = Table()
+        for seed in range(lab.pick(1, 2)):
+            stack = {"layers": n, "block": block, "max_words": lab.pick(64, 128)}
+            name = f"depth-{n}-{block}-{seed}"
+            # beside skip connections small embeddings would drown in the positions
+            changes = {"epochs": 2, "learning_rate": 1e-3, "embedding_scale": 1.0}
+            model = lab.train(name, changes, seed, stack=stack)
+            accuracies.append(_accuracy(model, test))
+            about = {"what": "depth", "model": name, "revision": model.revision}
+            measured = lab.piece(
+                about | {"documents": fingerprint(few)},
+                partial(_agreements, lab, model, few, lab.pick(500, 1000)),
             )
-            results += _summaries(own, "depth", test.name, title)
-            for dot in _dots(own, block):
-                curves.append(
-                    {"layers": n, "block": block, "metric": dot["metric"], "value": dot["value"]}
-                    | {k: dot[k] for k in ("low", "high")}
-                )
+            own += [{"layers": n, "block": block, "seed": seed} | row for row in measured]
+        rows += own
+        results.model = f"{n} layer{'s' * (n > 1)}, {block}"
+        _summarise(results, own, accuracies, _UNLEARNT if min(accuracies) < 0.6 else "")
+        curves += _dots(own, layers=n, block=block)
     lost = [r.model for r in results if r.note == _UNLEARNT]
     figure = Figure(
         "depth",
@@ -349,56 +280,33 @@ def depth(lab: Lab) -> Outcome:
 
 def other_data(lab: Lab) -> Outcome:
     """The same model on other tasks: sentences, news, pairs, and questions about a story."""
+    results = Results("other-data", model="single-layer")
     rows: list[Row] = []
-    results: list[Result] = []
     dots: list[Row] = []
-    for name in (
-        ("task:reviews", "task:story")
-        if lab.scale == "smoke"
-        else ("sst", "ag_news", "sick", "task:story")
-    ):
+    generated = ("task:reviews", "task:story")
+    for name in generated if lab.scale == "smoke" else ("sst", "ag_news", "sick", "task:story"):
+        story = name == "task:story"
         train, test = _pair_of_sets(lab, name)
+        documents = test[: lab.pick(30, 500)]
         accuracies: list[float] = []
-        own: list[Row] = []
+        own = Table()
         for seed in range(lab.pick(1, 3)):
             # a word left out now and then would make the only clue of a story disappear
-            changes = (
-                {"word_dropout": 0.0, "epochs": lab.pick(3, 10)} if name == "task:story" else {}
-            )
+            changes = {"word_dropout": 0.0, "epochs": lab.pick(3, 10)} if story else {}
             model = lab.train(f"data-{_slug(name)}-{seed}", changes, seed, data=train)
             accuracies.append(_accuracy(model, test))
-            some = test[: lab.pick(30, 500)]
-            found = _agreements(lab, model, some, 1000)
-            found = (
-                [r | _pointing(model, some.documents[r["document"]]) for r in found]
-                if name == "task:story"
-                else found
-            )
-            own += [{"data": name, "seed": seed} | row for row in found]
+            for row in _agreements(lab, model, documents, 1000):
+                document = documents.documents[row["document"]]
+                pointing = _pointing(model, document) if story else {}
+                own += [{"data": name, "seed": seed} | row | pointing]
         rows += own
-        results.append(
-            Result(
-                "other-data",
-                name,
-                "single-layer",
-                "test accuracy, mean over seeds",
-                float(np.mean(accuracies)),
-                n=len(accuracies),
-            )
-        )
-        results += _summaries(own, "other-data", name, "single-layer")
-        if name == "task:story":
+        results.dataset = name
+        _summarise(results, own, accuracies)
+        if story:
+            share = "share of the words that give the answer among as many top words"
             for key in ("pointed attention", "pointed lime", "chance"):
-                results.append(
-                    Result(
-                        "other-data",
-                        name,
-                        "single-layer",
-                        f"share of the words that give the answer among as many top words: {key.split()[-1]}",
-                        **mean_of([r[key] for r in own]),
-                    )
-                )
-        dots += _dots(own, name)
+                results.add(f"{share}: {key.split()[-1]}", own.mean(key))
+        dots += _dots(own, variant=name)
     figure = Figure(
         "data", "Agreement on other data", "dots", dots, "value", "variant", panel="metric"
     )
@@ -408,148 +316,109 @@ def other_data(lab: Lab) -> Outcome:
 def _pair_of_sets(lab: Lab, name: str) -> tuple[Dataset, Dataset]:
     if name.startswith("task:"):
         task = name.removeprefix("task:")
-        return tasks.generate(task, lab.pick(1500, 10_000), lab.seed), tasks.generate(
-            task, lab.pick(100, 1000), lab.seed + 1
-        )
-    return sets.load(name, "train", limit=30_000, seed=lab.seed), sets.load(
-        name, "test", limit=3000, seed=lab.seed
-    )
+        train = tasks.generate(task, lab.pick(1500, 10_000), lab.seed)
+        return train, tasks.generate(task, lab.pick(100, 1000), lab.seed + 1)
+    train = sets.load(name, "train", limit=30_000, seed=lab.seed)
+    return train, sets.load(name, "test", limit=3000, seed=lab.seed)
 
 
 def _pointing(model: Classifier, document: Document) -> Row:
     """Of as many top words as give the answer, the share that does, for attention and LIME."""
-    found: Row = {}
+    row: Row = {}
     for key, method in (("attention", AttentionMean()), ("lime", LimeExact(repeats="apart"))):
         (e,) = method.explain(model, [document])
-        gold = _gold(e)
+        gold = marked(e)
         k = int(gold.sum())
         top = np.argsort(-np.abs(e.scores), kind="stable")[:k]
-        found[f"pointed {key}"] = float(gold[top].mean()) if k else float("nan")
-        found["chance"] = k / len(gold)
-    return found
-
-
-def _gold(e: Explanation) -> Bool[np.ndarray, "unit"]:
-    """Which units are part of the document's rationale, spans over `text.split()` as everywhere."""
-    places = [(m.start(), m.end()) for m in re.finditer(r"\S+", e.document.text)]
-    spans = [
-        (places[s.start][0], places[s.end - 1][1])
-        for s in e.document.rationale
-        if s.end <= len(places)
-    ]
-    return np.array(
-        [
-            u.segment == 0 and any(a < u.spans[0][1] and u.spans[0][0] < b for a, b in spans)
-            for u in e.units
-        ]
-    )
+        row[f"pointed {key}"] = float(gold[top].mean()) if k else float("nan")
+        row["chance"] = k / len(gold)
+    return row
 
 
 def tokenizer(lab: Lab) -> Outcome:
-    """Words drawn as wholes or piece by piece: word, sub-word and character models of the same reviews."""
+    """Words drawn as wholes or piece by piece: word, sub-word and character models of reviews."""
     test = lab.documents(lab.pick(150, 5000))
-    some = test[: lab.pick(10, 300)]
-    kinds = {
+    documents = test[: lab.pick(10, 300)].documents
+    results = Results("tokenizer", test.name)
+    kinds: dict[str, tuple[Any, dict[str, object]]] = {
         "words": (None, {}),
         "sub-words": (lambda d: _pieces(d, 4000, 512), {"max_words": 512}),
         "characters": (lambda d: _pieces(d, 0, 1024), {"max_words": 1024}),
     }
-    rows: list[Row] = []
-    results: list[Result] = []
-    whole: dict[str, list[Explanation]] = {}
+    rows = Table()
+    by_words: dict[str, list[Explanation]] = {}
     for name, (make, changes) in kinds.items():
         model = lab.train(f"tokens-{name}", changes, lab.seed, tokenizer=make)
-        by_word, by_token = (
-            LimeExact(repeats="apart").explain(model, some.documents, unit=unit)
+        words, pieces = (
+            LimeExact(repeats="apart").explain(model, documents, unit=unit)
             for unit in ("word", "token")
         )
-        whole[name] = by_word
-        own = []
-        for i, (w, t) in enumerate(zip(by_word, by_token, strict=True)):
-            (tokens,) = model.tokens([w.document])
-            merged = _merged(t, w)
-            own.append(
-                {
-                    "tokenizer": name,
-                    "document": i,
-                    "tokens": float((~tokens.special).sum() / len(tokens.words)),
-                    "draw": float(
-                        (~tokens.special).sum() * (len(tokens.words) + 1) / (2 * len(tokens.words))
-                    ),
-                    "tau": kendall(w.scores, merged),
-                    "read": len(tokens.words) / (len(tokens.words) + tokens.dropped),
-                }
-            )
-        rows += own
-        share = _accuracy(model, test)
-        common = ("tokenizer", test.name, name)
-        results += [
-            Result(*common, "test accuracy", share, *_binomial(share, len(test)), n=len(test)),
-            Result(*common, "tokens removed with one word", **mean_of([r["tokens"] for r in own])),
-            Result(
-                *common, "tokens removed by one draw of words", **mean_of([r["draw"] for r in own])
-            ),
-            Result(
-                *common,
-                "Kendall τ, exact LIME over words and over tokens (tokens of a word added up)",
-                published="open question of the paper" if name != "words" else None,
-                **mean_of([r["tau"] for r in own]),
-            ),
-            Result(
-                *common,
-                "share of the words that the model reads",
-                **mean_of([r["read"] for r in own]),
-            ),
-        ]
-    for name in ("sub-words", "characters"):
-        taus = [_shared(a, b) for a, b in zip(whole["words"], whole[name], strict=True)]
-        results.append(
-            Result(
-                "tokenizer",
-                test.name,
-                name,
-                "Kendall τ, word-level LIME of this model and of the word model",
-                **mean_of(taus),
-            )
+        by_words[name] = words
+        own = Table(
+            {"tokenizer": name, "document": i} | _drawn(model, w, p)
+            for i, (w, p) in enumerate(zip(words, pieces, strict=True))
         )
+        rows += own
+        results.model = name
+        _add_accuracy(results, _accuracy(model, test), len(test))
+        results.add("tokens removed with one word", own.mean("tokens"))
+        results.add("tokens removed by one draw of words", own.mean("draw"))
+        results.add(
+            "Kendall τ, exact LIME over words and over tokens (tokens of a word added up)",
+            own.mean("tau"),
+            published="open question of the paper" if name != "words" else None,
+        )
+        results.add("share of the words that the model reads", own.mean("read"))
+    for name in ("sub-words", "characters"):
+        taus = [_shared(a, b) for a, b in zip(by_words["words"], by_words[name], strict=True)]
+        metric = "Kendall τ, word-level LIME of this model and of the word model"
+        results.add(metric, mean_of(taus), model=name)
     boxes = [{"tokenizer": r["tokenizer"], "τ": r["tau"]} for r in rows]
     figure = Figure("draws", "LIME over words and over tokens", "boxes", boxes, "tokenizer", "τ")
     return Outcome(results, [figure], {"documents": rows})
 
 
-def _merged(tokens: Explanation, words: Explanation) -> np.ndarray:
-    """Scores of tokens added up over the words they are part of, an occurrence's share for each occurrence."""
+def _drawn(model: Classifier, words: Explanation, pieces: Explanation) -> Row:
+    """What one draw of LIME removes, and how far words and tokens agree."""
+    (tokens,) = model.tokens([words.document])
+    n, d = int((~tokens.special).sum()), len(tokens.words)
+    return {
+        "tokens": float(n / d),
+        # a draw removes (d + 1) / 2 of d words on average
+        "draw": float(n * (d + 1) / (2 * d)),
+        "tau": kendall(words.scores, _merged(pieces, words)),
+        "read": d / (d + tokens.dropped),
+    }
+
+
+def _merged(tokens: Explanation, words: Explanation) -> Float[np.ndarray, "word"]:
+    """Scores of tokens added up over words; each occurrence of a token gets its share."""
     total = np.zeros(len(words.units))
-    owner = {}
-    for i, unit in enumerate(words.units):
-        for start, end in unit.spans:
-            for at in range(start, end):
-                owner[unit.segment, at] = i
+    word_at = {
+        (unit.segment, character): i
+        for i, unit in enumerate(words.units)
+        for start, end in unit.spans
+        for character in range(start, end)
+    }
     for unit, score in zip(tokens.units, tokens.scores, strict=True):
         for start, end in unit.spans:
-            place = next(
-                (
-                    owner[unit.segment, at]
-                    for at in range(start, max(end, start + 1))
-                    if (unit.segment, at) in owner
-                ),
-                None,
-            )
-            if place is not None:
-                total[place] += score / len(unit.spans)
+            characters = ((unit.segment, c) for c in range(start, max(end, start + 1)))
+            word = next((word_at[c] for c in characters if c in word_at), None)
+            if word is not None:
+                total[word] += score / len(unit.spans)
     return total
 
 
 def _shared(a: Explanation, b: Explanation) -> float:
     """τ over the words that both explanations have."""
-    one = {(u.segment, u.text.lower()): s for u, s in zip(a.units, a.scores, strict=True)}
-    other = {(u.segment, u.text.lower()): s for u, s in zip(b.units, b.scores, strict=True)}
-    both = [k for k in one if k in other]
-    return (
-        kendall(np.array([one[k] for k in both]), np.array([other[k] for k in both]))
-        if len(both) > 2
-        else float("nan")
+    one, other = (
+        {(u.segment, u.text.lower()): s for u, s in zip(e.units, e.scores, strict=True)}
+        for e in (a, b)
     )
+    both = [word for word in one if word in other]
+    if len(both) <= 2:
+        return float("nan")
+    return kendall(np.array([one[w] for w in both]), np.array([other[w] for w in both]))
 
 
 def _pieces(documents: Sequence[Document], size: int, longest: int) -> Tokenizer:

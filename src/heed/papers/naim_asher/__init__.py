@@ -1,7 +1,8 @@
 """Naim and Asher (2024), "On Explaining with Attention Matrices".
 
-There is no public code of the paper. What it calls efficient attention is here what `heed.algebra.null_space` builds
-from the properties that it states; which of its statements are true by construction is said with each result.
+There is no public code of the paper. What it calls efficient attention is here what
+`heed.algebra.null_space` builds from the properties that it states. Each result says whether it is
+true by construction.
 """
 
 from heed.papers.lab import Experiment, Paper
@@ -17,7 +18,7 @@ PAPER = Paper(
             (
                 "characterised",
                 "The null space",
-                "How much of attention does the output leave open, by architecture, layer, head, length, tolerance?",
+                "How much of attention does the output leave open?",
                 spaces.characterised,
             ),
             (

@@ -1,9 +1,10 @@
-"""What efficient attention does in running models: swapped in, shifted, shared by adversaries, head by head."""
+"""What efficient attention does in running models: swapped in, shifted, shared by adversaries."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from heed.methods.problems import Problem, efficient_rows, movement, opened, pro
 from heed.metrics import spearman, tvd
 from heed.models.classifier import Attending
 from heed.papers.naim_asher.lab import EfficientLab, Subject
-from heed.papers.naim_asher.spaces import ALGEBRA, by_model
-from heed.papers.results import Figure, Outcome, Result, Row, mean_of
+from heed.papers.naim_asher.spaces import ALGEBRA, by_head, by_model, title
+from heed.papers.results import Figure, Outcome, Results
+from heed.papers.table import Row, Table
 from heed.randomness import generator
 from heed.text import Tokens
 
@@ -27,17 +29,12 @@ if TYPE_CHECKING:
 SIZES = (0.003, 0.01, 0.03, 0.1, 0.3)
 CLASSIFYING, ALL = "the row that classifies", "all rows of all layers"
 _NEAR = 0.01
-_PUT: tuple[tuple[str, Variant], ...] = (
-    (CLASSIFYING, "norm"),
-    (CLASSIFYING, "entropy"),
-    (ALL, "norm"),
-)
 
 
 def wasserstein(
     a: Float[np.ndarray, "*row key"], b: Float[np.ndarray, "*row key"]
 ) -> Float[np.ndarray, "*row"]:
-    """The Wasserstein distance between distributions over places, the first being at 0 and the last at 1."""
+    """The Wasserstein distance between distributions over positions from 0 to 1."""
     return np.abs(np.cumsum(a - b, -1))[..., :-1].sum(-1) / max(1, a.shape[-1] - 1)
 
 
@@ -46,76 +43,70 @@ def wasserstein(
 
 def sufficient(lab: EfficientLab) -> Outcome:
     """Efficient attention in the place of attention, in the running model."""
-    rows = [r for s in lab.subjects for r in lab.rows("swap", s, partial(_swap, lab, s))]
-    whole = [r for s in lab.subjects if s.stacked for r in _whole(lab, s)]
-    rows += [
-        {
-            k: r[k]
-            for k in ("dataset", "model", "document", "moved", "changed", "swapped", "variant")
-        }
-        for r in whole
-        if r["layer"] == 0 and r["head"] == 0
-    ]
-    results = []
-    for s, own in by_model(lab, rows):
-        for what, variant in _PUT:
-            some = [r for r in own if r["swapped"] == what and r["variant"] == variant]
-            if not some:
-                continue
+    results = Results("sufficient")
+    columns = ("dataset", "model", "document", "moved", "changed", "swapped", "variant")
+    whole = Table(r for s in lab.subjects if s.stacked for r in _whole(lab, s))
+    rows = lab.every("swap", _swap)
+    rows += [{c: r[c] for c in columns} for r in whole.where(layer=0, head=0)]
+    for subject, own in by_model(lab, results, rows):
+        for (what, variant), swaps in own.by("swapped", "variant"):
             put = f"{what} swapped" + (" for that of most entropy" if variant == "entropy" else "")
-            found = mean_of([r["moved"] for r in some])
-            note = _verdict(found["ours"]) + _left(s, _swaps(lab)[what, variant], some)
-            results.append(
-                Result("sufficient", s.data, s.model, f"Wasserstein distance of the output, {put}",
-                       published="< 0.01", note=note, **found)
-            )  # fmt: skip
-            results.append(
-                Result("sufficient", s.data, s.model, f"labels that changed, {put}",
-                       **mean_of([r["changed"] for r in some]))
-            )  # fmt: skip
+            moved = swaps.mean("moved")
+            note = _verdict(moved.ours) + _left(subject, _swaps(lab)[what, variant], swaps)
+            metric = f"Wasserstein distance of the output, {put}"
+            results.add(metric, moved, published="< 0.01", note=note)
+            results.add(f"labels that changed, {put}", swaps.mean("changed"))
     figure = Figure(
-        "sufficient", "How far the output moves when efficient attention is put in", "boxes",
+        "sufficient",
+        "How far the output moves when efficient attention is put in",
+        "boxes",
         [
-            {"model": f"{r['model']}, {r['dataset']}", "log10 of the distance": float(np.log10(max(r["moved"], 1e-12)))}
-            | {"swapped": r["swapped"]}
-            for r in rows if r["variant"] == "norm"
+            {"model": title(r), "swapped": r["swapped"]}
+            | {"log10 of the distance": _log10(r["moved"], 1e-12)}
+            for r in rows.where(variant="norm")
         ],
-        x="model", y="log10 of the distance", panel="swapped",
+        x="model",
+        y="log10 of the distance",
+        panel="swapped",
         caption="The paper asks for less than −2. What is left is rounding.",
-    )  # fmt: skip
+    )
     return Outcome(results, [figure], {"documents": rows})
+
+
+def _log10(value: float, least: float) -> float:
+    """For a chart: numbers below `least` are rounding, and nothing has no logarithm."""
+    return float(np.log10(max(value, least)))
 
 
 def _verdict(distance: float | None) -> str:
     if distance is None:
         return ""
-    return (
-        "Holds; algebra, as far as the model's own rounding lets it."
-        if distance < _NEAR
-        else "Does not hold."
-    )
+    holds = "Holds; algebra, as far as the model's own rounding lets it."
+    return holds if distance < _NEAR else "Does not hold."
 
 
 def _left(subject: Subject, asked: int, rows: Sequence[Row]) -> str:
     """How many of the documents have no rows."""
     left = min(len(subject.documents), asked) - len({r["document"] for r in rows})
-    return (
-        f" {left} documents are left out: double precision is not enough for their rows."
-        if left
-        else ""
-    )
+    note = f" {left} documents are left out: double precision is not enough for their rows."
+    return note if left else ""
 
 
 def _swaps(lab: EfficientLab) -> dict[tuple[str, Variant], int]:
     """Documents in which attention is swapped: all of them, or some where that takes long."""
-    return dict(zip(_PUT, (lab.pick(12, 10**9), lab.pick(12, 500), lab.pick(3, 24)), strict=True))
+    return {
+        (CLASSIFYING, "norm"): lab.pick(12, 10**9),
+        (CLASSIFYING, "entropy"): lab.pick(12, 500),
+        (ALL, "norm"): lab.pick(3, 24),
+    }
 
 
 def _swap(lab: EfficientLab, subject: Subject) -> list[Row]:
-    asked = [(variant, n) for (what, variant), n in _swaps(lab).items() if what == CLASSIFYING]
-    return [
-        r for variant, n in asked for r in subject.reached(n, partial(_swap_of, subject, variant))
-    ]
+    rows: list[Row] = []
+    for (what, variant), n in _swaps(lab).items():
+        if what == CLASSIFYING:
+            rows += subject.reached(n, partial(_swap_of, subject, variant))
+    return rows
 
 
 def _swap_of(
@@ -125,18 +116,13 @@ def _swap_of(
     new = swapped(attending, parts, efficient_rows(parts, variant))
     moved, changed = movement(subject.classifier, attending, new)
     return [
-        {
-            "document": i,
-            "swapped": CLASSIFYING,
-            "variant": variant,
-            "moved": float(m),
-            "changed": float(c),
-        }
+        {"document": i, "moved": float(m), "changed": float(c)}
+        | {"swapped": CLASSIFYING, "variant": variant}
         for i, m, c in zip(batch, moved, changed, strict=True)
     ]
 
 
-def _whole(lab: EfficientLab, subject: Subject) -> list[Row]:
+def _whole(lab: EfficientLab, subject: Subject) -> Table:
     """All rows of all layers: one row of results for each document, layer and head."""
     return lab.rows("swap all", subject, partial(_swap_all, lab, subject))
 
@@ -152,35 +138,32 @@ def _swap_all_of(subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens
     with torch.no_grad():
         trace = model.trace(tokens)
     attention: dict[int, Tensor] = {}
-    heads: list[Row] = []
-    for layer, own in enumerate(trace.attention):
-        new = np.full(own.shape, np.nan)
-        for b, some in enumerate(problems(trace, tokens, layer, rows=own)):
+    rows: list[Row] = []
+    for layer, weights in enumerate(trace.attention):
+        new = np.full(weights.shape, np.nan)
+        for b, parts in enumerate(problems(trace, tokens, layer, rows=weights)):
             far: dict[int, list[tuple[float, float, int]]] = {}
-            for p in some:
+            for p in parts:
                 x = p.space.efficient(p.rows).rows
                 p.put(x, new[b])
                 both = zip(np.ravel(tvd(p.rows, x)), np.ravel(wasserstein(p.rows, x)), strict=True)
                 far.setdefault(p.heads[0], []).extend((t, w, p.space.nullity > 0) for t, w in both)
-            heads += [
-                {"document": batch[b], "layer": layer, "head": h, "keys": len(tokens[b])}
-                | dict(zip(("TVD", "Wasserstein", "open"), map(float, np.mean(v, 0)), strict=True))
-                for h, v in far.items()
-            ]
-        attention[layer] = torch.from_numpy(new).to(own.dtype)
+            for head, distances in far.items():
+                apart, moved, free = map(float, np.mean(distances, 0))
+                rows.append(
+                    {"batch": b, "document": batch[b], "layer": layer, "head": head}
+                    | {"keys": len(tokens[b]), "TVD": apart, "Wasserstein": moved, "open": free}
+                )
+        attention[layer] = torch.from_numpy(new).to(weights.dtype)
     with torch.no_grad():
-        after = model.probabilities(
-            model.trace(tokens, attention=attention, layers=()).logits.double().numpy()
-        )
+        logits = model.trace(tokens, attention=attention, layers=()).logits
+    after = model.probabilities(logits.double().numpy())
     before = model.probabilities(trace.logits.detach().double().numpy())
-    place = {i: b for b, i in enumerate(batch)}
-    for r in heads:
-        b = place[r["document"]]
-        r |= {
-            "moved": float(tvd(after[b], before[b])),
-            "changed": float(after[b].argmax() != before[b].argmax()),
-        }
-    return [r | {"swapped": ALL, "variant": "norm"} for r in heads]
+    for row in rows:
+        b = row.pop("batch")
+        row["moved"] = float(tvd(after[b], before[b]))
+        row["changed"] = float(after[b].argmax() != before[b].argmax())
+    return [row | {"swapped": ALL, "variant": "norm"} for row in rows]
 
 
 # Near the original?
@@ -188,38 +171,41 @@ def _swap_all_of(subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens
 
 def near(lab: EfficientLab) -> Outcome:
     """How far efficient attention is from attention, layer by layer and head by head."""
-    rows: list[Row] = []
-    for s in lab.subjects:
-        rows += _whole(lab, s) if s.stacked else lab.rows("near", s, partial(_near, lab, s))
-    results = []
-    for s, own in by_model(lab, rows):
-        swaps = own if s.stacked else lab.rows("swap", s, partial(_swap, lab, s))
-        moved = float(np.mean([r["moved"] for r in swaps if r["variant"] == "norm"]))
-        for metric in ("TVD", "Wasserstein"):
-            found = mean_of([r[metric] for r in own])
-            small = found["ours"] is not None and found["ours"] < _NEAR
+    results = Results("near")
+    rows = Table()
+    heat: dict[str, list[Row]] = {"TVD": [], "Wasserstein": []}
+    for subject in lab.subjects:
+        rows += _whole(lab, subject) if subject.stacked else lab.every("near", _near, [subject])
+    for subject, own in by_model(lab, results, rows):
+        swaps = own if subject.stacked else lab.every("swap", _swap, [subject])
+        moved = swaps.where(variant="norm").average("moved")
+        for metric in heat:
+            mean = own.mean(metric)
+            small = mean.ours is not None and mean.ours < _NEAR
             note = f"The output moves by {moved:.1g}; attention itself by this."
             note += "" if small or moved >= _NEAR else " “Below 0.01” is true of the output alone."
-            note += _left(s, _swaps(lab)[ALL, "norm"] if s.stacked else _nears(lab), own)
-            results.append(
-                Result("near", s.data, s.model, f"{metric} between attention and efficient attention",
-                       note=note, **found)
-            )  # fmt: skip
+            asked = _swaps(lab)[ALL, "norm"] if subject.stacked else _nears(lab)
+            note += _left(subject, asked, own)
+            results.add(f"{metric} between attention and efficient attention", mean, note=note)
+            heat[metric] += by_head(own, subject, metric)
+    captions = {
+        "TVD": "Mean over documents (and over rows, in transformers).",
+        "Wasserstein": "Mean over documents; places run from 0 to 1.",
+    }
     figures = [
         Figure(
-            f"near-{metric.lower()}", f"{metric} between attention and efficient attention", "heat",
-            [
-                {"layer": str(layer), "head": str(head), "model": f"{s.model}, {s.data}"}
-                | {metric: float(np.mean([r[metric] for r in own if (r["layer"], r["head"]) == (layer, head)]))}
-                for s, own in by_model(lab, rows)
-                for layer, head in sorted({(r["layer"], r["head"]) for r in own})
-            ],
-            x="head", y="layer", value=metric, panel="model",
-            caption="Mean over documents"
-            + (" (and over rows, in transformers)." if metric == "TVD" else "; places run from 0 to 1."),
+            f"near-{metric.lower()}",
+            f"{metric} between attention and efficient attention",
+            "heat",
+            heat[metric],
+            x="head",
+            y="layer",
+            value=metric,
+            panel="model",
+            caption=captions[metric],
         )
-        for metric in ("TVD", "Wasserstein")
-    ]  # fmt: skip
+        for metric in heat
+    ]
     return Outcome(results, figures, {"heads": rows})
 
 
@@ -233,16 +219,19 @@ def _near(lab: EfficientLab, subject: Subject) -> list[Row]:
 
 def _near_of(subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens]) -> list[Row]:
     rows = []
-    for i, some in zip(batch, opened(subject.classifier, tokens)[1], strict=True):
-        for p in some:
+    for i, parts in zip(batch, opened(subject.classifier, tokens)[1], strict=True):
+        for p in parts:
             x = p.space.efficient(p.rows).rows
             rows.append(
-                {"document": i, "layer": 0, "head": p.heads[0], "keys": len(p.keys)}
-                | {
+                {
+                    "document": i,
+                    "layer": 0,
+                    "head": p.heads[0],
+                    "keys": len(p.keys),
                     "TVD": float(np.mean(tvd(p.rows, x))),
                     "Wasserstein": float(wasserstein(p.rows, x).mean()),
+                    "open": float(p.space.nullity > 0),
                 }
-                | {"open": float(p.space.nullity > 0)}
             )
     return rows
 
@@ -252,52 +241,35 @@ def _near_of(subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens]) -
 
 def shared(lab: EfficientLab) -> Outcome:
     """Attention with the same output: how far apart raw and efficient attention are."""
-    rows = [
-        r for s in lab.subjects for r in lab.rows("adversaries", s, partial(_adversaries, lab, s))
-    ]
-    rows += [
-        r
-        for s in lab.subjects
-        if s.model == "BiLSTM"
-        for r in lab.rows("searched adversaries", s, partial(_searched, lab, s))
-    ]
-    results, shown = [], []
-    for s, own in by_model(lab, rows):
-        for kind in ("linear program", "search"):
-            some = [r for r in own if r["adversary"] == kind]
-            if not some:
-                continue
-            exact = kind == "linear program"
+    results = Results("shared")
+    recurrent = [s for s in lab.subjects if s.model == "BiLSTM"]
+    rows = lab.every("adversaries", _adversaries)
+    rows += lab.every("searched adversaries", _searched, recurrent)
+    dots = []
+    for subject, own in by_model(lab, results, rows):
+        for kind, pairs in own.by("adversary"):
             for key, (what, short) in _BETWEEN.items():
-                if key not in some[0]:
+                if key not in pairs[0]:
                     continue
-                found = mean_of([r[key] for r in some])
-                algebra = "" if key == "raw" else ALGEBRA if exact else _SEARCH
-                results.append(
-                    Result(
-                        "shared",
-                        s.data,
-                        s.model,
-                        f"TVD between {what}, {kind}",
-                        note=algebra,
-                        **found,
-                    )
-                )
-                shown.append(
-                    {"distance between": short, "TVD": found["ours"]}
-                    | {
-                        "low": found["low"],
-                        "high": found["high"],
-                        "model": f"{s.model}, {s.data}: {kind}",
-                    }
-                )
+                mean = pairs.mean(key)
+                algebra = ALGEBRA if kind == "linear program" else _SEARCH
+                note = "" if key == "raw" else algebra
+                results.add(f"TVD between {what}, {kind}", mean, note=note)
+                panel = f"{subject.title}: {kind}"
+                dots.append(mean.row("TVD", model=panel) | {"distance between": short})
     figure = Figure(
-        "shared", "Attention and its adversary, and the efficient attention of both", "dots", shown,
-        x="TVD", y="distance between", panel="model",
-        caption="Linear program: the same output of each head. Search: the same prediction within .01, by the "
-        "optimiser of Jain and Wallace, and efficient attention at the level of the prediction.",
-    )  # fmt: skip
-    return Outcome(results, [figure] if shown else [], {"rows": rows})
+        "shared",
+        "Attention and its adversary, and the efficient attention of both",
+        "dots",
+        dots,
+        x="TVD",
+        y="distance between",
+        panel="model",
+        caption="Linear program: the same output of each head. Search: the same prediction within"
+        " .01, by the optimiser of Jain and Wallace, and efficient attention at the level of the"
+        " prediction.",
+    )
+    return Outcome(results, [figure] if dots else [], {"rows": rows})
 
 
 _BETWEEN = {
@@ -314,15 +286,16 @@ def _adversaries(lab: EfficientLab, subject: Subject) -> list[Row]:
         if not p.space.nullity:
             continue
         both = np.stack([p.rows[0], p.space.farthest(p.rows[0])])
-        row = {
-            "document": i,
-            "head": p.heads[0],
-            "adversary": "linear program",
-            "raw": _apart(both),
-        }
-        for key, variant in (("efficient", "norm"), ("entropy", "entropy")):
-            row[key] = _apart(p.space.efficient(both, variant).rows)  # type: ignore[arg-type]
-        rows.append(row)
+        rows.append(
+            {
+                "document": i,
+                "head": p.heads[0],
+                "adversary": "linear program",
+                "raw": _apart(both),
+                "efficient": _apart(p.space.efficient(both, "norm").rows),
+                "entropy": _apart(p.space.efficient(both, "entropy").rows),
+            }
+        )
     return rows
 
 
@@ -337,9 +310,8 @@ def _searched(lab: EfficientLab, subject: Subject) -> list[Row]:
         attending, parts = opened(model, tokens, "prediction", words=True)
         base = [attending.trace.classifying_rows()]
         target = model.probabilities(attending.trace.logits.detach().double().numpy())
-        adversary = Adversary(base, attending.trace, tokens)
         noise = [generator(lab.seed, "search", i) for i in batch]
-        found = adversary.search(
+        candidates = Adversary(base, attending.trace, tokens).search(
             partial(_first, model.attending(tokens)),
             target,
             True,
@@ -347,13 +319,13 @@ def _searched(lab: EfficientLab, subject: Subject) -> list[Row]:
             steps=lab.pick(60, 500),
             penalty=5000.0,
         )
-        for b, (i, some) in enumerate(zip(batch, parts, strict=True)):
-            close = np.flatnonzero(found.moves[:, b] <= 0.01)
-            if not len(close) or not some or not some[0].space.nullity:
+        for b, (i, problem) in enumerate(zip(batch, parts, strict=True)):
+            close = np.flatnonzero(candidates.moves[:, b] <= 0.01)
+            if not len(close) or not problem or not problem[0].space.nullity:
                 continue
-            p = some[0]
-            best = close[found.distances[close, b].argmax()]
-            other = found.rows[0][best, b, 0, 0].double().numpy()[p.keys]
+            p = problem[0]
+            best = close[candidates.distances[close, b].argmax()]
+            other = candidates.rows[0][best, b, 0, 0].double().numpy()[p.keys]
             both = np.stack([p.rows[0], other / other.sum()])
             # one row keeps its output exactly, the other its own: each has its class
             efficient = np.concatenate([p.space.efficient(row[None]).rows for row in both])
@@ -363,8 +335,8 @@ def _searched(lab: EfficientLab, subject: Subject) -> list[Row]:
                     "adversary": "search",
                     "raw": _apart(both),
                     "efficient": _apart(efficient),
+                    "moved": float(candidates.moves[best, b]),
                 }
-                | {"moved": float(found.moves[best, b])}
             )
     return rows
 
@@ -377,53 +349,42 @@ def _first(attending: Attending, rows: Sequence[Tensor]) -> Tensor:
 
 
 def necessary(lab: EfficientLab) -> Outcome:
-    """Shifts of efficient attention: by steps that the output determines, and by steps that it does not."""
-    rows = [
-        r
-        for s in lab.subjects
-        for r in lab.rows("shifts", s, partial(_shifts, lab, s), sizes=SIZES)
-    ]
-    results = []
-    for s, own in by_model(lab, rows):
+    """Shifts of efficient attention by steps that the output sees, and by steps it does not."""
+    results = Results("necessary")
+    rows = lab.every("shifts", _shifts, sizes=SIZES)
+    lines: list[Row] = []
+    for subject, own in by_model(lab, results, rows):
         if not own:
-            results.append(
-                Result("necessary", s.data, s.model, "rows with a null space", 0.0, note=_NONE)
-            )
+            results.add("rows with a null space", 0.0, note=_NONE)
             continue
-        for size in (0.01, 0.1):
-            some = [r for r in own if r["size"] == size]
-            for kind in ("determined", "null"):
-                results.append(
-                    Result("necessary", s.data, s.model, f"movement of the output, {kind} step of {size:g}",
-                           **mean_of([r[kind] for r in some]))
-                )  # fmt: skip
-        some = [r for r in own if r["size"] == 0.1]
-        ratio = float(
-            np.mean([r["determined"] for r in some])
-            / max(np.mean([r["null"] for r in some]), 1e-12)
+        for size, kind in product((0.01, 0.1), ("determined", "null")):
+            metric = f"movement of the output, {kind} step of {size:g}"
+            results.add(metric, own.where(size=size).mean(kind))
+        tenths = own.where(size=0.1)
+        results.add(
+            "determined ÷ null, steps of 0.1",
+            tenths.average("determined") / max(tenths.average("null"), 1e-12),
+            n=len(tenths),
+            note="That null steps do nothing is algebra; that the others do is experience.",
         )
-        results.append(
-            Result("necessary", s.data, s.model, "determined ÷ null, steps of 0.1", ratio, n=len(some),
-                   note="That null steps do nothing is algebra; that the others do is experience.")
-        )  # fmt: skip
-    shown = [
-        {"log10 of the step": float(np.log10(size)), "step": kind, "model": f"{s.model}, {s.data}"}
-        | {
-            "log10 of the movement": float(
-                np.log10(max(1e-10, np.mean([r[kind] for r in own if r["size"] == size])))
-            )
-        }
-        for s, own in by_model(lab, rows)
-        if own
-        for size in SIZES
-        for kind in ("determined", "null")
-    ]
+        lines += [
+            {"log10 of the step": float(np.log10(size)), "step": kind, "model": subject.title}
+            | {"log10 of the movement": _log10(own.where(size=size).average(kind), 1e-10)}
+            for size, kind in product(SIZES, ("determined", "null"))
+        ]
     figure = Figure(
-        "dose", "How the output moves with the dose", "lines", shown, x="log10 of the step", y="log10 of the movement",
-        colour="step", panel="model",
-        caption="Steps of the same length from efficient attention, in the determined space and in the null space.",
-    )  # fmt: skip
-    return Outcome(results, [figure] if shown else [], {"documents": rows})
+        "dose",
+        "How the output moves with the dose",
+        "lines",
+        lines,
+        x="log10 of the step",
+        y="log10 of the movement",
+        colour="step",
+        panel="model",
+        caption="Steps of the same length from efficient attention, in the determined space and in"
+        " the null space.",
+    )
+    return Outcome(results, [figure] if lines else [], {"documents": rows})
 
 
 _NONE = "Every row is determined: there is no step that the output does not see."
@@ -436,27 +397,38 @@ def _shifts(lab: EfficientLab, subject: Subject) -> list[Row]:
 def _shifts_of(
     subject: Subject, seed: int, batch: Sequence[int], tokens: Sequence[Tokens]
 ) -> list[Row]:
-    found = opened(subject.classifier, tokens)
-    parts, rows = found[1], []
-    open_ = [b for b, some in enumerate(parts) if any(p.space.nullity for p in some)]
+    attending, parts = opened(subject.classifier, tokens)
+    rows: list[Row] = []
+    wide = [b for b, problem in enumerate(parts) if any(p.space.nullity for p in problem)]
     efficient = efficient_rows(parts)
-    for size in SIZES if open_ else ():
-        means = {}
+    for size in SIZES if wide else ():
+        moves = {}
         for kind in ("determined", "null"):
-            noise = {
-                p: generator(seed, kind, i, p.heads[0])
-                for i, some in zip(batch, parts, strict=True)
-                for p in some
-            }
-            means[kind] = shifted(
-                subject.classifier, found, efficient, size, kind == "null", noise, draws=4
+            noise = _noise(seed, kind, batch, parts)
+            moves[kind] = shifted(
+                subject.classifier,
+                (attending, parts),
+                efficient,
+                size,
+                kind == "null",
+                noise,
+                draws=4,
             )
-        rows += [
-            {"document": batch[b], "size": size}
-            | {kind: float(moved[b]) for kind, moved in means.items()}
-            for b in open_
-        ]
+        for b in wide:
+            means = {kind: float(moved[b]) for kind, moved in moves.items()}
+            rows.append({"document": batch[b], "size": size} | means)
     return rows
+
+
+def _noise(
+    seed: int, kind: str, batch: Sequence[int], parts: Sequence[Sequence[Problem]]
+) -> dict[Problem, np.random.Generator]:
+    """A generator of its own for every row of every document."""
+    return {
+        p: generator(seed, kind, i, p.heads[0])
+        for i, problem in zip(batch, parts, strict=True)
+        for p in problem
+    }
 
 
 # Where context matters
@@ -464,25 +436,15 @@ def _shifts_of(
 
 def context(lab: EfficientLab) -> Outcome:
     """What is lost with uniform attention, beside what a shift of efficient attention does."""
+    results = Results("context")
     rows: list[Row] = []
-    for s in lab.subjects:
-        if s.model != "BiLSTM":
+    for subject in lab.subjects:
+        if subject.model != "BiLSTM":
             continue
-        trained = lab.rows("uniform", s, partial(_uniform, lab, s))[0]
-        shifts = lab.rows("shifts everywhere", s, partial(_moves, lab, s))
-        rows.append(
-            {
-                "dataset": s.data,
-                "model": s.model,
-                "accuracy": trained["accuracy"],
-                "uniform": trained["uniform"],
-            }
-            | {
-                "lost": trained["accuracy"] - trained["uniform"],
-                "moved": float(np.mean([r["moved"] for r in shifts])),
-            }
-        )
-    results = []
+        trained = lab.every("uniform", _uniform, [subject])[0]
+        shifts = lab.every("shifts everywhere", _moves, [subject])
+        lost = trained["accuracy"] - trained["uniform"]
+        rows.append(trained | {"lost": lost, "moved": shifts.average("moved")})
     order = {
         key: ", ".join(r["dataset"] for r in sorted(rows, key=lambda r: -r[key]))
         for key in ("lost", "moved")
@@ -491,29 +453,22 @@ def context(lab: EfficientLab) -> Outcome:
         f" From most to least, by accuracy lost: {order['lost']}; by movement: {order['moved']}."
     )
     for r in rows:
+        results.dataset, results.model = r["dataset"], r["model"]
         note = f"Uniform attention, trained again, costs {r['lost']:.3f} of the accuracy."
-        results += [
-            Result("context", r["dataset"], r["model"], "accuracy", r["accuracy"]),
-            Result(
-                "context",
-                r["dataset"],
-                r["model"],
-                "accuracy with attention frozen to uniform",
-                r["uniform"],
-            ),
-            Result(
-                "context",
-                r["dataset"],
-                r["model"],
-                "movement of the output by a determined step of 0.1",
-                r["moved"],
-                note=note + (together if len(rows) > 1 else ""),
-            ),
-        ]
+        note += together if len(rows) > 1 else ""
+        results.add("accuracy", r["accuracy"])
+        results.add("accuracy with attention frozen to uniform", r["uniform"])
+        results.add("movement of the output by a determined step of 0.1", r["moved"], note=note)
     figure = Figure(
-        "context", "What attention is worth, and what a shift of it does", "points", rows, x="lost", y="moved",
-        colour="dataset", caption="lost: accuracy with attention minus accuracy with uniform weights, trained again.",
-    )  # fmt: skip
+        "context",
+        "What attention is worth, and what a shift of it does",
+        "points",
+        rows,
+        x="lost",
+        y="moved",
+        colour="dataset",
+        caption="lost: accuracy with attention minus accuracy with uniform weights, trained again.",
+    )
     return Outcome(results, [figure], {"sets": rows})
 
 
@@ -534,17 +489,9 @@ def _moves(lab: EfficientLab, subject: Subject) -> list[Row]:
     rows = []
     for batch, tokens in subject.batches(lab.pick(12, 200)):
         attending, parts = opened(subject.classifier, tokens)
-        noise = {
-            p: generator(lab.seed, "inside", i, p.heads[0])
-            for i, some in zip(batch, parts, strict=True)
-            for p in some
-        }
-        put = swapped(
-            attending,
-            parts,
-            {p: p.rows + 0.1 * direction(p, False, rng) for p, rng in noise.items()},
-        )
-        moved, _ = movement(subject.classifier, attending, put)
+        noise = _noise(lab.seed, "inside", batch, parts)
+        steps = {p: p.rows + 0.1 * direction(p, False, rng) for p, rng in noise.items()}
+        moved, _ = movement(subject.classifier, attending, swapped(attending, parts, steps))
         rows += [{"document": i, "moved": float(m)} for i, m in zip(batch, moved, strict=True)]
     return rows
 
@@ -554,40 +501,40 @@ def _moves(lab: EfficientLab, subject: Subject) -> list[Row]:
 
 def heads(lab: EfficientLab) -> Outcome:
     """Which heads carry the prediction, and whether their attention shows it."""
+    results = Results("heads")
     subjects = [s for s in lab.subjects if s.model != "BiLSTM"]
-    rows = [r for s in subjects for r in lab.rows("heads", s, partial(_heads, lab, s))]
-    results, shown = [], []
-    for s in subjects:
-        own = [r for r in rows if (r["dataset"], r["model"]) == (s.data, s.model)]
-        each = {
-            key: [
-                float(np.mean([r[key] for r in own if r["head"] == h]))
-                for h in sorted({r["head"] for r in own})
-            ]
-            for key in ("ablated", "ablated efficient", "peaked", "peaked efficient")
-        }
-        shown += [
-            {"head": str(h), "movement": moved, "model": f"{s.model}, {s.data}"}
-            for h, moved in enumerate(each["ablated"])
+    rows = lab.every("heads", _heads, subjects)
+    bars: list[Row] = []
+    for subject, own in by_model(lab, results, rows, subjects):
+        groups = [group for _, group in sorted(own.by("head"), key=lambda group: group[0])]
+        columns = ("ablated", "ablated efficient", "peaked", "peaked efficient")
+        each = {key: np.array([group.average(key) for group in groups]) for key in columns}
+        bars += [
+            {"head": str(head), "movement": float(moved), "model": subject.title}
+            for head, moved in enumerate(each["ablated"])
         ]
-        order = spearman(np.array(each["ablated"]), np.array(each["ablated efficient"]))
-        note = "Algebra: what a head puts out is the same, so is what its loss does." + _left(
-            s, _headed(lab), own
+        note = "Algebra: what a head puts out is the same, so is what its loss does."
+        results.add(
+            "ranking of heads by ablation: attention beside efficient (ρ)",
+            spearman(each["ablated"], each["ablated efficient"]),
+            n=len(groups),
+            note=note + _left(subject, _headed(lab), own),
         )
-        results.append(
-            Result("heads", s.data, s.model, "ranking of heads by ablation: attention beside efficient (ρ)", order,
-                   n=len(each["ablated"]), note=note)
-        )  # fmt: skip
+        few = f"Of {len(groups)} heads: that says little." if len(groups) <= 8 else ""
         for key, what in (("peaked", "attention"), ("peaked efficient", "efficient attention")):
-            results.append(
-                Result("heads", s.data, s.model, f"ρ of a head's importance with how far its {what} is from uniform",
-                       spearman(np.array(each["ablated"]), np.array(each[key])), n=len(each["ablated"]),
-                       note="" if len(each["ablated"]) > 8 else f"Of {len(each['ablated'])} heads: that says little.")
-            )  # fmt: skip
+            metric = f"ρ of a head's importance with how far its {what} is from uniform"
+            order = spearman(each["ablated"], each[key])
+            results.add(metric, order, n=len(groups), note=few)
     figure = Figure(
-        "heads", "How far the output moves when one head attends to everything alike", "bars", shown,
-        x="head", y="movement", panel="model", caption="Mean over documents; last layer.",
-    )  # fmt: skip
+        "heads",
+        "How far the output moves when one head attends to everything alike",
+        "bars",
+        bars,
+        x="head",
+        y="movement",
+        panel="model",
+        caption="Mean over documents; last layer.",
+    )
     return Outcome(results, [figure], {"heads": rows})
 
 
@@ -601,23 +548,17 @@ def _heads(lab: EfficientLab, subject: Subject) -> list[Row]:
 
 def _heads_of(subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens]) -> list[Row]:
     rows = []
-    attending, parts = opened(subject.classifier, tokens)
+    model = subject.classifier
+    attending, parts = opened(model, tokens)
     efficient = efficient_rows(parts)
+    raw = {p: p.rows for p in efficient}
     base = swapped(attending, parts, efficient)
-    for head in sorted({p.heads[0] for some in parts for p in some}):
-        raw = {p: p.rows for p in efficient}
-        put = [
-            swapped(
-                attending,
-                parts,
-                {p: _uniform_like(p) if p.heads[0] == head else x for p, x in own.items()},
-            )
-            for own in (raw, efficient)
-        ]
-        plain, _ = movement(subject.classifier, attending, put[0])
-        new, _ = movement(subject.classifier, attending, put[1], base)
+    for head in sorted({p.heads[0] for problem in parts for p in problem}):
+        plain, _ = movement(model, attending, swapped(attending, parts, _flattened(raw, head)))
+        flat_efficient = swapped(attending, parts, _flattened(efficient, head))
+        new, _ = movement(model, attending, flat_efficient, base)
         for b, i in enumerate(batch):
-            (p,) = [p for p in parts[b] if p.heads[0] == head][:1]
+            p = next(p for p in parts[b] if p.heads[0] == head)
             flat = _uniform_like(p)
             rows.append(
                 {
@@ -625,11 +566,18 @@ def _heads_of(subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens]) 
                     "head": head,
                     "ablated": float(plain[b]),
                     "ablated efficient": float(new[b]),
+                    "peaked": float(np.mean(tvd(p.rows, flat))),
+                    "peaked efficient": float(np.mean(tvd(efficient[p], flat))),
                 }
-                | {"peaked": float(np.mean(tvd(p.rows, flat)))}
-                | {"peaked efficient": float(np.mean(tvd(efficient[p], flat)))}
             )
     return rows
+
+
+def _flattened(
+    rows: dict[Problem, Float[np.ndarray, "row weight"]], head: int
+) -> dict[Problem, Float[np.ndarray, "row weight"]]:
+    """Rows in which one head attends to everything alike."""
+    return {p: _uniform_like(p) if p.heads[0] == head else x for p, x in rows.items()}
 
 
 def _uniform_like(problem: Problem) -> Float[np.ndarray, "row weight"]:
@@ -641,40 +589,34 @@ def _uniform_like(problem: Problem) -> Float[np.ndarray, "row weight"]:
 
 def beyond(lab: EfficientLab) -> Outcome:
     """What swapping the first layer does to everything behind it."""
+    results = Results("beyond")
     subjects = [s for s in lab.subjects if s.stacked]
-    rows = [r for s in subjects for r in lab.rows("states beyond", s, partial(_beyond, lab, s))]
-    results = []
-    for s in subjects:
-        own = [r for r in rows if (r["dataset"], r["model"]) == (s.data, s.model)]
-        for put in ("efficient", "uniform"):
-            some = [r for r in own if r["put in"] == put]
-            note = (
-                "Algebra: a layer's output is kept, so is all that follows."
-                if put == "efficient"
-                else "Control."
+    rows = lab.every("states beyond", _beyond, subjects)
+    algebra = "Algebra: a layer's output is kept, so is all that follows."
+    for _, own in by_model(lab, results, rows, subjects):
+        for kind, swaps in own.by("put in"):
+            layer = f"first layer {kind}"
+            results.add(
+                f"relative change of later layers' hidden states, {layer}",
+                swaps.mean("states"),
+                note=algebra if kind == "efficient" else "Control.",
             )
-            results.append(
-                Result("beyond", s.data, s.model, f"relative change of later layers' hidden states, first layer {put}",
-                       note=note, **mean_of([r["states"] for r in some]))
-            )  # fmt: skip
-            results.append(
-                Result("beyond", s.data, s.model, f"… of later layers' values, first layer {put}",
-                       **mean_of([r["values"] for r in some]))
-            )  # fmt: skip
-            results.append(
-                Result("beyond", s.data, s.model, f"… of later layers' attention (TVD), first layer {put}",
-                       **mean_of([r["attention"] for r in some]))
-            )  # fmt: skip
+            results.add(f"… of later layers' values, {layer}", swaps.mean("values"))
+            results.add(f"… of later layers' attention (TVD), {layer}", swaps.mean("attention"))
     figure = Figure(
-        "beyond", "Change of later layers' hidden states when the first layer attends otherwise", "boxes",
+        "beyond",
+        "Change of later layers' hidden states when the first layer attends otherwise",
+        "boxes",
         [
-            {"put in": f"{r['put in']}, layer {r['layer']}", "model": f"{r['model']}, {r['dataset']}"}
-            | {"log10 of the change": float(np.log10(max(r["states"], 1e-12)))}
+            {"put in": f"{r['put in']}, layer {r['layer']}", "model": title(r)}
+            | {"log10 of the change": _log10(r["states"], 1e-12)}
             for r in rows
         ],
-        x="put in", y="log10 of the change", panel="model",
+        x="put in",
+        y="log10 of the change",
+        panel="model",
         caption="Hidden states of a layer: what it puts out, for every token; change by norm.",
-    )  # fmt: skip
+    )
     return Outcome(results, [figure] if rows else [], {"documents": rows})
 
 
@@ -685,30 +627,31 @@ def _beyond(lab: EfficientLab, subject: Subject) -> list[Row]:
     for batch, tokens in subject.batches(lab.pick(2, 16)):
         with torch.no_grad():
             trace = model.trace(tokens)
-        own = trace.attention[0]
-        new = {kind: np.full(own.shape, np.nan) for kind in ("efficient", "uniform")}
-        for b, some in enumerate(problems(trace, tokens, 0, rows=own)):
-            for p in some:
+        weights = trace.attention[0]
+        new = {kind: np.full(weights.shape, np.nan) for kind in ("efficient", "uniform")}
+        for b, parts in enumerate(problems(trace, tokens, 0, rows=weights)):
+            for p in parts:
                 p.put(p.space.efficient(p.rows).rows, new["efficient"][b])
                 p.put(_uniform_like(p), new["uniform"][b])
-        for kind, put in new.items():
+        for kind, attention in new.items():
+            put = {0: torch.from_numpy(attention).to(weights.dtype)}
             with torch.no_grad():
-                after = model.trace(tokens, attention={0: torch.from_numpy(put).to(own.dtype)})
+                both = (trace, model.trace(tokens, attention=put))
             for b, (i, t) in enumerate(zip(batch, tokens, strict=True)):
                 real = slice(len(t))
                 for layer in range(1, len(trace.values)):
-                    before, then = (
-                        x.attention[layer][b, :, real].double().numpy() for x in (trace, after)
-                    )
+                    before, after = (x.attention[layer][b, :, real].double().numpy() for x in both)
+                    states = [x.states[layer][b, real] for x in both]
+                    values = [x.values[layer][b, :, real] for x in both]
                     rows.append(
-                        {"document": i, "put in": kind, "layer": layer}
-                        | {"states": _changed(*(x.states[layer][b, real] for x in (trace, after)))}
-                        | {
-                            "values": _changed(
-                                *(x.values[layer][b, :, real] for x in (trace, after))
-                            )
+                        {
+                            "document": i,
+                            "put in": kind,
+                            "layer": layer,
+                            "states": _changed(*states),
+                            "values": _changed(*values),
+                            "attention": float(np.mean(tvd(before, after))),
                         }
-                        | {"attention": float(np.mean(tvd(before, then)))}
                     )
     return rows
 

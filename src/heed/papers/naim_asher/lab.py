@@ -1,14 +1,14 @@
-"""The models that are examined: single-layer and recurrent ones on each data set, and transformers."""
+"""The models that are examined: single-layer, recurrent, and transformers."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,11 @@ from heed.data import Dataset
 from heed.methods.problems import Problem, opened
 from heed.models import load
 from heed.models.classifier import Classifier
-from heed.models.folders import FACTS
-from heed.papers.debate.lab import MAX_WORDS, Corpus, DebateLab
-from heed.papers.results import Row
+from heed.papers.debate import MAX_WORDS, Corpus, DebateLab
+from heed.papers.table import Row, Table
 from heed.progress import say
 from heed.randomness import generator
+from heed.store import code_of
 from heed.text import Document, Tokens
 from heed.training.recipes import RECIPES, Tuning, tuning
 
@@ -37,12 +37,17 @@ _SEEN = 20_000  # documents that a single-layer model sees in training at least,
 
 @dataclass(frozen=True)
 class Subject:
-    """A model and documents that it was not trained on: the test part of its data, or, small, others like them."""
+    """A model and documents that it was not trained on."""
 
     data: str
     model: str
     classifier: Classifier
     documents: Sequence[Document]
+
+    @property
+    def title(self) -> str:
+        """The model and its data, as charts name them."""
+        return f"{self.model}, {self.data}"
 
     @property
     def stacked(self) -> bool:
@@ -58,7 +63,10 @@ class Subject:
     def reached(
         self, n: int, measure: Callable[[Sequence[int], Sequence[Tokens]], list[Row]]
     ) -> list[Row]:
-        """Rows of the first n documents, without those for whose attention double precision is not enough."""
+        """Rows of the first n documents.
+
+        Those for whose attention double precision is not enough are left out.
+        """
         rows = []
         for batch, tokens in self.batches(n):
             try:
@@ -72,7 +80,10 @@ class Subject:
     def problems(
         self, n: int, tolerance: float | None = None
     ) -> Iterator[tuple[int, Tokens, Problem]]:
-        """The rows that classify the first n documents, head by head, each with its document and that one's place."""
+        """The rows that classify the first n documents, head by head.
+
+        Each comes after the number and the tokens of its document.
+        """
         for batch, tokens in self.batches(n):
             found = opened(self.classifier, tokens, tolerance=tolerance)[1]
             for i, t, some in zip(batch, tokens, found, strict=True):
@@ -85,12 +96,9 @@ class EfficientLab(DebateLab):
 
     @property
     def examined(self) -> str:
-        made = (
-            "bundled models and small ones trained here"
-            if self.scale == "smoke"
-            else "models trained here"
-        )
-        return f"{made}, on " + ", ".join(self.corpus(name).name for name in self.names)
+        small = "bundled models and small ones trained here"
+        models = small if self.scale == "smoke" else "models trained here"
+        return f"{models}, on {', '.join(self.corpus(name).name for name in self.names)}"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -100,12 +108,11 @@ class EfficientLab(DebateLab):
         return ("imdb",) if there else ("generated",)
 
     def _load(self, name: str, limit: int | None) -> Corpus:
-        found = super()._load(name, limit)
-        if found.name != "generated":
-            return found
-        return Corpus(
-            "generated", *(_lengthened(part) for part in (found.train, found.dev, found.test))
-        )
+        corpus = super()._load(name, limit)
+        if corpus.name != "generated":
+            return corpus
+        parts = (corpus.train, corpus.dev, corpus.test)
+        return Corpus("generated", *(_lengthened(part) for part in parts))
 
     def limit(self, name: str) -> int | None:
         return 5000 if name == "imdb" and self.scale == "full" else None
@@ -113,25 +120,24 @@ class EfficientLab(DebateLab):
     @cached_property
     def subjects(self) -> list[Subject]:
         """All models, each with its documents."""
-        found = []
+        subjects = []
         for name in self.names:
-            corpus = self.corpus(name, self.limit(name))
-            test = corpus.test.documents
-            found.append(Subject(corpus.name, "single-layer", self.single(name), test))
-            found.append(
-                Subject(corpus.name, "BiLSTM", self.base(name, limit=self.limit(name)), test)
-            )
+            limit = self.limit(name)
+            corpus = self.corpus(name, limit)
+            models: dict[str, Classifier] = {
+                "single-layer": self.single(name),
+                "BiLSTM": self.base(name, limit=limit),
+            }
             if name == "sst" and self.scale == "full":
                 if importlib.util.find_spec(MINILM):
-                    found.append(Subject(corpus.name, "MiniLM", self.minilm(name), test))
+                    models["MiniLM"] = self.minilm(name)
                 else:
                     say("MiniLM is left out: its weights are not installed (see the README)")
             if name in ("imdb", "generated"):
-                found += [
-                    Subject(corpus.name, shown, self.scratch(name, f), test)
-                    for f, shown in FAMILIES.items()
-                ]
-        return found
+                models |= {title: self.scratch(name, f) for f, title in FAMILIES.items()}
+            test = corpus.test.documents
+            subjects += [Subject(corpus.name, title, m, test) for title, m in models.items()]
+        return subjects
 
     def single(self, name: str) -> Classifier:
         """Trained on a data set; in a smoke test the bundled one."""
@@ -145,7 +151,7 @@ class EfficientLab(DebateLab):
         )
 
     def scratch(self, name: str, family: str) -> Transformer:
-        """A small transformer of some family, trained on long documents; in a smoke test BERT is the bundled one."""
+        """A small transformer for long documents; in a smoke test BERT is the bundled one."""
         if self.scale == "smoke" and family == "bert":
             return load("transformer-imdb")  # type: ignore[return-value]
         changes: dict[str, Any] = {"family": family, "max_tokens": 256}
@@ -160,46 +166,72 @@ class EfficientLab(DebateLab):
         )
 
     def _tuned(
-        self, name: str, called: str, recipe: Tuning, base: Path | None, size: tuple[int, int]
+        self, name: str, family: str, recipe: Tuning, base: Path | None, size: tuple[int, int]
     ) -> Transformer:
-        from heed.training import transformer as t
+        from heed.training import transformer
         from heed.training.card import facts
 
         corpus = self.corpus(name, self.limit(name))
-        folder = self.folder / "models" / f"{self.scale}-{corpus.name}-{called}"
-        asked = {"seed": self.seed, "recipe": recipe.to_dict(base is None), "size": list(size)}
-        asked |= {
-            "documents": corpus.fingerprint,
-            "base": None if base is None else base.name,
-            "name": folder.name,
-        }
-        known = folder / FACTS
-        if not known.exists() or json.loads(known.read_text(encoding="utf8")).get("asked") != asked:
-            say(f"training {called} on {len(corpus.train):,} documents")
-            done = t.fit(
-                corpus.train.documents, corpus.classes, recipe, self.seed, folder.name,
-                corpus.dev.documents, base=base, size=size, resume=folder,
-            )  # fmt: skip
+        model = f"{corpus.name}-{family}"
+        settings = {"seed": self.seed, "recipe": recipe.to_dict(base is None), "size": list(size)}
+        settings |= {"documents": corpus.fingerprint, "base": None if base is None else base.name}
+        key = self.key(model, settings, code_of("heed.training.transformer"))
+        unfinished = self.store.unfinished(key)
+        folder = self.folder / "models" / key
+
+        def train() -> Any:
+            say(f"training {family} on {len(corpus.train):,} documents")
+            return transformer.fit(
+                corpus.train.documents,
+                corpus.classes,
+                recipe,
+                self.seed,
+                f"{self.scale}-{model}",
+                corpus.dev.documents,
+                base=base,
+                size=size,
+                resume=unfinished,
+            )
+
+        def save(tuned: Any, folder: Path) -> None:
             named = {"name": "fine-tuned" if base else "scratch"} | recipe.to_dict(base is None)
             command = "heed reproduce naim-asher-2024"
-            known_of = facts(done, corpus.train, corpus.test, named, self.seed, command)
-            t.save(done, folder, known_of | {"base": asked["base"], "asked": asked})
+            about = facts(tuned, corpus.train, corpus.test, named, self.seed, command)
+            transformer.save(tuned, folder, about | {"base": settings["base"]})
+
+        if not folder.exists():
+            self.store.model(key, train, save, load)
+            if unfinished is not None:
+                shutil.rmtree(unfinished, ignore_errors=True)
         return load(str(folder))  # type: ignore[return-value]
 
     def rows(
         self, what: str, subject: Subject, measure: Callable[[], list[Row]], **settings: Any
-    ) -> list[Row]:
-        """Rows of a piece of work on a model, kept under all that has a say in them."""
+    ) -> Table:
+        """Rows measured on a model, from the store or now."""
         name = self.name_of(subject)
-        documents = self.corpus(name, self.limit(name)).fingerprint
         about = {
             "what": what,
             "data": subject.data,
             "model": subject.model,
             "revision": subject.classifier.revision,
+            "documents": self.corpus(name, self.limit(name)).fingerprint,
         }
-        found = self.piece(about | {"documents": documents} | settings, measure)
-        return [{"dataset": subject.data, "model": subject.model} | row for row in found]
+        rows = self.piece(about | settings, measure)
+        return Table({"dataset": subject.data, "model": subject.model} | row for row in rows)
+
+    def every(
+        self,
+        what: str,
+        measure: Callable[[Any, Subject], list[Row]],
+        subjects: Sequence[Subject] | None = None,
+        **settings: Any,
+    ) -> Table:
+        """Rows measured on each model in turn."""
+        rows: list[Row] = []
+        for subject in self.subjects if subjects is None else subjects:
+            rows += self.rows(what, subject, partial(measure, self, subject), **settings)
+        return Table(rows)
 
     def name_of(self, subject: Subject) -> str:
         """The name of its data set, as a user would say it."""
@@ -207,15 +239,14 @@ class EfficientLab(DebateLab):
 
 
 def _lengthened(part: Dataset) -> Dataset:
-    """Documents of one label put behind each other until they are long."""
-    found: list[Document] = []
+    """Documents of one label joined until they are long."""
+    documents: list[Document] = []
     for label in range(len(part.labels)):
         texts: list[str] = []
-        for d in (d for d in part.documents if d.label == label):
-            texts.append(d.text)
+        for text in (d.text for d in part.documents if d.label == label):
+            texts.append(text)
             if sum(len(t.split()) for t in texts) >= _LONG:
-                found.append(Document(" ".join(texts), label=label))
+                documents.append(Document(" ".join(texts), label=label))
                 texts = []
-    return replace(
-        part, documents=tuple(found[i] for i in generator("order").permutation(len(found)))
-    )
+    order = generator("order").permutation(len(documents))
+    return replace(part, documents=tuple(documents[i] for i in order))

@@ -1,9 +1,10 @@
-"""What the null space of a model's values is like: its size, what it leaves open, and how not to compute it."""
+"""What the null space of a model's values is like, what it leaves open, and how to miss it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import product
 
 import numpy as np
 from jaxtyping import Float
@@ -13,7 +14,8 @@ from heed.methods.problems import Problem, opened, problems
 from heed.metrics import tvd
 from heed.models.shapes import RecurrentShape
 from heed.papers.naim_asher.lab import EfficientLab, Subject
-from heed.papers.results import Figure, Outcome, Result, Row, mean_of
+from heed.papers.results import Figure, Outcome, Results
+from heed.papers.table import Row, Table, mean_of
 from heed.randomness import generator
 from heed.text import Tokenizer
 from heed.training.recipes import tuning
@@ -23,15 +25,17 @@ LENGTHS = (16, 32, 64, 128, 256, 400)
 ALGEBRA = "True by construction: it is algebra, and was checked on every row."
 
 
-def by_model(lab: EfficientLab, rows: Sequence[Row]) -> list[tuple[Subject, list[Row]]]:
-    """Rows of each model in turn."""
-    return [
-        (s, [r for r in rows if (r["dataset"], r["model"]) == (s.data, s.model)])
-        for s in lab.subjects
-    ]
+def by_model(
+    lab: EfficientLab, results: Results, rows: Table, subjects: Sequence[Subject] | None = None
+) -> Iterator[tuple[Subject, Table]]:
+    """Rows of each model in turn; results that are added meanwhile are about that model."""
+    for subject in lab.subjects if subjects is None else subjects:
+        results.dataset, results.model = subject.data, subject.model
+        yield subject, rows.where(dataset=subject.data, model=subject.model)
 
 
-def _whose_row(row: Row) -> str:
+def title(row: Row) -> str:
+    """The model of a row and its data, as charts name them."""
     return f"{row['model']}, {row['dataset']}"
 
 
@@ -40,96 +44,100 @@ def _whose_row(row: Row) -> str:
 
 def characterised(lab: EfficientLab) -> Outcome:
     """Rank and null space by architecture, layer, head, length and tolerance."""
-    rows = [
-        r for s in lab.subjects for r in lab.rows("null spaces", s, partial(_null_spaces, lab, s))
-    ]
-    results = []
-    for s, own in by_model(lab, rows):
-        last = [r for r in own if r["layer"] == max(x["layer"] for x in own)]
-        share = mean_of([float(r["null space"] > 0) for r in last])
+    results = Results("characterised")
+    rows = lab.every("null spaces", _null_spaces)
+    points, heat = [], []
+    for subject, own in by_model(lab, results, rows):
+        last = own.where(layer=max(r["layer"] for r in own))
+        share = Table({"open": float(r["null space"] > 0)} for r in last).mean("open")
         longest, size = max(r["keys"] for r in last), last[0]["values"]
         note = f"Rows of up to {longest} keys, values of {size} dimensions."
-        if share["ours"] == 0:
-            note += " No row is longer than the values are wide, so efficient attention is attention itself."
-        results.append(
-            Result(
-                "characterised",
-                s.data,
-                s.model,
-                "share of classifying rows with a null space",
-                note=note,
-                **share,
+        if share.ours == 0:
+            note += (
+                " No row is longer than the values are wide, so efficient attention is attention"
+                " itself."
             )
-        )
-        results.append(
-            Result(
-                "characterised", s.data, s.model, "dimension of the null space of [T, 1]",
-                **mean_of([r["null space"] for r in last]),
-            )
-        )  # fmt: skip
+        results.add("share of classifying rows with a null space", share, note=note)
+        results.add("dimension of the null space of [T, 1]", last.mean("null space"))
+        points += [
+            {"keys": r["keys"], "null space": r["null space"], "model": subject.title} for r in last
+        ]
+        heat += by_head(own, subject, "null space")
     kinds = lab.piece(
         {"what": "architectures", "lengths": LENGTHS, "seed": lab.seed},
         partial(_architectures, lab),
     )
-    shared = max(r["apart"] for r in kinds if r["architecture"] == "grouped keys")
-    sweep = [
-        r for s in lab.subjects for r in lab.rows("tolerances", s, partial(_tolerances, lab, s))
-    ]
-    results.append(
-        Result(
-            "characterised", "random weights", "grouped keys", "null space of a row of 128 keys",
-            next(r["null space"] for r in kinds if (r["architecture"], r["keys"]) == ("grouped keys", 128)),
-            note="Heads that share their values share their null space: the projections on the null spaces of two such "
-            f"heads differ by {shared:.1g} at most.",
-        )
-    )  # fmt: skip
+    grouped = kinds.where(architecture="grouped keys")
+    sweep = lab.every("tolerances", _tolerances)
+    results.add(
+        "null space of a row of 128 keys",
+        grouped.where(keys=128)[0]["null space"],
+        note="Heads that share their values share their null space: the projections on the null"
+        f" spaces of two such heads differ by {max(r['apart'] for r in grouped):.1g} at most.",
+        dataset="random weights",
+        model="grouped keys",
+    )
     figures = [
         Figure(
-            "null-space", "Dimension of the null space against the length of the row", "points",
-            [
-                {"keys": r["keys"], "null space": r["null space"], "model": _whose_row(r)}
-                for _, own in by_model(lab, rows)
-                for r in own
-                if r["layer"] == max(x["layer"] for x in own)
-            ],
-            x="keys", y="null space", colour="model",
-            caption="One point for each document and head, last layer. Below the width of the values there is none.",
+            "null-space",
+            "Dimension of the null space against the length of the row",
+            "points",
+            points,
+            x="keys",
+            y="null space",
+            colour="model",
+            caption="One point for each document and head, last layer. Below the width of the"
+            " values there is none.",
         ),
         Figure(
-            "layers-and-heads", "Mean dimension of the null space, layer by layer and head by head", "heat",
-            [
-                {"layer": str(layer), "head": str(head), "model": f"{s.model}, {s.data}"}
-                | {"null space": _mean_of_head(own, layer, head)}
-                for s, own in by_model(lab, rows)
-                for layer, head in sorted({(r["layer"], r["head"]) for r in own})
-            ],
-            x="head", y="layer", value="null space", panel="model",
+            "layers-and-heads",
+            "Mean dimension of the null space, layer by layer and head by head",
+            "heat",
+            heat,
+            x="head",
+            y="layer",
+            value="null space",
+            panel="model",
         ),
         Figure(
-            "architectures", "Null space of the last row by kind of attention", "lines",
-            [{"keys": r["keys"], "null space": r["null space"], "architecture": r["architecture"]} for r in kinds],
-            x="keys", y="null space", colour="architecture",
-            caption="Random weights, values of 32 dimensions. A sliding window keeps rows short; a causal mask leaves "
-            "the null space of the last row as it is; how weights are made (additive, dot) does not matter.",
+            "architectures",
+            "Null space of the last row by kind of attention",
+            "lines",
+            [{key: r[key] for key in ("keys", "null space", "architecture")} for r in kinds],
+            x="keys",
+            y="null space",
+            colour="architecture",
+            caption="Random weights, values of 32 dimensions. A sliding window keeps rows short; a"
+            " causal mask leaves the null space of the last row as it is; how weights are made"
+            " (additive, dot) does not matter.",
         ),
         Figure(
-            "tolerance", "Dimension of the null space against the tolerance", "lines",
+            "tolerance",
+            "Dimension of the null space against the tolerance",
+            "lines",
             [
-                {"log10 of the tolerance": float(np.log10(r["tolerance"])), "null space": r["null space"]}
-                | {"model": _whose_row(r)}
+                {"log10 of the tolerance": float(np.log10(r["tolerance"]))}
+                | {"null space": r["null space"], "model": title(r)}
                 for r in sweep
             ],
-            x="log10 of the tolerance", y="null space", colour="model",
-            caption="Mean over documents and heads. Where the curve is flat, the rank does not depend on the choice.",
+            x="log10 of the tolerance",
+            y="null space",
+            colour="model",
+            caption="Mean over documents and heads. Where the curve is flat, the rank does not"
+            " depend on the choice.",
         ),
-    ]  # fmt: skip
-    return Outcome(results, figures, {"rows": rows, "architectures": kinds, "tolerances": sweep})
+    ]
+    tables = {"rows": rows, "architectures": kinds, "tolerances": sweep}
+    return Outcome(results, figures, tables)
 
 
-def _mean_of_head(rows: Sequence[Row], layer: int, head: int) -> float:
-    return float(
-        np.mean([r["null space"] for r in rows if (r["layer"], r["head"]) == (layer, head)])
-    )
+def by_head(rows: Table, subject: Subject, column: str) -> list[Row]:
+    """The mean of a column for each layer and head, as a heat map has it."""
+    return [
+        {"layer": str(layer), "head": str(head), "model": subject.title}
+        | {column: own.average(column)}
+        for (layer, head), own in sorted(rows.by("layer", "head"), key=lambda group: group[0])
+    ]
 
 
 def _null_spaces(lab: EfficientLab, subject: Subject) -> list[Row]:
@@ -141,41 +149,30 @@ def _null_spaces(lab: EfficientLab, subject: Subject) -> list[Row]:
             trace = subject.classifier.trace(tokens)
         for layer in range(len(trace.attention)):
             for i, parts in zip(batch, problems(trace, tokens, layer), strict=True):
-                for p in parts:
-                    peak = float(p.rows.max(1).mean())
-                    rows.append(
-                        {
-                            "document": i,
-                            "layer": layer,
-                            "head": p.heads[0],
-                            "keys": len(p.keys),
-                            "peak": peak,
-                        }
-                        | {
-                            "values": p.space.T.shape[1],
-                            "rank": p.space.Q.shape[1],
-                            "null space": p.space.nullity,
-                        }
-                    )
+                rows += [
+                    {
+                        "document": i,
+                        "layer": layer,
+                        "head": p.heads[0],
+                        "keys": len(p.keys),
+                        "peak": float(p.rows.max(1).mean()),
+                        "values": p.space.T.shape[1],
+                        "rank": p.space.Q.shape[1],
+                        "null space": p.space.nullity,
+                    }
+                    for p in parts
+                ]
     return rows
 
 
 def _tolerances(lab: EfficientLab, subject: Subject) -> list[Row]:
+    # the smallest tolerance keeps values as they are, with their rounding
+    parts = [p for _, _, p in subject.problems(lab.pick(4, 40), TOLERANCES[0])]
     rows = []
-    for _, _, p in subject.problems(
-        lab.pick(4, 40), TOLERANCES[0]
-    ):  # values as they are, with their rounding
-        rows += [
-            {"tolerance": t, "null space": Space.of(p.space.T, tolerance=t).nullity}
-            for t in TOLERANCES
-        ]
-    return [
-        {
-            "tolerance": t,
-            "null space": float(np.mean([r["null space"] for r in rows if r["tolerance"] == t])),
-        }
-        for t in TOLERANCES
-    ]
+    for tolerance in TOLERANCES:
+        sizes = [Space.of(p.space.T, tolerance=tolerance).nullity for p in parts]
+        rows.append({"tolerance": tolerance, "null space": float(np.mean(sizes))})
+    return rows
 
 
 def _architectures(lab: EfficientLab) -> list[Row]:
@@ -235,23 +232,18 @@ def _architectures(lab: EfficientLab) -> list[Row]:
                 for parts in problems(trace, tokens)
             ]
     means = []
-    for shown in (*kinds.values(), "additive", "dot"):
-        for keys in LENGTHS:
-            own = [r for r in rows if (r["architecture"], r["keys"]) == (shown, keys)]
-            means.append(
-                {
-                    "architecture": shown,
-                    "keys": keys,
-                    "seen": own[0]["seen"],
-                    "apart": max(r["apart"] for r in own),
-                }
-                | {"null space": float(np.mean([r["null space"] for r in own]))}
-            )
+    for (architecture, keys), own in Table(rows).by("architecture", "keys"):
+        sizes = {"seen": own[0]["seen"], "apart": max(r["apart"] for r in own)}
+        means.append(
+            {"architecture": architecture, "keys": keys}
+            | sizes
+            | {"null space": own.average("null space")}
+        )
     return means
 
 
 def _space_of(parts: Sequence[Problem]) -> Row:
-    """Size of the null space of a document's rows, and how far those of its first two heads are apart."""
+    """Size of the null space of a document's rows, and the distance of its first two heads'."""
     projections = [p.space.Q @ p.space.Q.T for p in parts[:2]]
     return {
         "null space": float(np.mean([p.space.nullity for p in parts])),
@@ -265,72 +257,72 @@ def _space_of(parts: Sequence[Problem]) -> Row:
 
 def family_of_rows(lab: EfficientLab) -> Outcome:
     """Steps in the null space against the simplex, and the size of the class."""
-    rows = [r for s in lab.subjects for r in lab.rows("steps", s, partial(_steps, lab, s))]
+    results = Results("older-argument")
+    rows = lab.every("steps", _steps)
     drawn = lab.piece(
         {"what": "drawn rows", "seed": lab.seed, "n": lab.pick(2, 8)}, partial(_drawn, lab)
     )
-    results = []
-    for s, own in by_model(lab, rows):
+    farthest = "TVD to the farthest attention with the same output"
+    for _, own in by_model(lab, results, rows):
         if not own:
-            results.append(
-                Result("older-argument", s.data, s.model, "TVD to the farthest attention with the same output", 0.0,
-                       n=0, note="Every row is determined: there is no null space.")
-            )  # fmt: skip
+            results.add(farthest, 0.0, note="Every row is determined: there is no null space.")
             continue
-        results += [
-            Result("older-argument", s.data, s.model, "share of null-space steps of a tenth that leave the simplex",
-                   **mean_of([r["leaves"] for r in own])),
-            Result("older-argument", s.data, s.model, "largest step inside, as TVD",
-                   **mean_of([r["inside"] for r in own]),
-                   note=_steps_note(own)),
-            Result("older-argument", s.data, s.model, "largest TVD found between two attentions with the same output",
-                   **mean_of([r["diameter"] for r in own])),
-            Result("older-argument", s.data, s.model, "TVD to the farthest attention with the same output",
-                   **mean_of([r["farthest"] for r in own])),
-        ]  # fmt: skip
-    for n, low in ((128, 0.25), (256, 0.6), (400, 0.85)):
-        far = [
-            r["farthest"] for r in drawn if (r["keys"], r["values"], r["spread"]) == (n, 64, 2.0)
-        ]
-        results.append(
-            Result("older-argument", "drawn", "softmax of 2 N(0, 1)", f"TVD to the farthest, {n} keys, 64 dimensions",
-                   **mean_of(far), note=f"About {low:g} was measured before, with other draws.")
-        )  # fmt: skip
-    shown = [
-        {"keys": n, "TVD to the farthest": float(np.mean([r["farthest"] for r in own])), "values": f"{p} dimensions",
-         "attention": f"softmax of {spread:g} N(0, 1)"}
-        for n in sorted({r["keys"] for r in drawn}) for p in sorted({r["values"] for r in drawn})
-        for spread in sorted({r["spread"] for r in drawn})
-        if (own := [r for r in drawn if (r["keys"], r["values"], r["spread"]) == (n, p, spread)])
-    ]  # fmt: skip
+        leaves = "share of null-space steps of a tenth that leave the simplex"
+        results.add(leaves, own.mean("leaves"))
+        results.add("largest step inside, as TVD", own.mean("inside"), note=_steps_note(own))
+        diameter = "largest TVD found between two attentions with the same output"
+        results.add(diameter, own.mean("diameter"))
+        results.add(farthest, own.mean("farthest"))
+    for n, before in ((128, 0.25), (256, 0.6), (400, 0.85)):
+        results.add(
+            f"TVD to the farthest, {n} keys, 64 dimensions",
+            drawn.where(keys=n, values=64, spread=2.0).mean("farthest"),
+            note=f"About {before:g} was measured before, with other draws.",
+            dataset="drawn",
+            model="softmax of 2 N(0, 1)",
+        )
+    lines = [
+        {"keys": keys, "TVD to the farthest": own.average("farthest")}
+        | {"values": f"{values} dimensions", "attention": f"softmax of {spread:g} N(0, 1)"}
+        for (keys, values, spread), own in drawn.by("keys", "values", "spread")
+    ]
     figures = [
         Figure(
-            "open-by-length", "How far the farthest attention with the same output is", "lines", shown,
-            x="keys", y="TVD to the farthest", colour="values", panel="attention",
-            caption="Drawn values and rows: the longer the row, the narrower the values and the flatter the "
-            "attention, the more is open.",
+            "open-by-length",
+            "How far the farthest attention with the same output is",
+            "lines",
+            lines,
+            x="keys",
+            y="TVD to the farthest",
+            colour="values",
+            panel="attention",
+            caption="Drawn values and rows: the longer the row, the narrower the values and the"
+            " flatter the attention, the more is open.",
         ),
         Figure(
-            "open-by-peak", "The same in trained models, against the largest weight", "points",
+            "open-by-peak",
+            "The same in trained models, against the largest weight",
+            "points",
             [
-                {"largest weight": r["peak"], "TVD to the farthest": r["farthest"], "model": _whose_row(r)}
+                {"largest weight": r["peak"], "TVD to the farthest": r["farthest"]}
+                | {"model": title(r)}
                 for r in rows
             ],
-            x="largest weight", y="TVD to the farthest", colour="model",
+            x="largest weight",
+            y="TVD to the farthest",
+            colour="model",
         ),
-    ]  # fmt: skip
+    ]
     return Outcome(results, figures, {"rows": rows, "drawn": drawn})
 
 
-def _steps_note(rows: Sequence[Row]) -> str:
-    inside, far = (float(np.mean([r[key] for r in rows])) for key in ("inside", "farthest"))
+def _steps_note(rows: Table) -> str:
+    inside, far = rows.average("inside"), rows.average("farthest")
+    few = inside < far / 3
     return (
-        f"A random direction ends at the simplex after {inside:.3f}, where the farthest attention is {far:.3f} away: "
-        + (
-            "random steps are no adversary."
-            if inside < far / 3
-            else "here random steps come far, too."
-        )
+        f"A random direction ends at the simplex after {inside:.3f}, where the farthest attention"
+        f" is {far:.3f} away: "
+        + ("random steps are no adversary." if few else "here random steps come far, too.")
     )
 
 
@@ -346,31 +338,32 @@ def _steps(lab: EfficientLab, subject: Subject) -> list[Row]:
 def _open(row: Float[np.ndarray, "key"], space: Space, rng: np.random.Generator) -> Row:
     """Random steps in the null space, and the farthest member of the class."""
     steps = rng.standard_normal((32, space.nullity)) @ space.N.T
-    steps /= np.abs(steps).sum(1, keepdims=True).clip(1e-300) / 2  # a step of one is a TVD of one
+    # a step of one is a TVD of one; without a null space there is no step, and nothing to divide
+    steps /= np.abs(steps).sum(1, keepdims=True).clip(1e-300) / 2
     inside = np.where(steps < 0, -row / np.where(steps < 0, steps, -1), np.inf).min(1)
-    inside = np.where(
-        np.isfinite(inside), inside, 0.0
-    )  # where there is no null space, there is no step
+    inside = np.where(np.isfinite(inside), inside, 0.0)
     far = space.farthest(row)
+    distance = float(tvd(row, far))
     return {
-        "keys": len(row), "peak": float(row.max()), "values": space.T.shape[1], "null space": space.nullity,
-        "leaves": float((inside < 0.1).mean()), "inside": float(inside.mean()),
-        "farthest": float(tvd(row, far)), "diameter": max(float(tvd(row, far)), float(tvd(far, space.farthest(far)))),
-    }  # fmt: skip
+        "keys": len(row),
+        "peak": float(row.max()),
+        "values": space.T.shape[1],
+        "null space": space.nullity,
+        "leaves": float((inside < 0.1).mean()),
+        "inside": float(inside.mean()),
+        "farthest": distance,
+        "diameter": max(distance, float(tvd(far, space.farthest(far)))),
+    }
 
 
 def _drawn(lab: EfficientLab) -> list[Row]:
     rows = []
-    for n in LENGTHS[1:]:
-        for p in (16, 64):
-            for spread in (0.5, 2.0, 5.0):
-                for k in range(lab.pick(2, 8)):
-                    rng = generator(lab.seed, "drawn", n, p, str(spread), k)
-                    space = Space.of(rng.standard_normal((n, p)))
-                    row = np.exp(spread * rng.standard_normal(n))
-                    rows.append(
-                        {"spread": spread} | _open(row / row.sum(), space, rng) | {"values": p}
-                    )
+    for n, p, spread in product(LENGTHS[1:], (16, 64), (0.5, 2.0, 5.0)):
+        for k in range(lab.pick(2, 8)):
+            rng = generator(lab.seed, "drawn", n, p, str(spread), k)
+            space = Space.of(rng.standard_normal((n, p)))
+            row = np.exp(spread * rng.standard_normal(n))
+            rows.append({"spread": spread} | _open(row / row.sum(), space, rng) | {"values": p})
     return rows
 
 
@@ -379,27 +372,28 @@ def _drawn(lab: EfficientLab) -> list[Row]:
 
 def distribution(lab: EfficientLab) -> Outcome:
     """Efficient attention is attention; effective attention is not."""
-    rows = [
-        r for s in lab.subjects for r in lab.rows("distribution", s, partial(_distribution, lab, s))
-    ]
-    results, shown = [], []
-    for s, own in by_model(lab, rows):
-        open_ = [r for r in own if r["null space"]]
+    results = Results("distribution")
+    rows = lab.every("distribution", _distribution)
+    boxes = []
+    for subject, own in by_model(lab, results, rows):
         worst = max(max(r["sum error"], -r["smallest"]) for r in own)
-        results += [
-            Result("distribution", s.data, s.model, "efficient: largest violation (sum − 1, or a negative weight)",
-                   worst, n=len(own), note=ALGEBRA),
-            Result("distribution", s.data, s.model, "effective: negative mass",
-                   **mean_of([r["negative"] for r in own])),
-            Result("distribution", s.data, s.model, "effective: |sum of the row − 1|",
-                   **mean_of([r["effective sum"] for r in own])),
-        ]  # fmt: skip
-        shown += [{"model": f"{s.model}, {s.data}", "negative mass": r["negative"]} for r in open_]
+        metric = "efficient: largest violation (sum − 1, or a negative weight)"
+        results.add(metric, worst, n=len(own), note=ALGEBRA)
+        results.add("effective: negative mass", own.mean("negative"))
+        results.add("effective: |sum of the row − 1|", own.mean("effective sum"))
+        boxes += [
+            {"model": subject.title, "negative mass": r["negative"]} for r in own if r["null space"]
+        ]
     figure = Figure(
-        "negative-mass", "Negative mass of effective attention, row by row", "boxes", shown,
-        x="model", y="negative mass", caption="Rows with a null space. Efficient attention has none.",
-    )  # fmt: skip
-    return Outcome(results, [figure] if shown else [], {"rows": rows})
+        "negative-mass",
+        "Negative mass of effective attention, row by row",
+        "boxes",
+        boxes,
+        x="model",
+        y="negative mass",
+        caption="Rows with a null space. Efficient attention has none.",
+    )
+    return Outcome(results, [figure] if boxes else [], {"rows": rows})
 
 
 def _distribution(lab: EfficientLab, subject: Subject) -> list[Row]:
@@ -407,63 +401,61 @@ def _distribution(lab: EfficientLab, subject: Subject) -> list[Row]:
     for i, _, p in subject.problems(lab.pick(12, 200)):
         x, effective = p.space.efficient(p.rows).rows[0], p.space.effective(p.rows)[0]
         rows.append(
-            {"document": i, "head": p.heads[0], "null space": p.space.nullity}
-            | {"sum error": float(abs(x.sum() - 1)), "smallest": float(x.min())}
-            | {"negative": float(np.maximum(-effective, 0).sum())}
-            | {"effective sum": float(abs(effective.sum() - 1))}
+            {
+                "document": i,
+                "head": p.heads[0],
+                "null space": p.space.nullity,
+                "sum error": float(abs(x.sum() - 1)),
+                "smallest": float(x.min()),
+                "negative": float(np.maximum(-effective, 0).sum()),
+                "effective sum": float(abs(effective.sum() - 1)),
+            }
         )
     return rows
 
 
 def minimal(lab: EfficientLab) -> Outcome:
     """No member of the class is smaller; what was dropped."""
-    rows = [r for s in lab.subjects for r in lab.rows("minimal", s, partial(_minimal, lab, s))]
-    results = []
-    for s, own in by_model(lab, rows):
+    results = Results("minimal")
+    rows = lab.every("minimal", _minimal)
+    for _, own in by_model(lab, results, rows):
         if not own:
-            results.append(
-                Result(
-                    "minimal",
-                    s.data,
-                    s.model,
-                    "norm dropped",
-                    0.0,
-                    note="Every row is determined: nothing is.",
-                )
-            )
+            results.add("norm dropped", 0.0, note="Every row is determined: nothing is.")
             continue
-        smaller = sum(r["smaller"] for r in own)
-        results += [
-            Result("minimal", s.data, s.model, "members of the class with a smaller norm, of those that were drawn",
-                   float(smaller), n=sum(r["drawn"] for r in own), note=ALGEBRA + _by(own)),
-            Result("minimal", s.data, s.model, "norm of efficient attention ÷ norm of attention",
-                   **mean_of([r["efficient norm"] / r["norm"] for r in own])),
-            Result("minimal", s.data, s.model, "weight that changed its place (TVD)",
-                   **mean_of([r["dropped"] for r in own]), note=_whose(own)),
-        ]  # fmt: skip
+        results.add(
+            "members of the class with a smaller norm, of those that were drawn",
+            float(sum(r["smaller"] for r in own)),
+            n=sum(r["drawn"] for r in own),
+            note=ALGEBRA + _by(own),
+        )
+        ratios = own.column("efficient norm") / own.column("norm")
+        results.add("norm of efficient attention ÷ norm of attention", mean_of(ratios))
+        results.add("weight that changed its place (TVD)", own.mean("dropped"), note=_whose(own))
+    norms = (("norm", "attention"), ("efficient norm", "efficient"), ("other norm", "others"))
     figure = Figure(
-        "norms", "Norm of a row, of its efficient attention and of other members of its class", "boxes",
-        [
-            {"whose": whose, "norm": r[key], "model": _whose_row(r)}
-            for r in rows
-            for key, whose in (("norm", "attention"), ("efficient norm", "efficient"), ("other norm", "others"))
-        ],
-        x="whose", y="norm", panel="model",
-    )  # fmt: skip
+        "norms",
+        "Norm of a row, of its efficient attention and of other members of its class",
+        "boxes",
+        [{"whose": w, "norm": r[key], "model": title(r)} for r in rows for key, w in norms],
+        x="whose",
+        y="norm",
+        panel="model",
+    )
     return Outcome(results, [figure] if rows else [], {"rows": rows})
 
 
-def _by(rows: Sequence[Row]) -> str:
-    """By how much members were smaller all the same: by rounding, where the class is nearly a point."""
+def _by(rows: Table) -> str:
+    """By how much members were smaller all the same: by rounding, in a class of nearly a point."""
     most = max(r["shortfall"] for r in rows)
     if most <= 1e-12:
         return ""
+    rounding = most < 1e-8
     return f" Norms that are smaller are so by {most:.1g} at most" + (
-        ", which is rounding." if most < 1e-8 else ": there, the least was missed."
+        ", which is rounding." if rounding else ": there, the least was missed."
     )
 
 
-def _whose(rows: Sequence[Row]) -> str:
+def _whose(rows: Table) -> str:
     """Which tokens lost weight."""
     total = sum(r["lost"] for r in rows) or 1.0
     parts = [
@@ -495,24 +487,28 @@ def _smallest(
     members = np.vstack([corners, rng.dirichlet(np.ones(len(corners)), 20) @ corners])
     norms, own = np.linalg.norm(members, axis=1), float(np.linalg.norm(x))
     lost = np.maximum(row - x, 0)
-    kind = [
-        "specials"
-        if k >= len(special) or special[k]
-        else "words"
-        if any(c.isalnum() for c in names[k])
-        else "punctuation"
-        for k in problem.keys
-    ]
+    kinds = np.array([_kind(k, names, special) for k in problem.keys])
     by_kind = {
-        f"lost {name}": float(lost[[k == name for k in kind]].sum())
-        for name in ("words", "punctuation", "specials")
+        f"lost {kind}": float(lost[kinds == kind].sum())
+        for kind in ("words", "punctuation", "specials")
     }
     return {
-        "norm": float(norms[0]), "efficient norm": own, "other norm": float(np.median(norms[1:])),
-        "drawn": len(members), "smaller": int((norms < own - 1e-12).sum()), "dropped": float(tvd(row, x)),
+        "norm": float(norms[0]),
+        "efficient norm": own,
+        "other norm": float(np.median(norms[1:])),
+        "drawn": len(members),
+        "smaller": int((norms < own - 1e-12).sum()),
+        "dropped": float(tvd(row, x)),
         "shortfall": max(0.0, own - float(norms.min())),
-        "lost": float(lost.sum()), **by_kind,
-    }  # fmt: skip
+        "lost": float(lost.sum()),
+        **by_kind,
+    }
+
+
+def _kind(key: int, names: Sequence[str], special: np.ndarray) -> str:
+    if key >= len(special) or special[key]:
+        return "specials"
+    return "words" if any(c.isalnum() for c in names[key]) else "punctuation"
 
 
 # Failing on purpose
@@ -520,39 +516,40 @@ def _smallest(
 
 def failing(lab: EfficientLab) -> Outcome:
     """Wrong decompositions beside the right one."""
-    rows = [r for s in lab.subjects for r in lab.rows("failing", s, partial(_failing, lab, s))]
-    ways = list(dict.fromkeys(r["way"] for r in rows))
-    results = []
-    for s, own in by_model(lab, rows):
+    results = Results("failing")
+    rows = lab.every("failing", _failing)
+    ways = [way for way, _ in rows.by("way")]
+    heat: list[Row] = []
+    for subject, own in by_model(lab, results, rows):
         for way in ways:
-            some = [r for r in own if r["way"] == way and r["null space"]]
-            if some:
-                results.append(
-                    Result("failing", s.data, s.model, f"output error, {way}", **mean_of([r["error"] for r in some]),
-                           note=_lost(way, some))
-                )  # fmt: skip
-    shown = [
-        {"way": r.metric.removeprefix("output error, "), "model": f"{r.model}, {r.dataset}"}
-        | {"digits kept": float(-np.log10(max(r.ours or 0.0, 1e-17)))}
-        for r in results
-    ]
+            wide = Table(r for r in own.where(way=way) if r["null space"])
+            if wide:
+                error = wide.mean("error")
+                results.add(f"output error, {way}", error, note=_lost(way, wide))
+                digits = float(-np.log10(max(error.ours or 0.0, 1e-17)))
+                heat.append({"way": way, "model": subject.title, "digits kept": digits})
     figure = Figure(
-        "failing", "What is lost of a head's output", "heat", shown, x="way", y="model", value="digits kept",
-        caption="−log10 of ‖xT − aT‖ ÷ ‖aT‖, the mean over rows with a null space. Rounding leaves about 16, and "
-        "fewer where some directions of a model's values are nothing but its own rounding.",
-    )  # fmt: skip
-    return Outcome(results, [figure] if shown else [], {"rows": rows})
+        "failing",
+        "What is lost of a head's output",
+        "heat",
+        heat,
+        x="way",
+        y="model",
+        value="digits kept",
+        caption="−log10 of ‖xT − aT‖ ÷ ‖aT‖, the mean over rows with a null space. Rounding leaves"
+        " about 16, and fewer where some directions of a model's values are nothing but its own"
+        " rounding.",
+    )
+    return Outcome(results, [figure] if heat else [], {"rows": rows})
 
 
-def _lost(way: str, rows: Sequence[Row]) -> str:
+def _lost(way: str, rows: Table) -> str:
     worst = max(r["error"] for r in rows)
     if way == "the right one":
         return "Of the norm of the output."
-    return (
-        f"The output is lost: up to {worst:.2g} of its norm."
-        if worst > 1e-6
-        else "Nothing is lost on these rows."
-    )
+    if worst > 1e-6:
+        return f"The output is lost: up to {worst:.2g} of its norm."
+    return "Nothing is lost on these rows."
 
 
 def _failing(lab: EfficientLab, subject: Subject) -> list[Row]:

@@ -1,21 +1,21 @@
-"""What both papers of the debate share: their data as they cut them, and their models, trained when needed."""
+"""What the two papers of 2019 share: their data, and their models, trained when needed."""
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from heed import data
+from heed.claims import Study
+from heed.claims.determined import Exclusive
 from heed.data import Dataset, tasks
 from heed.errors import DataError, InputError, UnknownName
-from heed.papers.lab import Lab
-from heed.papers.results import Row
-from heed.store import Store
+from heed.papers.lab import Lab, fingerprint
+from heed.papers.table import Row, Table
+from heed.store import key_of
 from heed.training.recipes import GLOVE, RecurrentRecipe, recurrent
 
 if TYPE_CHECKING:  # which load torch
@@ -33,13 +33,12 @@ MIN_COUNTS = {"sst": 1, "20news": 2, "ag_news": 5, "imdb": 10}
 MAX_WORDS = {"sst": 100, "20news": 500, "ag_news": 200, "imdb": 400}
 MODELS = (("lstm", "additive"), ("average", "additive"), ("cnn", "additive"), ("lstm", "dot"))
 NAMES = {"lstm": "BiLSTM", "average": "average", "cnn": "CNN"}
+MAIN = "BiLSTM + additive"  # the model that both papers are about
+BINS = ("0 to .25", ".25 to .5", ".5 to .75", ".75 to 1")  # of the largest weight
+# training on few documents
 _QUICK: dict[str, Any] = {
-    "epochs": 3,
-    "width": 32,
-    "hidden": 32,
-    "learning_rate": 5e-3,
-    "min_count": 1,
-}  # for few documents
+    "epochs": 3, "width": 32, "hidden": 32, "learning_rate": 5e-3, "min_count": 1,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -58,10 +57,7 @@ class Corpus:
     @cached_property
     def fingerprint(self) -> str:
         """Changes with the documents and their parts."""
-        parts = [
-            [(d.segments, d.label) for d in part] for part in (self.train, self.dev, self.test)
-        ]
-        return hashlib.sha256(json.dumps(parts).encode("utf8", "replace")).hexdigest()[:16]
+        return fingerprint(self.train, self.dev, self.test)
 
 
 @dataclass(eq=False)
@@ -72,6 +68,7 @@ class DebateLab(Lab):
     _corpora: dict[tuple[str, int | None], Corpus] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.model is not None:
             raise InputError("This reproduction trains its own models: leave out --model.")
 
@@ -83,13 +80,16 @@ class DebateLab(Lab):
 
     @property
     def examined(self) -> str:
-        return "the papers' models, trained here, on " + ", ".join(
-            self.corpus(name).name for name in self.names
-        )
+        sets = ", ".join(self.corpus(name).name for name in self.names)
+        return f"the papers' models, trained here, on {sets}"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return key_of([self.corpus(name).fingerprint for name in self.names])
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The data sets of this run: those that were asked for, or all; a smoke test looks at one."""
+        """The data sets of this run: as chosen, or all; a smoke test looks at one."""
         if self.sets:
             return tuple(self.sets)
         if self.scale == "full":
@@ -97,8 +97,13 @@ class DebateLab(Lab):
         return ("sst",) if data.sources("sst", "train") else ("generated",)
 
     @property
+    def panel(self) -> str:
+        """The column by which figures have panels: data sets, where there are several."""
+        return "dataset" if len(self.names) > 1 else ""
+
+    @property
     def pretrained(self) -> bool:
-        """Whether embeddings start from vectors of words, as in the papers: from GloVe's, where they are installed."""
+        """Whether embeddings start from GloVe's vectors, which a package may provide."""
         return self.scale == "full" and importlib.util.find_spec(GLOVE) is not None
 
     def seeds(self, name: str, encoder: str, attention: str) -> list[int]:
@@ -162,21 +167,11 @@ class DebateLab(Lab):
 
         corpus, recipe = self.corpus(name, limit), self.recipe(name, encoder, attention)
         seed = self.seed if seed is None else seed
-        called = f"{corpus.name}-{encoder}-{attention}-{seed}" + (f"-{limit}" if limit else "")
-        asked = {"seed": seed, "recipe": recipe.to_dict(), "documents": corpus.fingerprint}
-        return self.stored(
-            called,
-            corpus.train,
-            asked,
-            lambda: fit(
-                corpus.train.documents,
-                corpus.classes,
-                recipe,
-                seed,
-                called,
-                corpus.dev.documents,
-            ),
-        )
+        model = f"{corpus.name}-{encoder}-{attention}-{seed}" + (f"-{limit}" if limit else "")
+        parts = (corpus.train.documents, corpus.classes, recipe, seed, model, corpus.dev.documents)
+        settings = {"seed": seed, "recipe": recipe.to_dict(), "documents": corpus.fingerprint}
+        code = "heed.training.recurrent"
+        return self.trained(model, corpus.train, settings, lambda: fit(*parts), code)
 
     def measured(
         self,
@@ -185,17 +180,22 @@ class DebateLab(Lab):
         measure: Callable[[], list[Row]],
         limit: int | None = None,
         **settings: Any,
-    ) -> list[Row]:
-        """Rows of a piece of work on a data set, kept under all that has a say in them."""
-        corpus, recipe = self.corpus(name, limit), self.recipe(name).to_dict()
-        about = {
-            "what": what,
-            "data": corpus.name,
-            **settings,
-            "limit": limit,
-            "documents": corpus.fingerprint,
-        }
-        return self.piece(about | {"recipe": recipe}, measure)
+    ) -> Table:
+        """Rows measured on a data set, from the store or now."""
+        corpus = self.corpus(name, limit)
+        about = {"what": what, "data": corpus.name, **settings, "limit": limit}
+        trained = {"documents": corpus.fingerprint, "recipe": self.recipe(name).to_dict()}
+        return self.piece(about | trained, measure)
+
+    def adversaries(self, name: str, limit: int | None = None) -> Table:
+        """For each test document, the farthest attention that leaves the output as it is."""
+        test = Exclusive(steps=self.pick(100, 500))
+
+        def measure() -> list[Row]:
+            documents = self.corpus(name, limit).test.documents
+            return test.measure(Study(self.base(name, limit=limit), documents, seed=self.seed))
+
+        return self.measured("adversarial", name, measure, limit, **asdict(test))
 
     def retraining(self, name: str, limit: int | None = None) -> Retraining:
         """The BiLSTM with additive attention, and all that can be trained from it."""
@@ -206,9 +206,15 @@ class DebateLab(Lab):
             self.base(name, limit=limit),
             corpus.train.documents,
             corpus.dev.documents,
-            Store(self.folder),
+            self.store,
         )
 
 
 def called(encoder: str, attention: str) -> str:
+    """A model as the papers call it."""
     return f"{NAMES[encoder]} + {attention}"
+
+
+def bin_of(largest: float) -> int:
+    """In which of the four `BINS` a largest weight lies."""
+    return min(3, int(4 * largest))

@@ -1,0 +1,103 @@
+"""Rows of measurements: choose some, group them, and take means with their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+from jaxtyping import Float
+
+from heed.metrics import bootstrap_mean
+
+Row = dict[str, Any]
+
+
+class Mean(NamedTuple):
+    """A mean, its bootstrap interval, and how many numbers are behind it."""
+
+    ours: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+    def row(self, value: str = "value", **columns: Any) -> Row:
+        """A row of a chart: these columns, the mean in the column `value`, and its interval."""
+        return columns | {value: self.ours, "low": self.low, "high": self.high}
+
+    @property
+    def sign(self) -> int:
+        """1 or -1 if the whole interval lies above or below zero; 0 otherwise."""
+        return ((self.low or 0.0) > 0) - ((self.high or 0.0) < 0)
+
+
+class Table(Sequence[Row]):
+    """Measured rows, each a dict from column to value.
+
+    table.where(model="BERT").mean("tau")          one mean
+    for seed, rows in table.by("seed"): …          groups in order of appearance
+    """
+
+    def __init__(self, rows: Iterable[Row] = ()):
+        self.rows = list(rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Table: ...
+
+    def __getitem__(self, index: int | slice) -> Row | Table:
+        return Table(self.rows[index]) if isinstance(index, slice) else self.rows[index]
+
+    def __add__(self, rows: Iterable[Row]) -> Table:
+        return Table([*self.rows, *rows])
+
+    def where(self, **equals: Any) -> Table:
+        """The rows in which these columns have these values."""
+        return Table(r for r in self.rows if all(r.get(c) == v for c, v in equals.items()))
+
+    def by(self, *columns: str) -> Iterator[tuple[Any, Table]]:
+        """Groups of rows, each with its value of the column, or its values of the columns."""
+        groups: dict[Any, list[Row]] = {}
+        for row in self.rows:
+            values = tuple(row[c] for c in columns)
+            groups.setdefault(values if len(columns) > 1 else values[0], []).append(row)
+        for values, rows in groups.items():
+            yield values, Table(rows)
+
+    def column(self, name: str) -> Float[np.ndarray, "row"]:
+        """The numbers of a column; NaN where there is none."""
+        return np.array([row[name] for row in self.rows], dtype=float)
+
+    def average(self, column: str) -> float:
+        """The plain mean of a column."""
+        return float(np.mean(self.column(column)))
+
+    def mean(self, column: str, per: str = "") -> Mean:
+        """The mean of a column's finite numbers.
+
+        With `per`, rows that share a value of that column, such as one document in several
+        trainings, count as one: as their mean.
+        """
+        finite = Table(r for r in self.rows if np.isfinite(_number(r[column])))
+        if not per:
+            return mean_of(finite.column(column))
+        return mean_of([group.average(column) for _, group in finite.by(per)])
+
+
+def mean_of(values: Sequence[float] | Float[np.ndarray, "n"]) -> Mean:
+    """The mean of the finite values."""
+    finite = np.asarray(values, dtype=float)
+    finite = finite[np.isfinite(finite)]
+    if not len(finite):
+        return Mean(None, None, None, 0)
+    low, high = bootstrap_mean(finite) if len(finite) > 1 else (None, None)
+    return Mean(float(finite.mean()), low, high, len(finite))
+
+
+def _number(value: float | None) -> float:
+    return np.nan if value is None else value

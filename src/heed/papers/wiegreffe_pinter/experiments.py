@@ -1,0 +1,326 @@
+"""The four tests of Wiegreffe and Pinter (2019)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from heed.claims.determined import NEAR, STRENGTHS, STRONGER, attention_of, read_off, seed_distances
+from heed.claims.informative import f1_of
+from heed.metrics import jsd, tvd
+from heed.papers.debate import BINS, MAIN, Corpus, DebateLab, bin_of
+from heed.papers.results import Figure, Outcome, Results
+from heed.papers.table import Row, Table, mean_of
+
+if TYPE_CHECKING:  # which loads torch
+    from heed.training.examples import Guide
+
+# Of the adversary whose attention is a guide: at the paper's .001 ours attends as the base does.
+GUIDE_STRENGTH = 5e-2
+# F1 on SST of a per-token network with given weights
+PUBLISHED = {"uniform": 0.812, "its own": 0.817, "base model": 0.824, "adversary": 0.592}
+
+
+def _limit(lab: DebateLab, name: str) -> int | None:
+    """Long reviews are trained on in part: many models are trained here."""
+    return 5000 if name == "imdb" and lab.scale == "full" else None
+
+
+def _seeds(lab: DebateLab, name: str) -> int:
+    return lab.pick(2, 3 if name == "imdb" else 8)
+
+
+def _strengths(lab: DebateLab, name: str) -> tuple[float, ...]:
+    few = name == "imdb" or lab.scale == "smoke"
+    return (5e-4, 5e-3, 5e-2) if few else (*STRENGTHS, *STRONGER[:2])
+
+
+def _cut(lab: DebateLab, name: str) -> str:
+    """What was left out to keep the time within bounds."""
+    limit, seeds = _limit(lab, name), _seeds(lab, name)
+    if not limit:
+        return ""
+    return f"Trained on {limit:,} reviews, {seeds} seeds, one run of each adversary."
+
+
+def _corpus(lab: DebateLab, name: str) -> Corpus:
+    return lab.corpus(name, _limit(lab, name))
+
+
+def _measured(lab: DebateLab, what: str, name: str, measure: Any) -> Table:
+    rows = lab.measured(what, name, partial(measure, lab, name), _limit(lab, name))
+    return Table({"dataset": _corpus(lab, name).name} | row for row in rows)
+
+
+def _f1(model: Any, corpus: Corpus) -> float:
+    return f1_of(model(corpus.test.documents).argmax(1), corpus.test.gold, len(corpus.classes))
+
+
+def uniform(lab: DebateLab) -> Outcome:
+    """Trained with attention, and with all words weighed alike."""
+    results = Results("uniform", model=MAIN)
+    trainings = Table()
+    dots: list[Row] = []
+    for name in lab.names:
+        rows = _measured(lab, "uniform", name, _uniform)
+        trainings += rows
+        results.dataset = rows[0]["dataset"]
+        for kind, own in rows.by("attention"):
+            attention, mean = f"{kind} attention", own.mean("F1")
+            results.add(f"F1, {attention}, mean of seeds", mean)
+            dots.append(mean.row("F1", attention=attention, dataset=results.dataset))
+        lost = mean_of(
+            rows.where(attention="trained").column("F1")
+            - rows.where(attention="uniform").column("F1")
+        )
+        note = (
+            "Attention hardly matters for this task, so that it says little for or against"
+            " attention."
+        )
+        results.add(
+            "F1 lost", lost, note=note if lost.ours is not None and lost.ours < 0.01 else ""
+        )
+    figure = Figure(
+        "uniform",
+        "F1 of models with and without attention, mean over training seeds",
+        "dots",
+        dots,
+        x="F1",
+        y="attention",
+        panel=lab.panel,
+    )
+    return Outcome(results, [figure], {"seeds": trainings})
+
+
+def _uniform(lab: DebateLab, name: str) -> list[Row]:
+    corpus, retraining = _corpus(lab, name), lab.retraining(name, _limit(lab, name))
+    return [
+        {
+            "seed": seed,
+            "attention": kind,
+            "F1": _f1(retraining.again(seed, kind == "uniform"), corpus),
+        }
+        for seed in range(1, min(3, _seeds(lab, name)) + 1)
+        for kind in ("trained", "uniform")
+    ]
+
+
+def seeds(lab: DebateLab) -> Outcome:
+    """How far attention moves from one training to another, and how far an adversary moves it."""
+    results = Results("seeds", model=MAIN)
+    documents: list[Row] = []
+    for name in lab.names:
+        corpus, count = _corpus(lab, name), _seeds(lab, name)
+        rows = _measured(lab, "seeds", name, _seed_rows)
+        documents += [r | {"class": corpus.classes[r["predicted"]]} for r in rows]
+        results.dataset = corpus.name
+        metrics = {
+            "median": f"JSD to {count} other seeds, median",
+            "maximum": f"JSD to {count} other seeds, maximum",
+            "adversary": "ε-max JSD of the adversary per document",
+            "percentile": "share of seeds that are nearer than the adversary",
+            "harm": "TVD of the adversary's output",
+        }
+        for key, metric in metrics.items():
+            note = _cut(lab, name)
+            if key == "percentile" and np.median(rows.column(key)) == 1:
+                note = "For most documents no training comes as far as the adversary does."
+            results.add(metric, rows.mean(key), note=note)
+        lost = _f1_lost(rows, len(corpus.classes))
+        results.add("F1 lost with the adversary's attention", lost, n=len(rows))
+    distances = [
+        {"largest weight": BINS[bin_of(r["max_attention"])], "JSD": r[key], "between": what}
+        | {"dataset and prediction": f"{r['dataset']}: {r['class']}"}
+        for r in sorted(documents, key=lambda r: r["max_attention"])
+        for key, what in (
+            ("median", "base and other seeds, median"),
+            ("adversary", "base and adversary"),
+        )
+    ]
+    figure = Figure(
+        "seeds",
+        "Distance of attention between trainings, and to the adversary",
+        "violins",
+        distances,
+        x="largest weight",
+        y="JSD",
+        colour="between",
+        panel="dataset and prediction",
+        caption="The line is the median over documents.",
+    )
+    return Outcome(results, [figure], {"documents": documents})
+
+
+def _f1_lost(rows: Table, labels: int) -> float:
+    """How much worse the predictions are with the attention of each document's adversary."""
+    columns = ("gold", "predicted", "adversary_predicted")
+    gold, before, after = (np.array([r[key] for r in rows]) for key in columns)
+    return f1_of(before, gold, labels) - f1_of(after, gold, labels)
+
+
+def _seed_rows(lab: DebateLab, name: str) -> list[Row]:
+    limit = _limit(lab, name)
+    test, retraining = lab.corpus(name, limit).test, lab.retraining(name, limit)
+    attention = attention_of(retraining.model, test.documents)
+    distances = seed_distances(retraining, test.documents, attention, _seeds(lab, name))
+    predicted = retraining.model(test.documents).argmax(1)
+    return [
+        {
+            "document": i,
+            "predicted": int(predicted[i]),
+            "max_attention": float(attention[i].max()),
+            "median": float(np.median(distances[:, i])),
+            "maximum": float(distances[:, i].max()),
+            "adversary": adversary["jsd"],
+            "percentile": float((distances[:, i] < adversary["jsd"]).mean()),
+            "harm": adversary["tvd"],
+            "gold": int(test.gold[i]),
+            "adversary_predicted": adversary["adversary_predicted"],
+        }
+        for i, adversary in enumerate(lab.adversaries(name, limit))
+    ]
+
+
+def curve(lab: DebateLab) -> Outcome:
+    """One model trained to disagree: how far can attention go before predictions do?"""
+    results = Results("curve", model=MAIN)
+    models = Table()
+    for name in lab.names:
+        rows = _measured(lab, "curve", name, _curve_rows)
+        models += rows
+        results.dataset = rows[0]["dataset"]
+        trained = rows.where(kind="adversary, one model")
+        strengths = sorted(trained.by("λ"))
+        moves = [own.average("TVD") for _, own in strengths]
+        distances = [own.average("JSD") for _, own in strengths]
+        at = read_off(np.array([0.0, *moves]), np.array([0.0, *distances]))
+        between = float(np.median(rows.where(kind="another seed").column("JSD")))
+        bound = f"At least: no adversary moved predictions by more than {max(moves):.3f}."
+        results.add(
+            "JSD of a consistent adversary where mean TVD is .05",
+            at,
+            note="" if max(moves) > NEAR else bound,
+        )
+        results.add("… ÷ median JSD between seeds", at / between, note=_reading(at / between))
+        for (strength, own), moved, distance in zip(strengths, moves, distances, strict=True):
+            note = f"mean TVD {moved:.3f}; F1 lost {own.average('F1 lost'):.3f}"
+            metric = f"JSD of the adversary, λ = {strength:.2g}"
+            results.add(metric, distance, n=len(own), note=note)
+    figure = Figure(
+        "curve",
+        "What it costs to attend elsewhere",
+        "points",
+        models,
+        x="TVD",
+        y="JSD",
+        colour="kind",
+        panel=lab.panel,
+        caption="TVD: mean distance of predictions from the base model's."
+        " JSD: mean distance of attention.",
+    )
+    return Outcome(results, [figure], {"models": models})
+
+
+def _reading(ratio: float) -> str:
+    if ratio <= 1:
+        return (
+            "No farther than trainings from other seeds come by themselves: attention is not"
+            " arbitrary."
+        )
+    if ratio < 2:
+        return "Farther than other seeds, but less than twice as far: attention is not arbitrary."
+    return (
+        "Far beyond what other seeds give: attention can be exchanged, even by one model for all"
+        " documents."
+    )
+
+
+def _curve_rows(lab: DebateLab, name: str) -> list[Row]:
+    limit = _limit(lab, name)
+    corpus, retraining = lab.corpus(name, limit), lab.retraining(name, limit)
+    base, documents = retraining.model, corpus.test.documents
+    predictions, attention = base.probabilities(base(documents)), attention_of(base, documents)
+    f1 = _f1(base, corpus)
+
+    def row(kind: str, model: Any, strength: float | None, seed: int) -> Row:
+        pairs = zip(attention, attention_of(model, documents), strict=True)
+        return {
+            "kind": kind,
+            "λ": strength,
+            "seed": seed,
+            "TVD": float(np.mean(tvd(model.probabilities(model(documents)), predictions))),
+            "JSD": float(np.mean([jsd(a, b) for a, b in pairs])),
+            "F1 lost": f1 - _f1(model, corpus),
+        }
+
+    epochs, runs = lab.pick(3, 20), lab.pick(1, 3 if name != "imdb" else 1)
+    rows = [
+        row("adversary, one model", retraining.adversary(strength, seed, epochs), strength, seed)
+        for strength in _strengths(lab, name)
+        for seed in range(runs)
+    ]
+    for seed in range(1, _seeds(lab, name) + 1):
+        rows.append(row("another seed", retraining.again(seed), None, seed))
+    rows.append(row("uniform attention", retraining.again(1, uniform=True), None, 1))
+    single = lab.adversaries(name, limit)
+    golden = Table(r | {"gold": int(g)} for g, r in zip(corpus.test.gold, single, strict=True))
+    rows.append(
+        {
+            "kind": "adversary, document by document",
+            "λ": None,
+            "seed": 0,
+            "TVD": float(np.mean([r["tvd"] or 0.0 for r in single])),
+            "JSD": single.average("jsd"),
+            "F1 lost": _f1_lost(golden, len(corpus.classes)),
+        }
+    )
+    return rows
+
+
+def guides(lab: DebateLab) -> Outcome:
+    """Do weights help a network that sees every token by itself?"""
+    results = Results("guides", model="per-token network")
+    networks = Table()
+    dots: list[Row] = []
+    for name in lab.names:
+        rows = _measured(lab, "guides", name, _guide_rows)
+        networks += rows
+        results.dataset = rows[0]["dataset"]
+        for weights, own in rows.by("weights"):
+            theirs = PUBLISHED.get(weights) if results.dataset == "sst" else None
+            results.add(f"F1, weights: {weights}", own.mean("F1"), published=theirs)
+            dots.append(own.mean("F1").row("F1", weights=weights, dataset=results.dataset))
+    figure = Figure(
+        "guides",
+        "F1 of a network that sees each token by itself, by the weights that it is given",
+        "dots",
+        dots,
+        x="F1",
+        y="weights",
+        panel=lab.panel,
+    )
+    return Outcome(results, [figure], {"seeds": networks})
+
+
+def _guide_rows(lab: DebateLab, name: str) -> list[Row]:
+    from heed.training.again import guide_by, guide_random, guide_uniform
+
+    limit = _limit(lab, name)
+    corpus, retraining = lab.corpus(name, limit), lab.retraining(name, limit)
+    adversary = retraining.adversary(GUIDE_STRENGTH, 0, lab.pick(3, 20))
+    by_name: dict[str, Guide | None] = {
+        "uniform": guide_uniform,
+        "its own": None,
+        "base model": guide_by(retraining.model),
+        "adversary": guide_by(adversary),
+        "random": guide_random,
+    }
+    rows: list[Row] = []
+    for weights, guide in by_name.items():
+        for seed in range(lab.pick(1, 3)):
+            predicted = retraining.guided(weights, guide, seed).predicted(corpus.test.documents)
+            f1 = f1_of(predicted, corpus.test.gold, len(corpus.classes))
+            rows.append({"weights": weights, "seed": seed, "F1": f1})
+    return rows
