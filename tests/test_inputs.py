@@ -155,7 +155,7 @@ def test_label_names_of_a_hub_set(single: SingleLayer) -> None:
     ("value", "message"),
     [
         ({"text": TEXTS}, "A dict is not a list of texts"),
-        (set(TEXTS), "must be a string, a heed.Document, or a list or table of these, got set"),
+        ({TEXTS[0]}, "must be a string, a heed.Document, or a list or table of these, got set"),
         (b"good film", "got bytes"),
         (3, "got int"),
         (None, "got NoneType"),

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Annotated, Any, NamedTuple, get_args
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,14 +20,14 @@ from jaxtyping import Float
 
 from heed.claims import CLAIMS, ClaimTest, Evidence, Study, Verdict, judge
 from heed.claims.agrees import AgreesLime
-from heed.claims.claim import GATES, Outcome, Refusal, Row
+from heed.claims.claim import GATES, Cause, Outcome, Refusal, Row
 from heed.claims.conditions import Finding, findings
 from heed.claims.conditions import measure as measure_conditions
 from heed.claims.study import NO_TRAINING, best_lime
 from heed.data import Dataset
 from heed.data.dataset import draw
 from heed.data.inputs import is_one
-from heed.errors import DataError, HeedError, InputError, NotApplicable, OutputError, UnknownName
+from heed.errors import DataError, HeedError, InputError, NotApplicable, UnknownName, quoted
 from heed.methods import (
     AttentionMean,
     EfficientAttention,
@@ -43,10 +44,10 @@ from heed.methods.attention import heads
 from heed.models import Model
 from heed.models import of as classifier_of
 from heed.models.classifier import ATTENTION, Classifier
-from heed.progress import bar
+from heed.progress import bar, say
 from heed.settings import plain
-from heed.store import Store
-from heed.text import Document, Tokens, counted, printable
+from heed.store import Store, writing
+from heed.text import Document, counted, printable
 
 SHOWN = (
     AttentionMean(),
@@ -159,12 +160,9 @@ class Audit:
                 for e in self.evidence
             ],
         }
-        try:
-            pq.write_table(
-                table.replace_schema_metadata({"heed": json.dumps(about)}), path, compression="zstd"
-            )
-        except OSError as error:
-            raise OutputError(f"{path} cannot be written ({error}).") from None
+        whole = table.replace_schema_metadata({"heed": json.dumps(about)})
+        with writing(path) as scratch:
+            pq.write_table(whole, scratch, compression="zstd")
 
     @classmethod
     def load(cls, path: Path) -> Audit:
@@ -174,45 +172,95 @@ class Audit:
                 f"There is no file '{path}': give the .parquet file that an audit wrote."
             )
         try:
-            table = pq.read_table(path)
-            about = json.loads(table.schema.metadata[b"heed"])
-            rows = [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
-            evidence = [
-                Evidence(
-                    CLAIMS[e["claim"]].claim,
-                    [
-                        {k: v for k, v in row.items() if k not in ("claim", "method")}
-                        for row in rows
-                        if (row.get("claim"), row.get("method")) == (e["claim"], e["method"])
-                    ],
-                    None if e["refusal"] is None else Refusal(*e["refusal"]),
-                    e["method"],
-                )
-                for e in about["claims"]
-            ]
-            conditions = [json.loads(row[_CONDITIONS]) for row in rows if _CONDITIONS in row]
-            examples = tuple(
-                _example_from_dict(json.loads(row[_EXAMPLE])) for row in rows if _EXAMPLE in row
-            )
-            _check_facts(about["facts"])
-            if not all("value" in row for e in evidence for row in e.rows):
-                raise ValueError("a row has no value")
-            for e in evidence:
-                e.combined()
-            findings(conditions)
+            return _read(Path(path))
         except (
             OSError,
-            pa.ArrowInvalid,
-            KeyError,
-            TypeError,
-            ValueError,
-            AttributeError,
+            pa.ArrowException,
+            msgspec.MsgspecError,
             HeedError,
+            KeyError,
+            ValueError,
+            TypeError,
+            OverflowError,
+            RecursionError,
         ) as error:
             raise DataError(
-                f"{path} does not hold the rows of an audit ({type(error).__name__})."
+                f"{path} does not hold the rows of an audit ({quoted(str(error))})."
             ) from None
-        return cls(about["facts"], tuple(evidence), conditions, examples)
+
+
+# The schema of a saved audit: what stands beside the rows of a Parquet file.
+
+
+class _Facts(msgspec.Struct):
+    model: str
+    revision: str
+    data: str
+    documents: Annotated[int, msgspec.Meta(ge=1)]
+    seed: int
+    methods: dict[str, dict[str, Any]]
+    settings: dict[str, dict[str, Any]]
+    seconds: float
+    heed: str
+    accuracy: float | None
+    left_out: int
+    truncated: int
+    unknown: float
+
+
+class _Tested(msgspec.Struct):
+    claim: str
+    method: str
+    refusal: tuple[Cause, str] | None
+
+
+class _About(msgspec.Struct):
+    facts: dict[str, Any]
+    claims: list[_Tested]
+
+
+class _Example(msgspec.Struct):
+    explanations: list[dict[str, Any]]
+    heads: list[list[float]] | None
+    gold: int | None
+
+
+_Numbers = dict[str, float | int | bool | str | None]
+
+
+def _read(path: Path) -> Audit:
+    """The audit of a Parquet file; whatever is wrong with it is an error of a library, or ours."""
+    # a file of its own: pyarrow would take the folders above for columns
+    table = pq.ParquetFile(path).read()
+    about = msgspec.json.decode((table.schema.metadata or {})[b"heed"], type=_About)
+    msgspec.convert(about.facts, _Facts)
+    rows = [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
+    evidence = []
+    for tested in about.claims:
+        name = (tested.claim, tested.method)
+        values = [
+            {k: v for k, v in row.items() if k not in ("claim", "method")}
+            for row in rows
+            if (row.get("claim"), row.get("method")) == name
+        ]
+        for row in msgspec.convert(values, list[_Numbers]):
+            if not isinstance(row.get("value"), float | int):
+                raise ValueError("a row has no value")
+        refusal = None if tested.refusal is None else Refusal(*tested.refusal)
+        one = Evidence(CLAIMS[tested.claim].claim, values, refusal, tested.method)
+        one.combined()  # refuses rows that lack the columns of the statistic
+        evidence.append(one)
+    conditions = [json.loads(row[_CONDITIONS]) for row in rows if _CONDITIONS in row]
+    findings(msgspec.convert(conditions, list[_Numbers]))
+    examples = [_example(row[_EXAMPLE]) for row in rows if _EXAMPLE in row]
+    return Audit(about.facts, tuple(evidence), conditions, tuple(examples))
+
+
+def _example(text: str) -> Example:
+    read = msgspec.json.decode(text, type=_Example)
+    explanations = tuple(Explanation.from_dict(e) for e in read.explanations)
+    weights = None if read.heads is None else np.array(read.heads, dtype=float)
+    return Example(explanations, weights, read.gold)
 
 
 _CONDITIONS, _EXAMPLE = "conditions", "example"  # columns of the rows that belong to no claim
@@ -227,17 +275,9 @@ def _example_to_dict(example: Example) -> dict[str, Any]:
     }
 
 
-def _example_from_dict(values: dict[str, Any]) -> Example:
-    heads = values["heads"]
-    explanations = tuple(Explanation.from_dict(e) for e in values["explanations"])
-    return Example(
-        explanations, None if heads is None else np.array(heads, dtype=float), values["gold"]
-    )
-
-
 def audit(
     model: Model,
-    dataset: Any,
+    dataset: Any = None,
     claims: Sequence[str | ClaimTest] | str | None = None,
     methods: Sequence[str | Method] | str | Method | None = None,
     limit: int | None = None,
@@ -254,7 +294,8 @@ def audit(
 
     dataset      a `heed.data.Dataset`, a list of texts, or a table with a column text, and label if
                  labels are known: a pandas DataFrame, a list of dicts, a Hugging Face data set. Blank
-                 texts are left out and counted
+                 texts, and those that imported scores do not explain, are left out and counted.
+                 With imported scores it may be left out: their texts are audited then
     claims       by name, or with settings as in `Exclusive(steps=200)`; by default all
     methods      the methods that are judged, side by side: by name, with settings, or `heed.Imported`;
                  by default attention-mean
@@ -272,19 +313,15 @@ def audit(
         raise InputError("An audit takes a list of documents or a data set, got one text.")
     if limit is not None and limit < 1:
         raise InputError(f"limit must be at least 1, got {limit}.")
-    data = model.documents(dataset, columns)
-    texts = list(data.documents)
-    texts = texts if limit is None else [texts[i] for i in draw(texts, limit, seed)]
-    if not texts:
-        raise InputError("An audit needs documents, got none.")
-    read = [t for t in model.tokens(texts) if t.words]
-    given, texts = len(texts), [t.document for t in read]
+    judged = _methods(methods)
+    data = _data(model, dataset, judged, columns)
+    data, unfit = _explained_only(model, data, judged, limit, seed)
+    read = [t for t in model.tokens(data.documents) if t.words]
+    texts = [t.document for t in read]
     if not texts:
         raise InputError(
             "An audit needs documents, and none of these has a word that the model can read."
         )
-    judged = _methods(methods)
-    _check_brought(judged, model, read)
     store = store if isinstance(store, Store) else Store(store)
     if store.folder is not None and model.revision == "unknown":
         raise InputError(
@@ -319,7 +356,7 @@ def audit(
         "revision": model.revision,
         "data": f"{data.name} ({data.split})" if data.name else counted(len(texts)),
         "documents": len(texts),
-        "left_out": data.left_out + given - len(texts),
+        "left_out": data.left_out + len(data.documents) - len(texts),
         "truncated": sum(t.dropped > 0 for t in read),
         "unknown": float(sum(t.unknown.sum() for t in read) / sum(len(t.words) for t in read)),
         "accuracy": _accuracy(model, texts, first.gold),
@@ -327,6 +364,7 @@ def audit(
         "seed": seed,
         "settings": {d.claim.id: plain(d) for d in chosen},
         "heed": metadata.version("heed"),
+        "unfit": unfit,
     }
     conditions = measure_conditions(first)
     spent = budget is not None and time.perf_counter() - began > 60 * budget
@@ -350,15 +388,54 @@ def _methods(given: Sequence[str | Method] | str | Method | None) -> list[Method
     return found
 
 
-def _check_brought(methods: Sequence[Method], model: Classifier, tokens: Sequence[Tokens]) -> None:
-    """Refuse explanations from elsewhere that do not fit the documents, before anything is measured."""
-    for method in methods:
-        if isinstance(method, Imported) and (
-            reasons := [why for why in method.unfit(model, tokens) if why]
-        ):
-            raise InputError(
-                f"{len(reasons):,} of {len(tokens):,} documents cannot be judged by it: {reasons[0]}"
-            )
+def _data(
+    model: Classifier,
+    dataset: Any,
+    methods: Sequence[Method],
+    columns: Mapping[str, str | None] | None,
+) -> Dataset:
+    """The documents that were given; without any, those that imported scores explain."""
+    imported = [m for m in methods if isinstance(m, Imported)]
+    if dataset is None and imported:
+        return Dataset(imported[0].name, "all", tuple(imported[0].documents), (), "", "not stated")
+    data = model.documents(dataset, columns)
+    if not data.documents:
+        raise InputError("An audit needs documents, got none.")
+    return data
+
+
+def _explained_only(
+    model: Classifier, data: Dataset, methods: Sequence[Method], limit: int | None, seed: int
+) -> tuple[Dataset, str]:
+    """At most `limit` documents, only those that all imported scores explain; and why not all.
+
+    Scores must be there for a document, and be about the label that the model predicts for it.
+    """
+    imported = [m for m in methods if isinstance(m, Imported)]
+    names = " or ".join(m.name for m in imported)
+    documents = [d for d in data.documents if all(m.explains(d) for m in imported)]
+    reasons = []
+    if missing := len(data.documents) - len(documents):
+        reasons.append(
+            f"{missing:,} of {len(data.documents):,} documents have no scores in {names}"
+        )
+    if not documents:
+        raise DataError(
+            f"None of the documents of {data.name or 'the list'} has scores in {names}."
+        )
+    drawn = documents if limit is None else [documents[i] for i in draw(documents, limit, seed)]
+    if imported:
+        tokens = model.tokens(drawn)
+        refused = {i: why for m in imported for i, why in enumerate(m.unfit(model, tokens)) if why}
+        if len(refused) == len(drawn):
+            raise DataError(next(iter(refused.values())))
+        if refused:
+            first = next(iter(refused.values()))
+            reasons.append(f"{len(refused):,} of {len(drawn):,} documents, such as: {first}")
+        drawn = [d for i, d in enumerate(drawn) if i not in refused]
+    for reason in reasons:
+        say(f"left out: {reason}")
+    return replace(data, documents=tuple(drawn)), "; ".join(reasons)
 
 
 def _examples(studies: Sequence[Study], count: int, spent: bool) -> tuple[Example, ...]:
@@ -406,23 +483,6 @@ def _examples(studies: Sequence[Study], count: int, spent: bool) -> tuple[Exampl
         Example(tuple(column[i] for column in columns if i < len(column)), shown[i], first.gold[i])
         for i in range(len(few))
     )
-
-
-def _check_facts(facts: dict[str, Any]) -> None:
-    """Refuse facts that a report could not print."""
-    kinds = {
-        "model": str,
-        "revision": str,
-        "data": str,
-        "documents": int,
-        "methods": dict,
-        "seed": int,
-    }
-    for name, kind in (kinds | {"seconds": float, "heed": str}).items():
-        if not isinstance(facts[name], kind):
-            raise TypeError(f"{name} is {facts[name]!r}")
-    if not isinstance(facts["accuracy"], float | None):
-        raise TypeError(f"accuracy is {facts['accuracy']!r}")
 
 
 def _measure(

@@ -131,10 +131,14 @@ def writing_folder(folder: Path) -> Iterator[Path]:
         scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{_SCRATCH}{os.getpid()}-"))
         try:
             yield scratch
-            folder.mkdir(exist_ok=True)
             for path in scratch.iterdir():
-                if path.is_file():
-                    path.chmod(0o644)
+                path.chmod(0o644)
+            if not folder.exists():
+                # one rename: a process that is killed here leaves the whole folder, or none
+                scratch.chmod(0o755)
+                scratch.rename(folder)
+                return
+            for path in scratch.iterdir():
                 path.replace(folder / path.name)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,5 @@
+"""`python -m heed`."""
+
+from heed.cli import main
+
+main()

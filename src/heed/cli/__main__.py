@@ -1,0 +1,5 @@
+"""`python -m heed.cli`."""
+
+from heed.cli import main
+
+main()

@@ -1,0 +1,329 @@
+"""`heed audit`: judge what attention is worth on a model and data."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heed.cli.inputs import column_names, load_data, load_held_out, load_model, read_methods
+from heed.cli.options import (
+    FiguresOption,
+    Format,
+    LabelColumnOption,
+    ModelOption,
+    PairColumnOption,
+    SeedOption,
+    TextColumnOption,
+)
+from heed.cli.outputs import check_figures, check_writable, emit_audit, resumable, say
+from heed.cli.root import app
+from heed.errors import InputError, UnknownName
+from heed.store import Store, cache_folder, key_of
+from heed.store import check_writable as check_folder
+
+if TYPE_CHECKING:
+    from heed.audit import Audit
+    from heed.data import Dataset
+    from heed.methods import Method
+    from heed.models.classifier import Classifier
+    from heed.text import Document
+
+
+@app.command()
+def audit(
+    model: ModelOption = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            "-d",
+            help="A data set of `heed list data`, or a csv/jsonl/parquet file.",
+            show_default="rotten_tomatoes, or the texts of explanations from a file",
+        ),
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(help="Which part of the data.", show_default="test, else dev, else train"),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            help="Names of a file's labels in order, as a,b,c; 'none' if it has no labels.",
+            show_default="from the file",
+        ),
+    ] = None,
+    text_column: TextColumnOption = None,
+    label_column: LabelColumnOption = None,
+    pair_column: PairColumnOption = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(help="Only documents with these labels, as a,b.", show_default="all"),
+    ] = None,
+    limit: Annotated[int, typer.Option(help="How many documents, drawn at random.", min=1)] = 200,
+    claim: Annotated[
+        list[str] | None,
+        typer.Option(help="A claim of `heed list claims`; may be repeated.", show_default="all"),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The method to judge, or a .json, .jsonl or .parquet file of imported scores;"
+            " may be repeated.",
+            show_default="attention-mean",
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="A setting of METHOD as key=value, or of a claim as CLAIM.key=value; repeat it.",
+        ),
+    ] = None,
+    train: Annotated[
+        bool,
+        typer.Option(
+            "--train",
+            help="Also test claims that need retraining (about 24 trainings).",
+        ),
+    ] = False,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            help="With --train: what the transformer was fine-tuned from, a folder or hub id."
+        ),
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="Keep rows and trained models in this folder, for later audits."),
+    ] = None,
+    rerun: Annotated[
+        bool, typer.Option("--rerun", help="Measure again what the --cache folder has.")
+    ] = False,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            help="Start no new claim after this many minutes; slow ones run last.",
+            min=0,
+            show_default="no limit",
+        ),
+    ] = None,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Exit with code 1 if this claim is refuted; may be repeated. A claim that could not"
+            " be judged is reported but does not fail the run.",
+            show_default="none",
+        ),
+    ] = None,
+    seed: SeedOption = 0,
+    format: Annotated[Format, typer.Option(help="What to print.")] = Format.text,
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write .html (a page), .parquet (the rows) or .json (the verdicts); may be repeated.",
+        ),
+    ] = None,
+    figures: FiguresOption = None,
+) -> None:
+    """Test whether attention explains the predictions of a model: claims, evidence, verdicts.
+
+    heed audit --model my-model --data reviews.csv -o audit.html
+
+    heed audit --claim used --claim exclusive --set exclusive.steps=200
+
+    heed audit --method attention-mean --method lime --method mine.json
+
+    heed audit --budget 10 --fail-on removes
+
+    Run the same command again to resume an interrupted audit.
+    """
+    from heed.audit import audit as run
+    from heed.methods import Imported
+
+    claims = _claims(claim, set_)
+    if (
+        "used" in (fail_on or ())
+        and any(c.claim.gated for c in claims)
+        and all(c.claim.id != "used" for c in claims)
+    ):
+        claims += _claims(["used"], None)  # the gate, which need not be named to be judged
+    for name in fail_on or ():
+        if name not in (names := [c.claim.id for c in claims]):
+            raise UnknownName("claim of this audit", name, names)
+    if base is not None:
+        from heed.models.folders import transformer_at
+
+        if not train:
+            raise InputError(
+                "--base says what a transformer was fine-tuned from, for --train: leave it out."
+            )
+        transformer_at(base)
+    judged = _judged(
+        method or ["attention-mean"], [pair for pair in set_ or () if not _of_claim(pair)]
+    )
+    for path in output or ():
+        check_writable(path, (".html", ".parquet", ".json"))
+    check_figures(figures)
+    columns = column_names(text_column, label_column, pair_column)
+    imported = any(isinstance(m, Imported) for m in judged)
+    if imported and data is None:
+        if split or labels or classes or columns:
+            raise InputError(
+                "Leave out --split, --labels, --classes and columns, or name the --data that they"
+                " choose from."
+            )
+        dataset = None
+    else:
+        # imported scores may lack documents: the library draws from those that they have
+        drawn = None if imported else limit
+        dataset = load_data(data, split, drawn, seed, labels, classes, columns)
+    loaded = load_model(model)
+    training, validation = _training_data(loaded, dataset) if train else (None, ())
+    page = format == Format.html or any(path.suffix != ".json" for path in output or ())
+    about = [loaded.revision, seed, [repr(c) for c in claims], data, split, limit, classes]
+    with _store(cache, rerun, about) as store, resumable() if store else nullcontext():
+        audited = run(
+            loaded,
+            dataset,
+            claims,
+            judged,
+            limit,
+            seed,
+            examples=200 if page or figures is not None else 0,
+            training=training,
+            validation=validation,
+            store=store,
+            base=base,
+            budget=budget,
+        )
+        if audited.facts["accuracy"] is None and dataset is not None and dataset.labels:
+            theirs, ours = ", ".join(dataset.labels), ", ".join(loaded.labels)
+            say(
+                f"The labels of the data ({theirs}) are not those of the model ({ours}): no accuracy"
+                " is given."
+            )
+        audited.facts["command"] = shlex.join(["heed", *sys.argv[1:]])
+        emit_audit(audited, format, output or [], figures)
+    _fail_on(audited, fail_on or ())
+
+
+def _fail_on(audited: Audit, claims: Sequence[str]) -> None:
+    """End with exit code 1 if one of these claims is refuted; say which of them was not judged."""
+    refuted = []
+    for v in audited.verdicts:
+        if v.claim.id not in claims:
+            continue
+        name = f"{v.claim.id} ({v.method})" if v.claim.of_explanation else v.claim.id
+        if v.outcome == "not applicable":
+            say(f"{name} (--fail-on) was not judged: {v.reason}")
+        if v.outcome == "refuted":
+            refuted.append(name)
+    if refuted:
+        say(f"refuted: {', '.join(refuted)} (--fail-on)")
+        raise typer.Exit(1)
+
+
+def _judged(names: Sequence[str], pairs: Sequence[str]) -> list[Method]:
+    """The explanations to be judged, in the order in which they were named: methods, and those of files."""
+    from heed.methods import Imported
+
+    files = [name for name in names if Path(name).suffix]
+    named = [name for name in names if name not in files]
+    if pairs and not named:
+        raise InputError(f"There is no method that {pairs[0]} could be a setting of.")
+    methods = {m.name: m for m in read_methods(named, pairs)}
+    found: list[Method] = []
+    for name in names:
+        found += Imported.read(Path(name)) if name in files else [methods[name]]
+    return found
+
+
+def _of_claim(pair: str) -> bool:
+    """Whether a setting is that of a claim: CLAIM.key=value."""
+    return "." in pair.partition("=")[0]
+
+
+def _claims(names: Sequence[str] | None, pairs: Sequence[str] | None) -> list[Any]:
+    """These claims (by default all), with their settings."""
+    from heed import settings
+    from heed.claims import CLAIMS
+
+    given: dict[str, dict[str, str]] = {}
+    for key, value in read_settings([pair for pair in pairs or () if _of_claim(pair)]).items():
+        claim, _, setting = key.partition(".")
+        given.setdefault(claim.replace("_", "-"), {})[setting] = value
+    wanted = list(names or CLAIMS)
+    for name in [*wanted, *given]:
+        if name not in CLAIMS:
+            raise UnknownName("claim", name, CLAIMS)
+        if name not in wanted:
+            raise InputError(
+                f"There is a setting for the claim {name}, which is not among those that are tested."
+            )
+    return [
+        CLAIMS[n](**settings.read(f"the claim {n}", CLAIMS[n], given.get(n, {}))) for n in wanted
+    ]
+
+
+def _training_data(
+    model: Classifier, audited: Dataset | None
+) -> tuple[Dataset | None, Sequence[Document]]:
+    """The documents a model was trained on and validated on; few of them may be audited."""
+    from heed import data
+
+    facts = getattr(model, "facts", {})
+    named = facts.get("data")
+    if not isinstance(named, dict) or not isinstance(named.get("name"), str):
+        raise InputError(
+            f"{model.name} does not name its training data, so that it cannot be trained again."
+        )
+    name = named["name"]
+    if name not in data.KNOWN:
+        raise InputError(
+            f"{model.name} was trained on {name}, which is not a data set that heed knows: use heed.audit(training=…)."
+        )
+    labels = ",".join(model.labels)
+    training = load_data(name, named.get("split"), None, 0)
+    classes = None if training.labels == model.labels else labels
+    size = named.get("documents")
+    if classes or size != len(training):
+        training = load_data(
+            name, named.get("split"), size, int(facts.get("seed", 0)), None, classes
+        )
+    held = None if named.get("split") == "dev" else load_held_out(name, "dev", 0, classes)
+    validation = held.documents if held else ()
+    seen = {d.segments for d in [*training, *validation]}
+    audited_documents = audited or ()
+    if sum(d.segments in seen for d in audited_documents) > 0.1 * len(audited_documents):
+        raise InputError(
+            "The documents to be audited are those that the model was trained on: choose others by --data and --split."
+        )
+    return training, validation
+
+
+@contextmanager
+def _store(folder: Path | None, rerun: bool, about: Sequence[Any]) -> Iterator[Store | None]:
+    """Where an audit keeps what it measured: the user's folder, or one that is removed when all is
+    done.
+    """
+    if folder is not None:
+        check_folder(folder)
+        yield Store(folder, rerun)
+        return
+    scratch = cache_folder() / "audits" / key_of(*about)
+    try:
+        scratch.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a home that cannot be written to
+        yield None
+        return
+    yield Store(scratch)
+    shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,33 @@
+"""`heed cite`: the papers behind what was used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heed.cli.root import app
+
+if TYPE_CHECKING:
+    pass
+
+
+@app.command()
+def cite(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Methods, claims, data sets, papers, or the .parquet file of an audit.",
+            show_default="all",
+        ),
+    ] = None,
+) -> None:
+    """Print the BibTeX entries of the papers behind methods, claims, data sets, reproductions and audits.
+
+    heed cite lime used
+
+    heed cite audit.parquet
+    """
+    from heed.report.bibliography import bibtex
+
+    typer.echo(bibtex(names or []))

@@ -1,0 +1,111 @@
+"""`heed explain`: explain a prediction."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from heed.cli.inputs import load_model, read_methods
+from heed.cli.options import Format, ModelOption, SeedOption, SetOption, UnitChoice
+from heed.cli.outputs import check_writable, console, say, write
+from heed.cli.root import app
+from heed.errors import InputError, OutputError
+
+if TYPE_CHECKING:
+    from heed.methods import Explanation
+
+
+@app.command()
+def explain(
+    text: Annotated[
+        str | None,
+        typer.Argument(help="The text; '-' or nothing reads standard input.", show_default=False),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="Read the text from a file instead.")
+    ] = None,
+    pair: Annotated[str | None, typer.Option(help="The second text, for a model of pairs.")] = None,
+    model: ModelOption = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A method of `heed list methods`; may be repeated.", show_default="all fast ones"
+        ),
+    ] = None,
+    set_: SetOption = None,
+    label: Annotated[
+        str | None,
+        typer.Option(help="Explain this label (name or index).", show_default="the predicted one"),
+    ] = None,
+    unit: Annotated[UnitChoice, typer.Option(help="What carries a score.")] = UnitChoice.word,
+    seed: SeedOption = 0,
+    format: Annotated[
+        Format | None,
+        typer.Option(help="How to write it.", show_default="by FILE's ending, else text"),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file (.html, .json, .txt).")
+    ] = None,
+) -> None:
+    """Explain a prediction: every method side by side, words shaded by their score.
+
+    Blue words speak for the label and orange ones against it; purple ones belong to methods that have no sign.
+
+    heed explain "a fine film" --method lime --set samples=5000
+    """
+    from heed.methods import METHODS, quick_methods
+    from heed.text import Document
+
+    named = method or [name for name, cls in METHODS.items() if not cls.only_by_name]
+    chosen = read_methods(named, set_)
+    form = _format(format, output)
+    check_writable(output)
+    document = Document(read_text(text, file), pair)
+    if not all(segment.strip() for segment in document.segments):
+        raise InputError("The text is empty: there is nothing to explain.")
+    loaded = load_model(model)
+    loaded.documents(document, keep_all=True)  # says so if the model was not trained on pairs
+    if method is None:
+        chosen, _ = quick_methods(loaded, document, unit.value, methods=chosen)
+    found = [m.explain(loaded, [document], label, unit.value, seed)[0] for m in chosen]
+    if form == Format.json:
+        write(
+            json.dumps([e.to_dict() for e in found], ensure_ascii=False, indent=1, allow_nan=False),
+            output,
+        )
+    elif form == Format.html:
+        from heed.report import html
+
+        write(html.explanations(found), output)
+    else:
+        _print_explanations(found, output)
+    if output is not None:
+        if form != Format.text:
+            _print_explanations(found, None)
+        say(f"written to {output}")
+
+
+def _format(format: Format | None, output: Path | None) -> Format:
+    if format is not None or output is None:
+        return format or Format.text
+    known = {".html": Format.html, ".json": Format.json, ".txt": Format.text}
+    if output.suffix.lower() not in known:
+        raise OutputError(f"{output} must end in {', '.join(known)}, or choose with --format.")
+    return known[output.suffix.lower()]
+
+
+def _print_explanations(found: list[Explanation], output: Path | None) -> None:
+    from heed.report import terminal
+
+    if output is None:
+        console().print(terminal.explanations(found))
+        return
+    try:
+        with output.open("w", encoding="utf8") as file:
+            Console(file=file, width=80, highlight=False).print(terminal.explanations(found))
+    except OSError as error:
+        raise OutputError(f"{output} cannot be written ({error}).") from None

@@ -1,0 +1,107 @@
+"""What comes out: remarks, files and what is printed; refused before any work is done for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from heed.cli.options import Format
+from heed.errors import OutputError
+
+if TYPE_CHECKING:
+    pass
+
+
+def console() -> Console:
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 80
+    return Console(highlight=False, width=width)
+
+
+def say(text: str) -> None:
+    """A remark to the person at the terminal, apart from the output."""
+    from heed.text import printable
+
+    Console(stderr=True, highlight=False).print(Text(printable(text)), soft_wrap=True)
+
+
+def status(text: str) -> Any:
+    """A spinner for the person at the terminal, and nothing in a log."""
+    return Console(stderr=True).status(f"{text} …") if sys.stderr.isatty() else nullcontext()
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Say that nothing is lost when somebody stops what takes long."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("stopped; the same command goes on where it was")
+        raise
+
+
+def check_writable(path: Path | None, endings: Sequence[str] | None = None) -> None:
+    """Refuse an output before any work is done for it."""
+    if path is None:
+        return
+    if endings and path.suffix not in endings:
+        raise OutputError(f"{path} must end in {', '.join(endings[:-1])} or {endings[-1]}.")
+    folder = path.absolute().parent
+    if path.is_dir() or not folder.is_dir():
+        raise OutputError(
+            f"{path} cannot be written: {'it is a folder' if path.is_dir() else f'there is no folder {folder}'}."
+        )
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise OutputError(f"{path} cannot be written: permission denied.")
+
+
+def check_figures(folder: Path | None) -> None:
+    if folder is not None:
+        from heed.store import check_writable
+
+        check_writable(folder)
+
+
+def write(text: str, output: Path | None) -> None:
+    if output is None:
+        typer.echo(text)
+        return
+    try:
+        output.write_text(text + "\n", encoding="utf8", errors="replace")
+    except OSError as error:
+        raise OutputError(f"{output} cannot be written ({error}).") from None
+
+
+def emit_audit(found: Any, format: Format, outputs: Sequence[Path], figures: Path | None) -> None:
+    from heed.report import html, terminal, words
+
+    def as_json() -> str:
+        values = found.to_dict() | {"summary": words.summary(found)}
+        return json.dumps(values, ensure_ascii=False, indent=1)
+
+    for path in outputs:  # before anything is printed: the reader may have gone
+        if path.suffix == ".parquet":
+            found.save(path)
+        else:
+            write(as_json() if path.suffix == ".json" else html.audit(found), path)
+    if figures is not None:
+        from heed.report import charts
+
+        with status("drawing"):
+            written = charts.save_all(found, figures)
+    if format == Format.text:
+        console().print(terminal.audit(found))
+    else:
+        typer.echo(as_json() if format == Format.json else html.audit(found))
+    for path in outputs:
+        say(f"written to {path}")
+    if figures is not None:
+        say(f"{written} charts written to {figures}, each as SVG, PNG and PDF")

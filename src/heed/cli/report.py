@@ -1,0 +1,78 @@
+"""`heed report`: redraw an audit or a reproduction from what it measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heed.cli.options import FiguresOption, Format
+from heed.cli.outputs import check_figures, check_writable, console, emit_audit, say, write
+from heed.cli.reproduce import emit_reproduction
+from heed.cli.root import app
+from heed.errors import InputError, OutputError
+
+if TYPE_CHECKING:
+    pass
+
+
+@app.command()
+def report(
+    rows: Annotated[
+        Path, typer.Argument(help="The .parquet file of an audit, or the folder of a reproduction.")
+    ],
+    format: Annotated[Format, typer.Option(help="What to print.")] = Format.text,
+    output: Annotated[
+        list[Path] | None,
+        typer.Option("--output", "-o", help="Write .html, .parquet or .json; may be repeated."),
+    ] = None,
+    figures: FiguresOption = None,
+) -> None:
+    """Draw an audit or a reproduction again from what it measured, without model or data.
+
+    heed audit -o rows.parquet; heed report rows.parquet -o audit.html
+
+    heed reproduce lopardo-2024; heed report lopardo-2024
+    """
+    from heed.audit import Audit
+
+    for path in output or ():
+        check_writable(path, (".html", ".parquet", ".json"))
+    check_figures(figures)
+    if (rows / "experiments").is_dir():
+        if figures is not None:
+            raise InputError(
+                "Leave out --figures: those of a reproduction are written into its folder."
+            )
+        _redraw(rows, format, output or [])
+    else:
+        emit_audit(Audit.load(rows), format, output or [], figures)
+
+
+def _redraw(folder: Path, format: Format, outputs: Sequence[Path]) -> None:
+    """Draw a reproduction again: into its folder, or only where it was asked for."""
+    from heed.report import reproduction, terminal
+
+    if any(path.suffix == ".parquet" for path in outputs):
+        raise OutputError(
+            "A reproduction is written as .html or .json; its rows are in the folder already."
+        )
+    paper, sections = reproduction.load(folder)
+
+    def as_json() -> str:
+        rows = [asdict(r) for s in sections for r in s.outcome.results]
+        return json.dumps(rows, ensure_ascii=False, indent=1)
+
+    if format == Format.text and not outputs:
+        emit_reproduction(folder, paper, sections, None)
+    elif format == Format.text:
+        console().print(terminal.reproduction(sections))
+    else:
+        typer.echo(as_json() if format == Format.json else reproduction.html(paper, sections))
+    for path in outputs:
+        write(as_json() if path.suffix == ".json" else reproduction.html(paper, sections), path)
+        say(f"written to {path}")
