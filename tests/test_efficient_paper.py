@@ -1,4 +1,4 @@
-"""The reproduction of "On Explaining with Attention Matrices" at its small scale, without any data."""
+"""The reproduction of "On Explaining with Attention Matrices" at its small scale, without data."""
 
 from __future__ import annotations
 

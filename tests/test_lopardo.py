@@ -1,4 +1,4 @@
-"""The experiments of Lopardo, Precioso and Garreau (2024) at their small scale: they run, and say what they measure."""
+"""The experiments of Lopardo, Precioso and Garreau (2024) at their small scale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reproductions of papers: what they leave in their folder, and how that is drawn; with small fake experiments."""
+"""Reproductions of papers: what they leave in their folder, and how that is drawn."""
 
 from __future__ import annotations
 

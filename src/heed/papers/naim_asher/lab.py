@@ -85,9 +85,9 @@ class Subject:
         Each comes after the number and the tokens of its document.
         """
         for batch, tokens in self.batches(n):
-            found = opened(self.classifier, tokens, tolerance=tolerance)[1]
-            for i, t, some in zip(batch, tokens, found, strict=True):
-                yield from ((i, t, p) for p in some)
+            _, parts = opened(self.classifier, tokens, tolerance=tolerance)
+            for i, t, problems in zip(batch, tokens, parts, strict=True):
+                yield from ((i, t, problem) for problem in problems)
 
 
 @dataclass(eq=False)

@@ -195,7 +195,7 @@ def _architectures(lab: EfficientLab) -> list[Row]:
         "mistral": "sliding window",
     }
     rows: list[Row] = []
-    for family, shown in kinds.items():
+    for family, kind in kinds.items():
         for keys in LENGTHS:
             recipe = tuning(
                 True, {"family": family, "max_tokens": keys, "vocabulary": 2000, "heads": 4}
@@ -205,14 +205,14 @@ def _architectures(lab: EfficientLab) -> list[Row]:
                 network, tokenizer = scratch(
                     corpus.test.documents[:200], corpus.classes, recipe, (2, 128)
                 )
-            model = Transformer(network, tokenizer, shown)
+            model = Transformer(network, tokenizer, kind)
             tokens = model.tokens(
                 [" ".join(rng.choice(words, 2 * keys)) for _ in range(4)]
             )  # cut to so many keys
             with torch.no_grad():
                 trace = model.trace(tokens)
             rows += [
-                {"architecture": shown, "keys": keys} | _space_of(parts)
+                {"architecture": kind, "keys": keys} | _space_of(parts)
                 for parts in problems(trace, tokens)
             ]
     for attention in ("additive", "dot"):
@@ -569,21 +569,21 @@ def _failing(lab: EfficientLab, subject: Subject) -> list[Row]:
             padded[p.keys] = a
             kept = p.space.sum_preserving(p.rows)[0]
             clipped = np.maximum(kept, 0)
-            found = {
+            ways = {
                 "the right one": p.space.efficient(p.rows).rows[0],
                 "clipped and renormalised": clipped / clipped.sum(),
             }
             if len(beside) > len(p.keys):
-                found["decomposed with padding"] = Space.of(beside).sum_preserving(padded[None])[0][
+                ways["decomposed with padding"] = Space.of(beside).sum_preserving(padded[None])[0][
                     p.keys
                 ]
             for tolerance in (0.01, 0.1):
                 Q = Space.of(T, tolerance=tolerance).Q
-                found[f"tolerance {tolerance:g}"] = Q @ (Q.T @ a)
+                ways[f"tolerance {tolerance:g}"] = Q @ (Q.T @ a)
             size = float(np.linalg.norm(a @ T)) or 1.0
             rows += [
                 {"document": i, "head": p.heads[0], "null space": p.space.nullity, "way": way}
                 | {"error": float(np.linalg.norm((x - a) @ T) / size)}
-                for way, x in found.items()
+                for way, x in ways.items()
             ]
     return rows
