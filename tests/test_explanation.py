@@ -436,7 +436,7 @@ def test_a_terminal_shows_method_label_notes_and_special_tokens(model: SingleLay
         "<cls>",
         "note: 1 word is unknown",
         "'zyzzyva'",
-        "1 evaluation",
+        "2 evaluations",
     ):
         assert words in out
 
@@ -623,6 +623,9 @@ def test_compare_takes_one_text_and_some_methods(model: SingleLayer) -> None:
         heed.compare(model, ["good film", "bad film"])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="at least one method"):
         heed.compare(model, "good film", [])
+    for empty in ("", "\u200b"):
+        with pytest.raises(InputError, match="nothing to explain"):
+            heed.compare(model, empty)
     assert heed.compare(model, "good film", "lime").methods == ["lime"]
 
 
