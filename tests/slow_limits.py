@@ -17,18 +17,21 @@ from heed.algebra.subsets import scaled_reciprocal
 
 @dataclass(frozen=True, eq=False)
 class BySize:
-    """E[f | j kept, s of the others removed] and E[f | j removed, s of the others removed], s = 0 … d - 1."""
+    """E[f | j kept, s of the others removed] and E[f | j removed, s of the others removed], s = 0
+    … d - 1."""
 
     kept: Float[np.ndarray, "size unit"]
     removed: Float[np.ndarray, "size unit"]
 
     def all(self) -> Float[np.ndarray, "size_and_1"]:
-        """E[f | s words removed], s = 0 … d: a kept word picked at random leaves the others to be removed."""
+        """E[f | s words removed], s = 0 … d: a kept word picked at random leaves the others to be
+        removed."""
         return np.append(self.kept.mean(1), self.removed[-1, 0])
 
 
 def by_size(f: Ratios) -> BySize:
-    """The conditional expectations, by leave-one-out products of polynomials whose powers count removed words."""
+    """The conditional expectations, by leave-one-out products of polynomials whose powers count
+    removed words."""
     d = f.units
     kept, removed = np.zeros((2, d, d))
     for head in range(len(f.c)):
@@ -52,7 +55,8 @@ def by_size(f: Ratios) -> BySize:
 
 
 class _Dual(NamedTuple):
-    """Polynomials Σ over subsets of e^{-uD}, and of N e^{-uD}: coefficients by the number of removed words."""
+    """Polynomials Σ over subsets of e^{-uD}, and of N e^{-uD}: coefficients by the number of
+    removed words."""
 
     value: Float[np.ndarray, "exponential power"]
     derivative: Float[np.ndarray, "exponential power"]
@@ -72,7 +76,8 @@ class _Dual(NamedTuple):
 
 
 def _leave_one_out(words: list[_Dual], outside: _Dual) -> Iterator[_Dual]:
-    """For each word the product of all others: halves are multiplied once and handed to the other half."""
+    """For each word the product of all others: halves are multiplied once and handed to the other
+    half."""
     if len(words) == 1:
         yield outside
         return
@@ -89,7 +94,8 @@ def _product(words: list[_Dual]) -> _Dual:
 
 
 class Alphas(NamedTuple):
-    """α_p = E[π z_1 … z_p]: the weight of a subset, and that of subsets which keep one or two given words."""
+    """α_p = E[π z_1 … z_p]: the weight of a subset, and that of subsets which keep one or two
+    given words."""
 
     none: float
     one: float
@@ -104,7 +110,8 @@ def alphas(d: int, bandwidth: float) -> Alphas:
 
 
 class Sigmas(NamedTuple):
-    """β_j = (σ1 E[π f] + σ2 E[π z_j f] + σ3 Σ_{k≠j} E[π z_k f]) / c_d: the same limit, without ridge."""
+    """β_j = (σ1 E[π f] + σ2 E[π z_j f] + σ3 Σ_{k≠j} E[π z_k f]) / c_d: the same limit, without
+    ridge."""
 
     c: float
     one: float
@@ -125,7 +132,8 @@ def sigmas(d: int, bandwidth: float) -> Sigmas:
 def lime_limit_wide(table: BySize) -> Float[np.ndarray, "unit"]:
     """The limit for an infinite bandwidth, from expectations by size: every subset weighs 1.
 
-    β_j = 3(d-1)/(d+1) (E[f | j kept] - mean_k E[f | k kept]) + 12d/(d²-1) Cov(f, 1 - s/d), with s uniform on 1 … d.
+    β_j = 3(d-1)/(d+1) (E[f | j kept] - mean_k E[f | k kept]) + 12d/(d²-1) Cov(f, 1 - s/d),
+    with s uniform on 1 … d.
     The first term alone is right for differences between words; the second sets their level.
     """
     d = table.kept.shape[1]
@@ -139,7 +147,8 @@ def lime_limit_wide(table: BySize) -> Float[np.ndarray, "unit"]:
 def lime_moments(
     table: BySize, whole: float, bandwidth: float
 ) -> tuple[float, Float[np.ndarray, "unit"]]:
-    """E[π f] and E[π z_j f] from expectations by size, for any model that has them; `whole` is f of the document."""
+    """E[π f] and E[π z_j f] from expectations by size, for any model that has them; `whole` is f
+    of the document."""
     d = table.kept.shape[1]
     pi, s = kernel(d, bandwidth), np.arange(d)
     return float(pi[1:] @ table.all()[1:] / d), (pi[:d] * (d - s) / d**2) @ table.kept - whole / d

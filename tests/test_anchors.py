@@ -171,7 +171,8 @@ def test_words_of_both_texts_of_a_pair_are_told_apart() -> None:
 
 
 def table(d: int, seed: int) -> Callable[[set[str]], bool]:
-    """A noisy function of d words: mostly whether the first two are there, with exceptions for one text in twenty."""
+    """A noisy function of d words: mostly whether the first two are there, with exceptions for one
+    text in twenty."""
     flip = np.random.default_rng(seed).random(2**d) < 0.05
     flip[-1] = False
     names = [f"w{i}" for i in range(d)]
@@ -220,7 +221,8 @@ def test_the_best_of_all_rules_is_the_best_by_definition(seed: int) -> None:
 
 
 def test_the_interval_holds_the_precision_as_often_as_it_says() -> None:
-    """The rule is chosen by the search, so that an interval from its own samples would be too hopeful."""
+    """The rule is chosen by the search, so that an interval from its own samples would be too
+    hopeful."""
     d, holds = 11, table(11, 0)
     text = " ".join(f"w{i}" for i in range(d))
     known: dict[frozenset[int], float] = {}
@@ -251,7 +253,8 @@ def test_losses_and_their_errors_are_those_of_the_words() -> None:
 
 
 def test_shared_texts_are_fair_draws_for_longer_rules() -> None:
-    """What a candidate inherits has the law of its own texts: its words stay, others with probability one half."""
+    """What a candidate inherits has the law of its own texts: its words stay, others with
+    probability one half."""
     rng = np.random.default_rng(0)
     root = anchors._Candidate(())
     keep = anchors.draw(rng, 40_000, 6, ())
@@ -420,7 +423,8 @@ def test_settings_are_read_from_strings() -> None:
 
 
 def test_on_a_model_the_rule_holds_what_it_says(model: SingleLayer) -> None:
-    """Fresh texts of the rule, made without heed's help, get the label as often as the interval says."""
+    """Fresh texts of the rule, made without heed's help, get the label as often as the interval
+    says."""
     text = "the film was slow but the music is good and fresh , a warm scene and a great actor"
     e = heed.explain(model, text, "anchors", removal="delete", repeats="apart")
     rng, rule = np.random.default_rng(5), [i for i, s in enumerate(e.scores) if s > 0]

@@ -31,7 +31,8 @@ def drawn(
     bias: float = 0.0,
     last: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Values of some rank (their last direction of size `last`) and rows of attention, from diffuse to peaked."""
+    """Values of some rank (their last direction of size `last`) and rows of attention, from
+    diffuse to peaked."""
     rng = np.random.default_rng(seed)
     left, right = rng.normal(size=(n, rank)), rng.normal(size=(rank, p))
     left[:, -1:] *= last
@@ -39,7 +40,8 @@ def drawn(
 
 
 def least_norm_by_supports(T: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """Try every support: the least norm with the output kept and zeros elsewhere, if it is not negative."""
+    """Try every support: the least norm with the output kept and zeros elsewhere, if it is not
+    negative."""
     n, best = len(row), row
     B = np.hstack([T, np.ones((n, 1))])
     for size in range(1, n + 1):
@@ -92,9 +94,18 @@ def test_both_variants_against_a_general_solver(n: int, p: int, rank: int, seed:
     for variant, (goal, slope) in goals.items():
         for row, x in zip(rows, space.efficient(rows, variant).rows, strict=True):  # type: ignore[arg-type]
             best = minimize(
-                goal, row, jac=slope, bounds=[(0, 1)] * n, method="SLSQP", options={"ftol": 1e-14, "maxiter": 500},
-                constraints={"type": "eq", "fun": lambda y, row=row: kept.T @ (y - row), "jac": lambda y: kept.T},
-            )  # fmt: skip
+                goal,
+                row,
+                jac=slope,
+                bounds=[(0, 1)] * n,
+                method="SLSQP",
+                options={"ftol": 1e-14, "maxiter": 500},
+                constraints={
+                    "type": "eq",
+                    "fun": lambda y, row=row: kept.T @ (y - row),
+                    "jac": lambda y: kept.T,
+                },
+            )
             assert goal(x) <= best.fun + 1e-9
             np.testing.assert_allclose(x, best.x, atol=2e-4)
 
@@ -191,7 +202,8 @@ def test_what_must_hold_holds(
 def test_rows_with_the_same_output_share_it(
     shape: tuple, spread: float, equal: bool, scales: float, seed: int
 ) -> None:
-    """From flat to peaked rows, with and without equal keys, with values of one size and of very different ones."""
+    """From flat to peaked rows, with and without equal keys, with values of one size and of very
+    different ones."""
     n, p = shape
     rng = np.random.default_rng(seed)
     T = rng.normal(size=(n, p)) * np.exp(scales * rng.normal(size=p))
@@ -314,7 +326,8 @@ def test_equal_keys_and_peaked_rows_are_solved(n: int, spread: float) -> None:
 def test_the_least_norm_is_the_least_where_keys_are_equal(
     n: int, p: int, spread: float, scales: float
 ) -> None:
-    """More different keys than the output has directions: the exact method alone stops too soon on some of these."""
+    """More different keys than the output has directions: the exact method alone stops too soon on
+    some of these."""
     rng = np.random.default_rng(26)
     for _ in range(6):
         T = rng.normal(size=(n // 3, p)) * np.exp(scales * rng.normal(size=p))
@@ -376,7 +389,8 @@ def test_many_rows_are_done_when_their_norm_is_certain_to_be_the_least(
 
 
 def test_equal_keys_are_equal_in_the_basis_to_the_bit() -> None:
-    """However small the directions that tell others apart: else equal keys would be taken for different ones."""
+    """However small the directions that tell others apart: else equal keys would be taken for
+    different ones."""
     rng = np.random.default_rng(0)
     keys = (rng.normal(size=(27, 26)) * np.exp(3 * rng.normal(size=26)))[rng.integers(0, 27, 83)]
     for precision in (1e-7, 1e-16):
@@ -400,9 +414,7 @@ def test_what_a_solver_leaves_of_errors_is_taken_away(spread: float) -> None:
     assert np.isnan(space.polished(row, np.full(120, np.nan))).all()  # no answer stays none
 
 
-def test_errors_are_taken_away_from_rows_so_peaked_that_the_smallest_correction_is_more_than_their_weights() -> (
-    None
-):
+def test_errors_are_taken_away_from_rows_whose_weights_are_smaller_than_the_correction() -> None:
     T, rows = drawn(111, 64, 64, 8.0, rows=10)
     space, rng = Space.of(T), np.random.default_rng(2)
     for row in rows:
@@ -441,9 +453,14 @@ def test_stacked_heads_keep_a_sum_each() -> None:
         np.testing.assert_allclose(B.T @ x, B.T @ row, atol=1e-9)
         assert x.min() >= 0
     best = minimize(
-        lambda x: x @ x / 2, row, jac=lambda x: x, bounds=[(0, 1)] * 24, method="SLSQP", options={"ftol": 1e-15},
+        lambda x: x @ x / 2,
+        row,
+        jac=lambda x: x,
+        bounds=[(0, 1)] * 24,
+        method="SLSQP",
+        options={"ftol": 1e-15},
         constraints={"type": "eq", "fun": lambda x: B.T @ (x - row), "jac": lambda x: B.T},
-    )  # fmt: skip
+    )
     np.testing.assert_allclose(space.efficient(row[None]).rows[0], best.x, atol=1e-5)
 
 
@@ -474,7 +491,8 @@ def test_most_entropy_within_the_class_is_that_of_the_dual(spread: float) -> Non
 
 
 def test_a_row_that_only_newtons_method_within_the_class_can_do() -> None:
-    """Keys that vanish on the way and are needed in the end: it used to stop far from the end, without a word."""
+    """Keys that vanish on the way and are needed in the end: it used to stop far from the end,
+    without a word."""
     found = 0
     for seed in (57, 105, 110, 196, 393, 408):
         T, (row,) = drawn(36, 7, 7, 20.0, seed, rows=1)
@@ -487,11 +505,20 @@ def test_a_row_that_only_newtons_method_within_the_class_can_do() -> None:
         found += 1
         x = space.efficient(row[None], "entropy").rows[0]
         some = x > 1e-12  # nearly all that the output knows of
-        rest = minimize(  # no member of the class on these keys has more entropy, says another solver
-            lambda y: y @ np.log(np.maximum(y, 1e-300)), x[some], jac=lambda y: np.log(np.maximum(y, 1e-300)) + 1,
-            bounds=[(0, 1)] * int(some.sum()), method="SLSQP", options={"ftol": 1e-15, "maxiter": 200},
-            constraints={"type": "eq", "fun": lambda y, Q=space.Q[some], c=space.Q[some].T @ x[some]: Q.T @ y - c},
-        )  # fmt: skip
+        rest = (
+            minimize(  # no member of the class on these keys has more entropy, says another solver
+                lambda y: y @ np.log(np.maximum(y, 1e-300)),
+                x[some],
+                jac=lambda y: np.log(np.maximum(y, 1e-300)) + 1,
+                bounds=[(0, 1)] * int(some.sum()),
+                method="SLSQP",
+                options={"ftol": 1e-15, "maxiter": 200},
+                constraints={
+                    "type": "eq",
+                    "fun": lambda y, Q=space.Q[some], c=space.Q[some].T @ x[some]: Q.T @ y - c,
+                },
+            )
+        )
         assert rest.fun >= x[some] @ np.log(x[some]) - 1e-9
     assert found
 
@@ -499,8 +526,9 @@ def test_a_row_that_only_newtons_method_within_the_class_can_do() -> None:
 @pytest.mark.parametrize("apart", [1e-2, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-10, 1e-12])
 @pytest.mark.parametrize("variant", ["norm", "entropy"])
 def test_nearly_equal_keys_get_the_right_weights_or_none(apart: float, variant: Variant) -> None:
-    """Keys at 0, e and 1: of all attention with this output that of (.7, .3, 0) has both the least norm and, for small
-    e, the most entropy to first order. Rounding of the output counts 1/e times."""
+    """Keys at 0, e and 1: of all attention with this output that of (.7, .3, 0) has both the least
+    norm and, for small e, the most entropy to first order. Rounding of the output counts 1/e
+    times."""
     T = np.array([[0.0], [apart], [1.0]])
     space, found = Space.of(T), []
     for row in ([0.7, 0.3, 0.0], [1 - 0.3 * apart, 0.0, 0.3 * apart]):

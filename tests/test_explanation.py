@@ -1,4 +1,5 @@
-"""Explanations as people meet them: settings and refusals, what json holds, pages and terminals, comparisons."""
+"""Explanations as people meet them: settings and refusals, what json holds, pages and terminals,
+comparisons."""
 
 from __future__ import annotations
 
@@ -184,9 +185,17 @@ def test_an_method_may_be_given_instead_of_a_name(model: SingleLayer) -> None:
         heed.explain(model, "good film", lime, samples=40)
 
 
-@pytest.mark.parametrize(("name", "settings"), [("attention-head", {"head": 3}), ("attention-head", {"head": -1}),
-    ("attention-mean", {"layers": 1}), ("value-norm", {"layers": "0,-2"}),
-    ("gradient-l2", {"head": 3}), ("lime", {"head": 7})])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("attention-head", {"head": 3}),
+        ("attention-head", {"head": -1}),
+        ("attention-mean", {"layers": 1}),
+        ("value-norm", {"layers": "0,-2"}),
+        ("gradient-l2", {"head": 3}),
+        ("lime", {"head": 7}),
+    ],
+)
 def test_a_head_or_layer_that_does_not_exist_is_refused(
     model: SingleLayer, name: str, settings: dict
 ) -> None:
@@ -296,7 +305,8 @@ def test_json_with_too_much_is_refused(model: SingleLayer) -> None:
 
 @pytest.fixture
 def nasty_model(model: SingleLayer) -> SingleLayer:
-    """Names that came from somewhere else: markup and terminal codes in labels and in the model's name."""
+    """Names that came from somewhere else: markup and terminal codes in labels and in the model's
+    name."""
     labels = ("<img src=x onerror=alert(2)>\x1b[35m", "<b>\x1b[2J")
     return SingleLayer(
         model.network, model.tokenizer, labels, "<i>model\x1b]0;owned\x07", pairs=True
@@ -327,8 +337,17 @@ def test_a_page_shows_every_character_of_the_text(model: SingleLayer) -> None:
 def test_a_page_of_a_comparison_escapes_all_text(nasty_model: SingleLayer) -> None:
     html = heed.compare(nasty_model, NASTY)._repr_html_()
     assert set(re.findall(r"<\s*/?\s*([a-zA-Z]+)", html)) <= {
-        "div", "span", "b", "ul", "li", "table", "caption", "tr", "th", "td",
-    }  # fmt: skip
+        "div",
+        "span",
+        "b",
+        "ul",
+        "li",
+        "table",
+        "caption",
+        "tr",
+        "th",
+        "td",
+    }
 
 
 # Terminals
@@ -419,7 +438,7 @@ def test_a_terminal_shows_method_label_notes_and_special_tokens(model: SingleLay
         "<cls>",
         "note: 1 word is unknown",
         "'zyzzyva'",
-        "1 evaluation",
+        "2 evaluations",
     ):
         assert words in out
 
@@ -606,6 +625,9 @@ def test_compare_takes_one_text_and_some_methods(model: SingleLayer) -> None:
         heed.compare(model, ["good film", "bad film"])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="at least one method"):
         heed.compare(model, "good film", [])
+    for empty in ("", "\u200b"):
+        with pytest.raises(InputError, match="nothing to explain"):
+            heed.compare(model, empty)
     assert heed.compare(model, "good film", "lime").methods == ["lime"]
 
 

@@ -173,7 +173,8 @@ def test_replaced_words_leave_the_rest_as_it_is() -> None:
 
 
 def test_words_are_taken_as_they_are_written() -> None:
-    """A function may tell capitals apart, so repeats are repeats only if they are spelt the same."""
+    """A function may tell capitals apart, so repeats are repeats only if they are spelt the same.
+    A function may tell capitals apart, so repeats are repeats only if they are spelt the same."""
     e = heed.explain(two, "Good good good FILM film", "lime", samples=20)
     assert [(u.text, len(u.spans)) for u in e.units] == [
         ("Good", 1),
@@ -231,8 +232,10 @@ def test_pairs_and_texts_are_asked_apart() -> None:
     pair, text = heed.explain(
         either, [("good film", "good plot"), "good film"], "occlusion", output="probability"
     )
-    np.testing.assert_allclose(pair.scores, heed.explain(overlap, ("good film", "good plot"), "occlusion",
-        output="probability").scores)  # fmt: skip
+    np.testing.assert_allclose(
+        pair.scores,
+        heed.explain(overlap, ("good film", "good plot"), "occlusion", output="probability").scores,
+    )
     np.testing.assert_allclose(
         text.scores, heed.explain(two, "good film", "occlusion", output="probability").scores
     )
@@ -325,7 +328,7 @@ def test_labels_are_named_or_numbered() -> None:
         (lambda n: np.tile([2.0, -1.0], (n, 1)), "must return probabilities, got -1 to 2"),
         (lambda n: np.tile([0.2, 0.3, 0.5], (n, 1)), "each of its 2 labels, got 3"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_answer_gets_one_sentence(answer: Callable[[int], Any], words: str) -> None:
     def wrong(texts: list[str]) -> Any:
         return answer(len(texts))

@@ -64,8 +64,11 @@ def test_pieces_by_their_characters_and_pairs(model: SingleLayer) -> None:
     imported = Imported.arrays("mine", [pair], [[1.0, 2.0]], [[(2, 6, 0), (0, 4, 1)]])
     e = heed.explain(model, pair, imported)
     assert {(u.segment, u.text): s for u, s in zip(e.units, e.scores.tolist(), strict=True)} == {
-        (0, "a"): 0, (0, "film"): 1, (1, "good"): 2, (1, "plot"): 0,
-    }  # fmt: skip
+        (0, "a"): 0,
+        (0, "film"): 1,
+        (1, "good"): 2,
+        (1, "plot"): 0,
+    }
 
 
 def test_a_text_is_found_again_by_its_characters_but_for_blanks_at_its_ends(
@@ -334,9 +337,12 @@ def test_what_is_brought_is_judged_beside_our_own(model: SingleLayer, tmp_path: 
     )
     verdicts = {(v.claim.id, v.method): v for v in found.verdicts}
     assert list(verdicts) == [
-        ("used", "occlusion"), ("removes", "occlusion"), ("removes", "mine"), ("sensitive", "occlusion"),
+        ("used", "occlusion"),
+        ("removes", "occlusion"),
+        ("removes", "mine"),
+        ("sensitive", "occlusion"),
         ("sensitive", "mine"),
-    ]  # fmt: skip
+    ]
     assert verdicts["removes", "mine"].mean == pytest.approx(verdicts["removes", "occlusion"].mean)
     assert "computed elsewhere" in verdicts["sensitive", "mine"].reason
     assert verdicts["removes", "mine"].sentence.startswith("Removing what mine points to")

@@ -207,8 +207,15 @@ def test_words_and_tokens_are_the_same_units_where_every_word_is_one_token(
 def test_the_same_word_in_both_texts_of_a_pair_is_two_units(model: SingleLayer, name: str) -> None:
     e = run(model, ("the plot is fresh", "the plot is dull"), name)
     assert [(u.segment, u.text) for u in e.units] == [
-        (0, "the"), (0, "plot"), (0, "is"), (0, "fresh"), (1, "the"), (1, "plot"), (1, "is"), (1, "dull"),
-    ]  # fmt: skip
+        (0, "the"),
+        (0, "plot"),
+        (0, "is"),
+        (0, "fresh"),
+        (1, "the"),
+        (1, "plot"),
+        (1, "is"),
+        (1, "dull"),
+    ]
 
 
 @each_method
@@ -286,7 +293,8 @@ def test_a_label_by_name_or_index_or_the_predicted_one(
 
 @pytest.mark.parametrize("name", [n for n in MEASURING if METHODS[n].signed])
 def test_the_label_decides_the_sign(model: SingleLayer, name: str) -> None:
-    """With two labels whose rows of W_l are opposite, scores for one are minus the scores for the other."""
+    """With two labels whose rows of W_l are opposite, scores for one are minus the scores for the
+    other."""
     network = Network(model.shape)
     network.load_state_dict(model.network.state_dict())
     network.W_l.data[0] = -network.W_l.data[1]

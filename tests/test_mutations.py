@@ -26,9 +26,30 @@ from heed.models.single_layer import SingleLayer
 
 ENDINGS = (".json", ".jsonl", ".parquet")
 STRANGE: tuple[Any, ...] = (
-    None, True, False, 0, -1, 10**30, -(10**400), 1.5, 1e308, float("nan"), float("inf"), "", "x" * 5000,
-    "\ud800", "\x00", [], {}, [[]], [None], {"": {}}, [1, "a"], [[1, 2, 3, 4]], {"text": []},
-)  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    -1,
+    10**30,
+    -(10**400),
+    1.5,
+    1e308,
+    float("nan"),
+    float("inf"),
+    "",
+    "x" * 5000,
+    "\ud800",
+    "\x00",
+    [],
+    {},
+    [[]],
+    [None],
+    {"": {}},
+    [1, "a"],
+    [[1, 2, 3, 4]],
+    {"text": []},
+)
 
 
 def mutations(path: Path, n: int, seed: int) -> Iterator[Path]:
@@ -108,7 +129,8 @@ def _places(values: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _parquet(whole: bytes, rng: random.Random) -> bytes:
-    """A column that is gone, doubled under another name, of another type or full of other values."""
+    """A column that is gone, doubled under another name, of another type or full of other values.
+    A column that is gone, doubled under another name, of another type or full of other values."""
     table = pq.read_table(io.BytesIO(whole))
     name = rng.choice(table.column_names)
     at = table.column_names.index(name)

@@ -1,4 +1,5 @@
-"""Layers, rollout, flow, value norms and attention gradients, against slow literal versions on tiny transformers."""
+"""Layers, rollout, flow, value norms and attention gradients, against slow literal versions on
+tiny transformers."""
 
 from __future__ import annotations
 
@@ -146,7 +147,8 @@ def test_rollout_is_the_product_of_all_layers(family: str, residual: float, head
 
 
 def by_linear_program(start: np.ndarray, layers: list[np.ndarray], token: int) -> float:
-    """The maximum flow to a token: as much as can leave, with pipes that hold and nothing lost on the way."""
+    """The maximum flow to a token: as much as can leave, with pipes that hold and nothing lost on
+    the way."""
     n, depth = len(start), len(layers)
     widths = {("from", (0, k)): start[k] for k in range(n)}
     for level, layer in enumerate(layers[::-1]):

@@ -168,7 +168,7 @@ def test_exact_methods_say_that_they_are_for_another_model() -> None:
         ("lime-theorem", "lime"),
     ):
         with pytest.raises(
-            heed.errors.NotApplicable, match=f"single-layer classifier alone.*{sampled} samples"
+            heed.errors.NotApplicable, match=f"single-layer classifier only.*{sampled} samples"
         ):
             heed.explain(build(), TEXTS[0], name)
 

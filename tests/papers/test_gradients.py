@@ -1,4 +1,5 @@
-"""Gradients against the closed form of Lopardo, Precioso and Garreau (2024), integrated gradients against a loop."""
+"""Gradients against the closed form of Lopardo, Precioso and Garreau (2024), integrated gradients
+against a loop."""
 
 from __future__ import annotations
 

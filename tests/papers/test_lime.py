@@ -1,4 +1,5 @@
-"""LIME for text against its definition: samples, kernel, regression, and the limit that samples converge to."""
+"""LIME for text against its definition: samples, kernel, regression, and the limit that samples
+converge to."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def everything(
 def limit(
     keep: np.ndarray, y: np.ndarray, nu: float = NU, samples: float = np.inf, penalty: float = 0.0
 ) -> np.ndarray:
-    """What LIME tends to: s uniform on 1..d, subsets uniform given s; sample 0 and the ridge count 1 in `samples`."""
+    """What LIME tends to: s uniform on 1..d, subsets uniform given s; sample 0 and the ridge count
+    1 in `samples`."""
     d = keep.shape[1]
     removed = d - keep.sum(1)
     share = np.array([1 / d / math.comb(d, s) if s else 0.0 for s in removed]) * (1 - 1 / samples)
@@ -195,7 +197,8 @@ def test_samples_weights_and_outputs_are_those_of_the_definition(
 def test_estimates_tend_to_the_enumerated_limit(
     make: Callable[..., SingleLayer], padding: str, removal: str, text: str
 ) -> None:
-    """Within 4.5 standard errors for every word (a chance of 1e-5 each), which are small beside the largest score."""
+    """Within 4.5 standard errors for every word (a chance of 1e-5 each), which are small beside
+    the largest score."""
     model = make(padding=padding)
     n = 20_000
     found = heed.explain(model, text, "lime", label=1, samples=n, removal=removal, sampling="lime")
@@ -441,7 +444,8 @@ def test_the_regression_of_pairs_is_its_definition(
 
 
 def by_cr2(scaled: np.ndarray, inverse: np.ndarray, rest: np.ndarray) -> np.ndarray:
-    """Residuals of a pair times (I - H)^(-1/2) of its rows; the fixed row adds nothing, 250 pairs stand for all."""
+    """Residuals of a pair times (I - H)^(-1/2) of its rows; the fixed row adds nothing, 250 pairs
+    stand for all."""
     meat = np.zeros_like(inverse)
     for i in range(1, 501, 2):
         rows = scaled[i : i + 2]
@@ -452,7 +456,8 @@ def by_cr2(scaled: np.ndarray, inverse: np.ndarray, rest: np.ndarray) -> np.ndar
 
 
 def by_unbiased(scaled: np.ndarray, inverse: np.ndarray, rest: np.ndarray) -> np.ndarray:
-    """The covariances of pairs for which those of residuals have the right mean, by a system of Kronecker products."""
+    """The covariances of pairs for which those of residuals have the right mean, by a system of
+    Kronecker products."""
     pairs = [scaled[i : i + 2] for i in range(1, len(scaled), 2)]
     system = np.zeros((4 * len(pairs), 4 * len(pairs)))
     for g, own in enumerate(pairs):

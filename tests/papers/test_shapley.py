@@ -92,7 +92,8 @@ def test_repeated_words_come_in_together(model: SingleLayer) -> None:
 def test_sampled_values_are_right_within_their_errors(
     model: SingleLayer, estimator: str, removal: str
 ) -> None:
-    """Twelve words, 2,000 of 4,096 subsets: within 4.5 standard errors, which are small beside the largest value."""
+    """Twelve words, 2,000 of 4,096 subsets: within 4.5 standard errors, which are small beside the
+    largest value."""
     expected = by_subsets(*outputs(model, LONG, 1, removal))
     exact = heed.explain(model, LONG, "shapley", label=1, samples=5000, removal=removal)
     np.testing.assert_allclose(exact.scores, expected, rtol=0, atol=1e-9)
@@ -111,7 +112,8 @@ def test_sampled_values_are_right_within_their_errors(
 def test_standard_errors_are_honest(
     model: SingleLayer, estimator: str, samples: int, most: float
 ) -> None:
-    """95 % intervals of 150 runs × 8 words cover the value in 90 to 99 % of cases; ten orders lean to caution."""
+    """95 % intervals of 150 runs × 8 words cover the value in 90 to 99 % of cases; ten orders lean
+    to caution."""
     text = " ".join(LONG.split()[:8])
     expected = by_subsets(*outputs(model, text, 1, "replace"))
     method = METHODS["shapley"](samples=samples, estimator=estimator)
@@ -133,7 +135,8 @@ def places_of(keep: np.ndarray, d: int) -> np.ndarray:
 
 @pytest.mark.parametrize("d", [2, 3, 7, 20, 41])
 def test_ten_orders_bring_each_word_in_at_ten_depths(d: int) -> None:
-    """Each order once forwards and once backwards; the depths, counted from both ends, are shared out equally."""
+    """Each order once forwards and once backwards; the depths, counted from both ends, are shared
+    out equally."""
     method = Shapley(samples=2 * 30 * (d - 1), estimator="permutation")
     places = places_of(method._orders(np.random.default_rng(0), d), d)
     assert len(places) == 60 and (np.sort(places, 1) == np.arange(d)).all()
@@ -146,7 +149,8 @@ def test_ten_orders_bring_each_word_in_at_ten_depths(d: int) -> None:
 
 
 def test_all_orders_are_as_likely() -> None:
-    """24,000 orders of four words: how often each comes up is as chance has it (χ² with 23 degrees of freedom)."""
+    """24,000 orders of four words: how often each comes up is as chance has it (χ² with 23 degrees
+    of freedom)."""
     method = Shapley(samples=2 * 24_000 * 3, estimator="permutation")
     places = places_of(method._orders(np.random.default_rng(1), 4), 4)[::2]
     counts = np.unique(places, axis=0, return_counts=True)[1]
@@ -155,7 +159,8 @@ def test_all_orders_are_as_likely() -> None:
 
 @pytest.mark.parametrize(("d", "pairs"), [(7, 10), (7, 35), (24, 12), (24, 25)])
 def test_standard_errors_of_orders_are_the_spread_of_gains(d: int, pairs: int) -> None:
-    """Word by word in loops: the whole spread, and beside it that within depths where there are several squares."""
+    """Word by word in loops: the whole spread, and beside it that within depths where there are
+    several squares."""
     rng, depths = np.random.default_rng(2), min(10, d // 2)
     method = Shapley(samples=2 * pairs * (d - 1), estimator="permutation")
     keep, y = method._orders(rng, d), rng.normal(size=2 * pairs * (d - 1))

@@ -361,7 +361,8 @@ def test_the_theorem_is_what_the_paper_says(any_model: SingleLayer) -> None:
 
 
 def test_the_slope_of_the_theorem_tends_to_one_under_its_assumptions() -> None:
-    """Not to 3/2: if removing words hardly moves the denominators, the output is linear in the words."""
+    """Not to 3/2: if removing words hardly moves the denominators, the output is linear in the
+    words."""
     errors = []
     for positions, words in ((256, 16), (1024, 32), (4096, 64)):
         rng = np.random.default_rng(words)

@@ -24,7 +24,7 @@ from heed.methods.gradient import (
     IntegratedGradients,
 )
 from heed.methods.imported import Imported
-from heed.methods.method import Method, units_of
+from heed.methods.method import Method, refuse_empty, units_of
 from heed.methods.perturbation import Lime, Occlusion, Shapley
 from heed.methods.propagation import AttentionGradient, Flow, Rollout
 from heed.models import Model
@@ -203,6 +203,7 @@ def quick_methods(
     if methods is None:
         methods = [make_method(name) for name, cls in METHODS.items() if not cls.only_by_name]
     (tokens,) = model.tokens([text])
+    refuse_empty([tokens])
     seconds = _seconds_per_output(model, tokens)
     quick, left_out = [], {}
     for method in methods:

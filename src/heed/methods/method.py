@@ -150,7 +150,7 @@ class Method(ABC):
         for start in bar(range(0, len(documents), _CHUNK), self.name, unit="chunk"):
             began = time.perf_counter()
             tokens = model.tokens(documents[start : start + _CHUNK])
-            _refuse_empty(tokens, start, len(documents))
+            refuse_empty(tokens, start, len(documents))
             jobs = self._jobs(model, tokens, index, unit, seed)
             measured = self.measure(model, jobs)
             seconds = (time.perf_counter() - began) / len(jobs)
@@ -305,7 +305,8 @@ def split_rows(
     return scores, tuple(specials)
 
 
-def _refuse_empty(tokens: Sequence[Tokens], start: int, total: int) -> None:
+def refuse_empty(tokens: Sequence[Tokens], start: int = 0, total: int = 1) -> None:
+    """Refuse texts without words; these are `total` texts from number `start` on."""
     for i, t in enumerate(tokens, start + 1):
         if not t.words:
             which = "The text" if total == 1 else f"Text {i} of {total}"
