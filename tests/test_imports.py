@@ -41,12 +41,17 @@ LAYERS = [
 SHOWS = ("_repr_html_", "__rich_console__")
 
 
-def statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """All of a module, but for what the methods hold by which a value shows itself."""
+def statements(tree: ast.AST, typing: bool = True) -> Iterator[ast.AST]:
+    """All of a module, but for the methods by which a value shows itself; without `typing`, also
+    without what only type checkers read.
+    """
     for node in ast.iter_child_nodes(tree):
-        if not (isinstance(node, ast.FunctionDef) and node.name in SHOWS):
-            yield node
-            yield from statements(node)
+        if isinstance(node, ast.FunctionDef) and node.name in SHOWS:
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not typing:
+            continue
+        yield node
+        yield from statements(node, typing)
 
 
 def imported(path: Path) -> set[str]:
@@ -100,7 +105,7 @@ def test_modules_import_only_from_their_left() -> None:
     wrong = []
     for path in SOURCE.rglob("*.py"):
         here = layer(path)
-        if here == "__init__":
+        if here in ("__init__", "__main__"):
             continue
         assert here in LAYERS, f"{here} has no place in the order"
         wrong += [
@@ -109,6 +114,35 @@ def test_modules_import_only_from_their_left() -> None:
             if LAYERS.index(name) > LAYERS.index(here)
         ]
     assert not wrong
+
+
+def modules() -> dict[str, Path]:
+    """All modules of heed by name; a package by that of its folder."""
+    found = {}
+    for path in SOURCE.rglob("*.py"):
+        parts = ("heed", *path.relative_to(SOURCE).with_suffix("").parts)
+        found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+def edges(path: Path, known: set[str]) -> set[str]:
+    """The modules that a module imports when it runs; what only type checkers read does not count."""
+    names: set[str] = set()
+    for node in statements(ast.parse(path.read_text(encoding="utf8")), typing=False):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            parts = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= parts & known or {node.module}
+    return names & known
+
+
+def test_modules_inside_packages_import_in_one_direction_too() -> None:
+    """No module reaches itself: there is an order in which each imports only from its left."""
+    known = modules()
+    waiting = {name: edges(path, set(known)) - {name} for name, path in known.items()}
+    while free := {name for name, needs in waiting.items() if not needs & set(waiting)}:
+        waiting = {name: needs for name, needs in waiting.items() if name not in free}
+    circles = {name: sorted(needs & set(waiting)) for name, needs in waiting.items()}
+    assert not circles
 
 
 def test_report_draws_without_models() -> None:

@@ -144,21 +144,6 @@ def writing_folder(folder: Path) -> Iterator[Path]:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-@contextmanager
-def _appearing(folder: Path) -> Iterator[Path]:
-    """A name for a scratch folder that becomes `folder` in the end, all of it at once."""
-    with cannot_write(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        sweep(folder.parent)
-        scratch = folder.with_name(f"{_SCRATCH}{os.getpid()}-{folder.name}")
-        try:
-            yield scratch
-            if not folder.exists():  # another process may have been faster
-                scratch.rename(folder)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-
-
 def sweep(folder: Path) -> None:
     """Remove the scratch folders that killed processes left."""
     for path in folder.glob(f"{_SCRATCH}*-*"):
@@ -261,7 +246,7 @@ class Store:
         save: Callable[[M, Path], None],
         load: Callable[[Path], M],
     ) -> M:
-        """The model of a key, made now unless it is there."""
+        """The model of a key, made now unless it is there; `save` writes by `writing_folder`."""
         if key not in self._models:
             folder = None if self.folder is None else self.folder / "models" / key
             if folder is not None and folder.exists():
@@ -269,8 +254,7 @@ class Store:
             else:
                 self._models[key] = make()
                 if folder is not None:
-                    with _appearing(folder) as scratch:
-                        save(self._models[key], scratch)
+                    save(self._models[key], folder)
         return self._models[key]
 
     def unfinished(self, key: str) -> Path | None:

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heed.cli.inputs import column_names, load_data, load_held_out, load_model, read_methods
+from heed.cli.inputs import (
+    column_names,
+    is_of_claim,
+    load_data,
+    load_held_out,
+    load_model,
+    names_of,
+    read_claims,
+    read_methods,
+)
 from heed.cli.options import (
     FiguresOption,
     Format,
@@ -69,7 +78,10 @@ def audit(
     limit: Annotated[int, typer.Option(help="How many documents, drawn at random.", min=1)] = 200,
     claim: Annotated[
         list[str] | None,
-        typer.Option(help="A claim of `heed list claims`; may be repeated.", show_default="all"),
+        typer.Option(
+            help="A claim of `heed list claims`; repeat it, or separate by commas.",
+            show_default="all",
+        ),
     ] = None,
     method: Annotated[
         list[str] | None,
@@ -149,13 +161,13 @@ def audit(
     from heed.audit import audit as run
     from heed.methods import Imported
 
-    claims = _claims(claim, set_)
+    claims = read_claims(names_of(claim), set_)
     if (
         "used" in (fail_on or ())
         and any(c.claim.gated for c in claims)
         and all(c.claim.id != "used" for c in claims)
     ):
-        claims += _claims(["used"], None)  # the gate, which need not be named to be judged
+        claims += read_claims(["used"], None)  # the gate, which need not be named to be judged
     for name in fail_on or ():
         if name not in (names := [c.claim.id for c in claims]):
             raise UnknownName("claim of this audit", name, names)
@@ -168,7 +180,8 @@ def audit(
             )
         transformer_at(base)
     judged = _judged(
-        method or ["attention-mean"], [pair for pair in set_ or () if not _of_claim(pair)]
+        names_of(method) or ["attention-mean"],
+        [pair for pair in set_ or () if not is_of_claim(pair)],
     )
     for path in output or ():
         check_writable(path, (".html", ".parquet", ".json"))
@@ -233,7 +246,7 @@ def _fail_on(audited: Audit, claims: Sequence[str]) -> None:
 
 
 def _judged(names: Sequence[str], pairs: Sequence[str]) -> list[Method]:
-    """The explanations to be judged, in the order in which they were named: methods, and those of files."""
+    """What is judged, in the order in which it was named: methods, and files of imported scores."""
     from heed.methods import Imported
 
     files = [name for name in names if Path(name).suffix]
@@ -241,37 +254,10 @@ def _judged(names: Sequence[str], pairs: Sequence[str]) -> list[Method]:
     if pairs and not named:
         raise InputError(f"There is no method that {pairs[0]} could be a setting of.")
     methods = {m.name: m for m in read_methods(named, pairs)}
-    found: list[Method] = []
+    judged: list[Method] = []
     for name in names:
-        found += Imported.read(Path(name)) if name in files else [methods[name]]
-    return found
-
-
-def _of_claim(pair: str) -> bool:
-    """Whether a setting is that of a claim: CLAIM.key=value."""
-    return "." in pair.partition("=")[0]
-
-
-def _claims(names: Sequence[str] | None, pairs: Sequence[str] | None) -> list[Any]:
-    """These claims (by default all), with their settings."""
-    from heed import settings
-    from heed.claims import CLAIMS
-
-    given: dict[str, dict[str, str]] = {}
-    for key, value in read_settings([pair for pair in pairs or () if _of_claim(pair)]).items():
-        claim, _, setting = key.partition(".")
-        given.setdefault(claim.replace("_", "-"), {})[setting] = value
-    wanted = list(names or CLAIMS)
-    for name in [*wanted, *given]:
-        if name not in CLAIMS:
-            raise UnknownName("claim", name, CLAIMS)
-        if name not in wanted:
-            raise InputError(
-                f"There is a setting for the claim {name}, which is not among those that are tested."
-            )
-    return [
-        CLAIMS[n](**settings.read(f"the claim {n}", CLAIMS[n], given.get(n, {}))) for n in wanted
-    ]
+        judged += Imported.read(Path(name)) if name in files else [methods[name]]
+    return judged
 
 
 def _training_data(

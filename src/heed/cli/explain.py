@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from heed.cli.inputs import load_model, read_methods
+from heed.cli.inputs import load_model, names_of, read_methods, read_text
 from heed.cli.options import Format, ModelOption, SeedOption, SetOption, UnitChoice
 from heed.cli.outputs import check_writable, console, say, write
 from heed.cli.root import app
@@ -33,7 +33,8 @@ def explain(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="A method of `heed list methods`; may be repeated.", show_default="all fast ones"
+            help="A method of `heed list methods`; repeat it, or separate by commas.",
+            show_default="all quick ones",
         ),
     ] = None,
     set_: SetOption = None,
@@ -51,17 +52,18 @@ def explain(
         Path | None, typer.Option("--output", "-o", help="Write to this file (.html, .json, .txt).")
     ] = None,
 ) -> None:
-    """Explain a prediction: every method side by side, words shaded by their score.
+    """Explain a prediction: methods side by side, words shaded by their score.
 
-    Blue words speak for the label and orange ones against it; purple ones belong to methods that have no sign.
+    Blue words speak for the label, orange ones against it. Purple marks methods without a sign.
+    Without --method, heed runs all quick methods.
 
     heed explain "a fine film" --method lime --set samples=5000
     """
     from heed.methods import METHODS, quick_methods
     from heed.text import Document
 
-    named = method or [name for name, cls in METHODS.items() if not cls.only_by_name]
-    chosen = read_methods(named, set_)
+    named = names_of(method) or [n for n, cls in METHODS.items() if not cls.only_by_name]
+    methods = read_methods(named, set_)
     form = _format(format, output)
     check_writable(output)
     document = Document(read_text(text, file), pair)
@@ -70,22 +72,24 @@ def explain(
     loaded = load_model(model)
     loaded.documents(document, keep_all=True)  # says so if the model was not trained on pairs
     if method is None:
-        chosen, _ = quick_methods(loaded, document, unit.value, methods=chosen)
-    found = [m.explain(loaded, [document], label, unit.value, seed)[0] for m in chosen]
+        methods, _ = quick_methods(loaded, document, unit.value, methods=methods)
+    explanations = [m.explain(loaded, [document], label, unit.value, seed)[0] for m in methods]
     if form == Format.json:
         write(
-            json.dumps([e.to_dict() for e in found], ensure_ascii=False, indent=1, allow_nan=False),
+            json.dumps(
+                [e.to_dict() for e in explanations], ensure_ascii=False, indent=1, allow_nan=False
+            ),
             output,
         )
     elif form == Format.html:
         from heed.report import html
 
-        write(html.explanations(found), output)
+        write(html.explanations(explanations), output)
     else:
-        _print_explanations(found, output)
+        _print_explanations(explanations, output)
     if output is not None:
         if form != Format.text:
-            _print_explanations(found, None)
+            _print_explanations(explanations, None)
         say(f"written to {output}")
 
 

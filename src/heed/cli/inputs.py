@@ -46,21 +46,33 @@ def read_settings(pairs: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
+def names_of(given: Sequence[str] | None) -> list[str]:
+    """Names that were given one by one or separated by commas: `--method lime,occlusion`."""
+    names: list[str] = []
+    for text in given or ():
+        # a file may have a comma in its name
+        names += [text] if Path(text).suffix else [n.strip() for n in text.split(",") if n.strip()]
+    return names
+
+
 def read_methods(names: Sequence[str], pairs: Sequence[str] | None) -> list[Method]:
-    """The methods, each with those of the settings that it has; a setting that none of them has is an error."""
+    """The methods, each with the settings that it has; a setting that none has is refused."""
     from heed.methods import METHODS, make_method
 
     for name in names:
         if name not in METHODS:
             raise UnknownName("method", name, METHODS)
-    known = {name: {f.name for f in fields(METHODS[name])} for name in names}
+    fields_of = {name: {f.name for f in fields(METHODS[name])} for name in names}
     settings = read_settings(pairs)
+    every = set().union(*fields_of.values())
     for key in settings:
-        if not any(key in own for own in known.values()):
-            raise UnknownName("setting", key, sorted(set().union(*known.values())))
-    return [
-        make_method(name, {k: v for k, v in settings.items() if k in known[name]}) for name in names
-    ]
+        if key not in every:
+            raise UnknownName("setting", key, sorted(every))
+    methods = []
+    for name in names:
+        own = {key: value for key, value in settings.items() if key in fields_of[name]}
+        methods.append(make_method(name, own))
+    return methods
 
 
 def load_model(model: str | None) -> Any:
@@ -124,3 +136,74 @@ def load_held_out(name: str, split: str, seed: int, classes: str | None) -> Data
     except DataError as error:
         say(f"{error} Going on without it.")
         return None
+
+
+def load_training_data(
+    name: str,
+    split: str,
+    limit: int | None,
+    seed: int,
+    labels: str | None,
+    test: str | None,
+    classes: str | None,
+    columns: dict[str, str | None],
+) -> tuple[Dataset, Any, Dataset | None]:
+    """Documents to train on, to validate on (None: hold some out), and to test on, if any."""
+    from heed import data
+
+    tested = None
+    if test is not None:
+        known = test in data.KNOWN
+        tested = load_data(
+            test,
+            "test" if known else None,
+            None,
+            seed + 1,
+            None if known else labels,
+            classes,
+            None if known else columns,
+        )
+    if name.startswith("task:"):
+        training = load_data(name, None, limit or 2000, seed, None, classes, columns)
+        validation = None
+        tested = tested or load_data(name, None, 1000, seed + 1)
+    elif name not in data.KNOWN:
+        training = load_data(name, None, limit, seed, labels, classes, columns)
+        validation = None
+    else:
+        training = load_data(name, split, limit, seed, None, classes, columns)
+        validation = None if split == "dev" else load_held_out(name, "dev", seed, classes)
+        tested = tested or load_held_out(name, "test", seed, classes)
+    if tested and tested.labels != training.labels:
+        raise InputError(
+            f"The labels of {tested.name} ({', '.join(tested.labels)}) are not those of"
+            f" {training.name}."
+        )
+    return training, validation and validation.documents, tested
+
+
+def is_of_claim(pair: str) -> bool:
+    """Whether a setting is that of a claim: CLAIM.key=value."""
+    return "." in pair.partition("=")[0]
+
+
+def read_claims(names: Sequence[str] | None, pairs: Sequence[str] | None) -> list[Any]:
+    """These claims (by default all), with their settings."""
+    from heed import settings
+    from heed.claims import CLAIMS
+
+    given: dict[str, dict[str, str]] = {}
+    for key, value in read_settings([pair for pair in pairs or () if is_of_claim(pair)]).items():
+        claim, _, setting = key.partition(".")
+        given.setdefault(claim.replace("_", "-"), {})[setting] = value
+    wanted = list(names or CLAIMS)
+    for name in [*wanted, *given]:
+        if name not in CLAIMS:
+            raise UnknownName("claim", name, CLAIMS)
+        if name not in wanted:
+            raise InputError(
+                f"There is a setting for the claim {name}, which is not among those that are tested."
+            )
+    return [
+        CLAIMS[n](**settings.read(f"the claim {n}", CLAIMS[n], given.get(n, {}))) for n in wanted
+    ]

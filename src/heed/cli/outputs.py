@@ -40,11 +40,11 @@ def status(text: str) -> Any:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Say that nothing is lost when somebody stops what takes long."""
+    """Say that nothing is lost when somebody interrupts what takes long."""
     try:
         yield
     except KeyboardInterrupt:
-        say("stopped; the same command goes on where it was")
+        say("stopped: run the same command again to resume")
         raise
 
 

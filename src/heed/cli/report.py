@@ -32,7 +32,7 @@ def report(
     ] = None,
     figures: FiguresOption = None,
 ) -> None:
-    """Draw an audit or a reproduction again from what it measured, without model or data.
+    """Redraw an audit or a reproduction from saved results; needs no model or data.
 
     heed audit -o rows.parquet; heed report rows.parquet -o audit.html
 

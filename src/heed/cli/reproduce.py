@@ -44,7 +44,7 @@ def reproduce(
         str,
         typer.Option(
             metavar="smoke|full",
-            help="'smoke' takes minutes and needs no data; 'full' takes hours and needs them.",
+            help="'smoke' takes minutes and needs no data; 'full' takes hours and needs the data sets.",
         ),
     ] = "smoke",
     model: Annotated[
@@ -66,15 +66,13 @@ def reproduce(
         ),
     ] = None,
     seed: SeedOption = 0,
-    rerun: Annotated[
-        bool, typer.Option("--rerun", help="Run experiments again that are done.")
-    ] = False,
+    rerun: Annotated[bool, typer.Option("--rerun", help="Re-run finished experiments.")] = False,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The folder to write.", show_default="PAPER"),
     ] = None,
 ) -> None:
-    """Run the experiments of a paper again: our numbers beside the published ones, as tables, figures and a page.
+    """Run the experiments of a paper again: our numbers beside the published ones.
 
     heed reproduce lopardo-2024
 
@@ -82,8 +80,8 @@ def reproduce(
 
     heed reproduce jain-wallace-2019 --data sst --scale full
 
-    Experiments that the folder has already are not run again, so that a run that was stopped goes on where it was.
-    `heed report FOLDER` draws everything again from its results.
+    The folder gets a page, tables, figures and results.json. Run the same command again to resume.
+    `heed report FOLDER` redraws everything from saved results.
     """
     from heed.papers import PAPERS, run
     from heed.papers.lab import Scale

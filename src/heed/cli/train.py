@@ -9,12 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heed.cli.inputs import column_names, load_data, load_held_out, read_settings
+from heed.cli.inputs import (
+    column_names,
+    load_training_data,
+    read_settings,
+)
 from heed.cli.options import (
+    ClassesOption,
+    DataOption,
+    Fp16Option,
     LabelColumnOption,
+    LabelsOption,
+    LimitOption,
+    OutputFolder,
     PairColumnOption,
     SeedOption,
     SetOption,
+    SplitOption,
+    TestDataOption,
     TextColumnOption,
 )
 from heed.cli.outputs import resumable, say, status
@@ -33,51 +45,6 @@ train_app = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(train_app, name="train")
-
-
-OutputFolder = Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")]
-
-
-DataOption = Annotated[
-    str,
-    typer.Option(
-        "--data",
-        "-d",
-        help="A data set of `heed list data`, a generated one as task:NAME, or a file.",
-    ),
-]
-
-
-SplitOption = Annotated[str, typer.Option(help="The part to train on.")]
-
-
-LabelsOption = Annotated[
-    str | None,
-    typer.Option(help="Names of a file's labels in order, as a,b,c.", show_default="from the file"),
-]
-
-
-ClassesOption = Annotated[
-    str | None, typer.Option(help="Only documents with these labels, as a,b.", show_default="all")
-]
-
-
-TestDataOption = Annotated[
-    str | None,
-    typer.Option(
-        "--test-data",
-        help="Measure on the test part of another data set.",
-        show_default="the test part of the data",
-    ),
-]
-
-
-Fp16Option = Annotated[
-    bool, typer.Option("--fp16", help="Store weights in half precision: half the size.")
-]
-
-
-LimitOption = Annotated[int | None, typer.Option(help="Train on so many documents.", min=10)]
 
 
 @train_app.command("single-layer")
@@ -101,16 +68,17 @@ def train_single_layer(
 ) -> None:
     """Train the single-layer attention classifier and measure it on the test set.
 
-    Stopped, the same command resumes.
+    Run the same command again to resume an interrupted training.
 
     heed train single-layer --data imdb -o my-model
     """
+    from heed.models.folders import check_free
     from heed.training import recipes
 
     chosen = recipes.change(recipes.find(recipe), read_settings(set_))
-    _check_folder(output)
+    check_free(output)
     columns = column_names(text_column, label_column, pair_column)
-    training, validation, tested = _training_data(
+    training, validation, tested = load_training_data(
         data, split, limit, seed, labels, test_data, classes, columns
     )
     with status("loading torch"):
@@ -161,21 +129,24 @@ def train_recurrent(
     seed: SeedOption = 0,
     fp16: Fp16Option = False,
 ) -> None:
-    """Train an encoder with attention, as in "Attention is not Explanation", and measure it on the test set.
+    """Train an encoder with attention, as in "Attention is not Explanation", and measure it.
+
+    Run the same command again to resume an interrupted training.
 
     heed train recurrent --data sst -o my-model
 
     heed train recurrent --encoder average --attention uniform --data sst -o my-model
 
-    Settings: epochs, batch, learning_rate, weight_decay, vocabulary, min_count, max_words, width, hidden, spread,
-    vectors (random or glove), validation.
+    Settings: epochs, batch, learning_rate, weight_decay, vocabulary, min_count, max_words, width,
+    hidden, spread, vectors (random or glove), validation.
     """
+    from heed.models.folders import check_free
     from heed.training import recipes
 
     chosen = recipes.recurrent({"encoder": encoder, "attention": attention} | read_settings(set_))
-    _check_folder(output)
+    check_free(output)
     columns = column_names(text_column, label_column, pair_column)
-    training, validation, tested = _training_data(
+    training, validation, tested = load_training_data(
         data, split, limit, seed, labels, test_data, classes, columns
     )
     with status("loading torch"):
@@ -226,16 +197,19 @@ def train_transformer(
     seed: SeedOption = 0,
     fp16: Fp16Option = False,
 ) -> None:
-    """Train a transformer, and measure it on the test set. Stopped, the same command resumes.
+    """Train a transformer and measure it on the test set.
+
+    Run the same command again to resume an interrupted training.
 
     heed train transformer --base ORG/NAME --data sst -o my-model
 
     heed train transformer --scratch 2x128 --data imdb -o my-model
 
-    Settings: epochs, batch, learning_rate, weight_decay, warmup, max_tokens, word_dropout, smoothing, average,
-    validation; from scratch also family, vocabulary, heads, dropout.
+    Settings: epochs, batch, learning_rate, weight_decay, warmup, max_tokens, word_dropout, smoothing,
+    average, validation; from scratch also family, vocabulary, heads, dropout.
     """
     from heed.models import folders
+    from heed.models.folders import check_free
     from heed.training import recipes
 
     if (base is None) == (scratch is None):
@@ -246,9 +220,9 @@ def train_transformer(
     size = recipes.size(scratch) if scratch else (0, 0)
     recipes.check_heads(size, chosen)
     source = None if base is None else folders.transformer_at(base)
-    _check_folder(output)
+    check_free(output)
     columns = column_names(text_column, label_column, pair_column)
-    training, validation, tested = _training_data(
+    training, validation, tested = load_training_data(
         data, split, limit, seed, labels, test_data, classes, columns
     )
     with status("loading torch and transformers"):
@@ -276,56 +250,6 @@ def train_transformer(
     facts["base"] = source.absolute().name if isinstance(source, Path) else source
     transformer.save(done, output, facts, fp16)
     _say_trained(output, facts)
-
-
-def _training_data(
-    name: str,
-    split: str,
-    limit: int | None,
-    seed: int,
-    labels: str | None,
-    test: str | None,
-    classes: str | None,
-    columns: dict[str, str | None],
-) -> tuple[Dataset, Any, Dataset | None]:
-    """Documents to train on, to validate on (None: a part of them) and to test on (None: there are none)."""
-    from heed import data
-
-    tested = None
-    if test is not None:
-        known = test in data.KNOWN
-        tested = load_data(
-            test,
-            "test" if known else None,
-            None,
-            seed + 1,
-            None if known else labels,
-            classes,
-            None if known else columns,
-        )
-    if name.startswith("task:"):
-        training = load_data(name, None, limit or 2000, seed, None, classes, columns)
-        validation = None
-        tested = tested or load_data(name, None, 1000, seed + 1)
-    elif name not in data.KNOWN:
-        training = load_data(name, None, limit, seed, labels, classes, columns)
-        validation = None
-    else:
-        training = load_data(name, split, limit, seed, None, classes, columns)
-        validation = None if split == "dev" else load_held_out(name, "dev", seed, classes)
-        tested = tested or load_held_out(name, "test", seed, classes)
-    if tested and tested.labels != training.labels:
-        raise InputError(
-            f"The labels of {tested.name} ({', '.join(tested.labels)}) are not those of {training.name}."
-        )
-    return training, validation and validation.documents, tested
-
-
-def _check_folder(folder: Path) -> None:
-    """Refuse a folder for a model before training it."""
-    from heed.models.folders import check_free
-
-    check_free(folder)
 
 
 def _facts(

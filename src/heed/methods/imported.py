@@ -24,6 +24,7 @@ from heed.data.files import rows_of
 from heed.errors import DataError, InputError, OutputError, quoted
 from heed.methods.explanation import LARGEST, Explanation, check_span
 from heed.methods.method import Job, Measured, Method
+from heed.methods.table import METHODS
 from heed.models.classifier import Classifier
 from heed.text import Document, Span, Tokens
 
@@ -61,8 +62,6 @@ class Imported(Method):
     digest: str = field(init=False)
 
     def __post_init__(self, records: Iterable[Record]) -> None:
-        from heed.methods import METHODS
-
         if not self.name.strip() or self.name in METHODS:
             raise InputError(
                 f"Imported explanations need a name of their own, got '{quoted(self.name)}'."
@@ -255,8 +254,6 @@ class Imported(Method):
         `pieces` (strings, or [start, end]), `pair`, `label`, `id`, `gold`, `signed` and `method`.
         The file's name becomes the name of the method.
         """
-        from heed.methods import METHODS
-
         path = Path(path)
         groups: dict[str, list[Record]] = {}
         signed: dict[str, bool | None] = {}

@@ -1,0 +1,70 @@
+"""All methods, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heed.errors import InputError, UnknownName
+from heed.methods.anchors import Anchors
+from heed.methods.attention import AttentionHead, AttentionMax, AttentionMean, ValueNorm
+from heed.methods.baseline import Random
+from heed.methods.efficient import EffectiveAttention, EfficientAttention
+from heed.methods.exact import LimeExact, LimeTheorem, ShapleyExact
+from heed.methods.gradient import (
+    GradientInput,
+    GradientL1,
+    GradientL2,
+    GradientMean,
+    IntegratedGradients,
+)
+from heed.methods.method import Method
+from heed.methods.perturbation import Lime, Occlusion, Shapley
+from heed.methods.propagation import AttentionGradient, Flow, Rollout
+from heed.models.classifier import ATTENTION
+from heed.settings import read as read_settings
+
+METHODS: dict[str, type[Method]] = {
+    cls.name: cls
+    for cls in (
+        AttentionMean,
+        AttentionMax,
+        AttentionHead,
+        ValueNorm,
+        EfficientAttention,
+        EffectiveAttention,
+        Rollout,
+        Flow,
+        AttentionGradient,
+        GradientMean,
+        GradientL1,
+        GradientL2,
+        GradientInput,
+        IntegratedGradients,
+        Occlusion,
+        Lime,
+        LimeExact,
+        LimeTheorem,
+        Shapley,
+        ShapleyExact,
+        Anchors,
+        Random,
+    )
+}
+
+
+def make_method(name: str | Method, settings: dict[str, Any] | None = None) -> Method:
+    """A method by its name, with other settings if given: numbers, or strings such as "2000"."""
+    if isinstance(name, Method):
+        if settings:
+            raise InputError("Give settings to the method itself, not beside it.")
+        return name
+    if not isinstance(name, str):
+        raise InputError(f"A method is a name or a method such as Lime(samples=500), got {name!r}.")
+    if name not in METHODS:
+        raise UnknownName("method", name, METHODS)
+    return METHODS[name](**read_settings(name, METHODS[name], settings or {}))
+
+
+def reads_attention(name: str) -> bool:
+    """Whether a method is built on attention weights."""
+    return name in METHODS and ATTENTION in METHODS[name].needs
