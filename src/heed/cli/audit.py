@@ -20,7 +20,7 @@ from heed.cli.inputs import (
     load_model,
     names_of,
     read_claims,
-    read_methods,
+    read_judged,
 )
 from heed.cli.options import (
     FiguresOption,
@@ -40,7 +40,6 @@ from heed.store import check_writable as check_folder
 if TYPE_CHECKING:
     from heed.audit import Audit
     from heed.data import Dataset
-    from heed.methods import Method
     from heed.models.classifier import Classifier
     from heed.text import Document
 
@@ -179,7 +178,7 @@ def audit(
                 "--base says what a transformer was fine-tuned from, for --train: leave it out."
             )
         transformer_at(base)
-    judged = _judged(
+    judged = read_judged(
         names_of(method) or ["attention-mean"],
         [pair for pair in set_ or () if not is_of_claim(pair)],
     )
@@ -243,21 +242,6 @@ def _fail_on(audited: Audit, claims: Sequence[str]) -> None:
     if refuted:
         say(f"refuted: {', '.join(refuted)} (--fail-on)")
         raise typer.Exit(1)
-
-
-def _judged(names: Sequence[str], pairs: Sequence[str]) -> list[Method]:
-    """What is judged, in the order in which it was named: methods, and files of imported scores."""
-    from heed.methods import Imported
-
-    files = [name for name in names if Path(name).suffix]
-    named = [name for name in names if name not in files]
-    if pairs and not named:
-        raise InputError(f"There is no method that {pairs[0]} could be a setting of.")
-    methods = {m.name: m for m in read_methods(named, pairs)}
-    judged: list[Method] = []
-    for name in names:
-        judged += Imported.read(Path(name)) if name in files else [methods[name]]
-    return judged
 
 
 def _training_data(

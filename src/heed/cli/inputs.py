@@ -207,3 +207,18 @@ def read_claims(names: Sequence[str] | None, pairs: Sequence[str] | None) -> lis
     return [
         CLAIMS[n](**settings.read(f"the claim {n}", CLAIMS[n], given.get(n, {}))) for n in wanted
     ]
+
+
+def read_judged(names: Sequence[str], pairs: Sequence[str]) -> list[Method]:
+    """What is judged, in the order in which it was named: methods, and files of imported scores."""
+    from heed.methods import Imported
+
+    files = [name for name in names if Path(name).suffix]
+    named = [name for name in names if name not in files]
+    if pairs and not named:
+        raise InputError(f"There is no method that {pairs[0]} could be a setting of.")
+    methods = {m.name: m for m in read_methods(named, pairs)}
+    judged: list[Method] = []
+    for name in names:
+        judged += Imported.read(Path(name)) if name in files else [methods[name]]
+    return judged

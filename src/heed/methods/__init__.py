@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
 
 from heed.data.inputs import is_one
-from heed.errors import InputError, UnknownName
+from heed.errors import InputError
 from heed.methods.anchors import Anchors
 from heed.methods.attention import AttentionHead, AttentionMax, AttentionMean, ValueNorm
 from heed.methods.baseline import Random
@@ -30,9 +30,8 @@ from heed.methods.propagation import AttentionGradient, Flow, Rollout
 from heed.methods.table import METHODS, make_method, reads_attention
 from heed.models import Model
 from heed.models import of as classifier_of
-from heed.models.classifier import ATTENTION, Classifier
+from heed.models.classifier import Classifier
 from heed.progress import say
-from heed.settings import read as read_settings
 from heed.text import Document, Tokens
 
 PATIENCE = 30.0  # seconds that a method may take that nobody asked for by its name
