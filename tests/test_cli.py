@@ -1048,7 +1048,7 @@ def test_claims_have_settings_and_an_audit_may_be_kept(run: Run, reviews: Path) 
         "json",
     ]
     done = run(
-        *words, "--set", "exclusive.steps=3", "--set", "used.permutations=7", "--keep", "kept"
+        *words, "--set", "exclusive.steps=3", "--set", "used.permutations=7", "--cache", "kept"
     )
     assert done.code == 0
     settings = json.loads(done.out)["facts"]["settings"]
@@ -1330,7 +1330,7 @@ def test_an_interrupt_ends_quietly_with_130(
     def interrupt(**_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "app", interrupt)
+    monkeypatch.setattr("heed.cli.root.app", interrupt)
     assert command() == Done(130, "", "")
     with pytest.raises(subprocess.TimeoutExpired):
         interrupted.wait(4)  # it waits for a text

@@ -344,7 +344,7 @@ def test_what_is_brought_is_judged_beside_our_own(model: SingleLayer, tmp_path: 
         ("sensitive", "mine"),
     ]
     assert verdicts["removes", "mine"].mean == pytest.approx(verdicts["removes", "occlusion"].mean)
-    assert "computed elsewhere" in verdicts["sensitive", "mine"].reason
+    assert "was imported" in verdicts["sensitive", "mine"].reason
     assert verdicts["removes", "mine"].sentence.startswith("Removing what mine points to")
     assert {e.method for e in found.examples[0].explanations} >= {"occlusion", "mine"}
     first = {e.method: e for e in found.examples[0].explanations}

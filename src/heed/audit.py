@@ -27,7 +27,7 @@ from heed.claims.study import NO_TRAINING, best_lime
 from heed.data import Dataset
 from heed.data.dataset import draw
 from heed.data.inputs import is_one
-from heed.errors import DataError, HeedError, InputError, NotApplicable, UnknownName, quoted
+from heed.errors import DataError, HeedError, InputError, NotApplicable, OutputError, UnknownName, quoted
 from heed.methods import (
     AttentionMean,
     EfficientAttention,
@@ -161,6 +161,8 @@ class Audit:
             ],
         }
         whole = table.replace_schema_metadata({"heed": json.dumps(about)})
+        if not path.parent.is_dir():
+            raise OutputError(f"{path} cannot be written: there is no folder {path.parent}.")
         with writing(path) as scratch:
             pq.write_table(whole, scratch, compression="zstd")
 
@@ -199,13 +201,15 @@ class _Facts(msgspec.Struct):
     documents: Annotated[int, msgspec.Meta(ge=1)]
     seed: int
     methods: dict[str, dict[str, Any]]
-    settings: dict[str, dict[str, Any]]
     seconds: float
     heed: str
     accuracy: float | None
-    left_out: int
-    truncated: int
-    unknown: float
+    settings: dict[str, dict[str, Any]] = {}
+    left_out: int = 0
+    truncated: int = 0
+    unknown: float = 0.0
+    unfit: str = ""
+    command: str = ""
 
 
 class _Tested(msgspec.Struct):
