@@ -37,6 +37,7 @@ from heed.data.tasks import TASKS
 from heed.methods import METHODS
 from heed.models import checkpoint
 from heed.models.single_layer import SingleLayer
+from heed.report.words import summary
 
 HEED = str(Path(sys.executable).with_name("heed"))
 REVIEW = "the selection is great but the service is bad"
@@ -732,7 +733,7 @@ def test_an_audit_writes_page_verdicts_and_rows(audited: tuple[Done, Path]) -> N
         "sentence",
     }
     found = Audit.load(folder / "audit.parquet")
-    assert found.to_dict() == verdicts
+    assert found.to_dict() | {"summary": summary(found)} == verdicts
     open_ = [e for e in found.evidence if not e.reason]
     closed = {e.claim.id for e in found.evidence if e.reason}
     trained = {name for name, cls in CLAIMS.items() if cls.claim.trains}

@@ -130,9 +130,14 @@ def _places(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def _widths(verdicts: Sequence[Verdict]) -> list[int]:
-    cells = map(_cells, verdicts, _places(verdicts))
-    name, *others = [max(map(cell_len, column)) for column in zip(_TITLES, *cells, strict=True)]
-    return [min(name, _WIDE - sum(others) - 2 * len(others)), *others]
+    """Of name, mean, threshold (with the gap after it, which its title fills), n and verdict."""
+    cells = list(map(_cells, verdicts, _places(verdicts)))
+    name, mean, threshold, n, verdict = (
+        max(map(cell_len, column)) for column in zip(_TITLES, *cells, strict=True)
+    )
+    threshold = max([threshold, *(len(row[2]) + 2 for row in cells)])
+    n = max(n, 2)
+    return [min(name, _WIDE - mean - threshold - n - verdict - 6), mean, threshold, n, verdict]
 
 
 def _row(cells: Sequence[str], widths: Sequence[int], styles: tuple[str, str, str]) -> Text:
@@ -140,7 +145,7 @@ def _row(cells: Sequence[str], widths: Sequence[int], styles: tuple[str, str, st
     name, mean, threshold, n, verdict = cells
     if cell_len(name) > widths[0]:
         name = set_cell_size(name, widths[0] - 1) + "…"
-    numbers = f"  {mean:{widths[1]}}  {threshold:{widths[2]}}  {n:>{widths[3]}}  "
+    numbers = f"  {mean:{widths[1]}}  {threshold:{widths[2]}}{n:>{widths[3]}}  "
     return Text.assemble(
         *zip((set_cell_size(name, widths[0]), numbers, verdict), styles, strict=True)
     )
