@@ -446,7 +446,7 @@ def test_the_rule_is_readable_everywhere() -> None:
     assert rule in out and "95 % interval: 99.6 to 100.0 %" in out
     assert (
         "a good[10] film and a fun[10] plot" in out
-        and "strongest good 1 fun 1 measured precision" in out
+        and "strongest good 1.000 fun 1.000 measured precision" in out
     )
     assert "Rule: “good” and “fun” → &lt;b&gt;worth seeing" in e._repr_html_()
     again = Explanation.from_dict(json.loads(e.to_json()))

@@ -27,7 +27,15 @@ from heed.claims.study import NO_TRAINING, best_lime
 from heed.data import Dataset
 from heed.data.dataset import draw
 from heed.data.inputs import is_one
-from heed.errors import DataError, HeedError, InputError, NotApplicable, OutputError, UnknownName, quoted
+from heed.errors import (
+    DataError,
+    HeedError,
+    InputError,
+    NotApplicable,
+    OutputError,
+    UnknownName,
+    quoted,
+)
 from heed.methods import (
     AttentionMean,
     EfficientAttention,

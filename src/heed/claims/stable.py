@@ -29,7 +29,7 @@ class Robust(ClaimTest):
     claim: ClassVar[Claim] = Claim(
         id="robust",
         family="stable",
-        sentence="LIME does not hang on how words are removed",
+        sentence="LIME does not depend on how words are removed",
         statistic="Kendall τ between LIME with words replaced and deleted",
         threshold=0.7,
         source="lopardo2024",

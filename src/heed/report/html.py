@@ -35,7 +35,7 @@ from heed.report.explanation import (
 )
 from heed.report.numbers import cell, duration, number
 from heed.report.shading import AGAINST, FOR, legend, rgba
-from heed.report.words import SYMBOLS, extras, summary, verdict_interval
+from heed.report.words import SYMBOLS, extras, outcome, summary, verdict_interval
 from heed.text import counted, printable
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def audit_table(audit: Audit) -> str:
     """The verdicts of an audit as a table, for a notebook."""
     titles = ("claim", "explanation", "mean [interval]", "threshold", "n", "verdict")
     rows = [
-        (v.claim.id, v.method, verdict_interval(v), v.claim.side(), f"{v.n:,}", v.outcome)
+        (v.claim.id, v.method, verdict_interval(v), v.claim.side(), f"{v.n:,}", outcome(v))
         for v in audit.verdicts
     ]
     head = "".join(f"<th>{title}</th>" for title in titles)
@@ -242,7 +242,7 @@ def _claim(audit: Audit, index: int, content: dict[str, Any], chart: Markup) -> 
         "threshold": claim.side(),
         "averaged": claim.combine is None,
         "n": f"{verdict.n:,}",
-        "outcome": verdict.outcome,
+        "outcome": outcome(verdict),
         "symbol": SYMBOLS[verdict.outcome],
         "kind": verdict.outcome.replace(" ", "-"),
         "reason": verdict.reason,

@@ -18,7 +18,7 @@ from heed.report.explanation import by_document, comparable, shaded
 from heed.report.numbers import number
 from heed.report.results import MANY, named, ours, published, remarks, shared
 from heed.report.shading import colours
-from heed.report.words import SYMBOLS, summary, verdict_interval
+from heed.report.words import SYMBOLS, lines, outcome, reasons, verdict_interval
 from heed.text import counted, printable
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _cells(verdict: Verdict, position: str) -> tuple[str, ...]:
 
 
 def _verdict(verdict: Verdict) -> str:
-    return f"{SYMBOLS[verdict.outcome]} {verdict.outcome}"
+    return f"{SYMBOLS[verdict.outcome]} {outcome(verdict)}"
 
 
 def _places(verdicts: Sequence[Verdict]) -> list[str]:
@@ -152,11 +152,12 @@ def _row(cells: Sequence[str], widths: Sequence[int], styles: tuple[str, str, st
 
 
 def _summary(audit: Audit) -> Iterator[RenderableType]:
-    texts = summary(audit)
-    if texts:
-        yield Text("Summary", style="bold")
-    for family, text in texts.items():
-        yield Text.assemble((family, "bold"), f": {printable(text)}")
+    """One line per family; then why claims are undecided or were not judged, each reason once."""
+    yield Text("Summary", style="bold")
+    for family, text in lines(audit).items():
+        yield Text.assemble((f"{family}: ", "bold"), text)
+    for reason, claims in reasons(audit).items():
+        yield Text(f"{', '.join(claims)}: {printable(reason)}", style="dim")
 
 
 def _reading(audit: Audit) -> Text:

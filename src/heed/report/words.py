@@ -21,6 +21,17 @@ if TYPE_CHECKING:
 SYMBOLS = {"supported": "✓", "refuted": "✗", "undecided": "~", "not applicable": "–"}
 CONDITIONS = "Conditions for attention to explain"
 
+# Why a claim was not judged, in the words of a table.
+CAUSES = {
+    "budget": "out of time",
+    "training": "needs --train",
+    "model": "not for this model",
+    "data": "not for this data",
+    "method": "not for this method",
+    "gate": "gate closed",
+    "other": "not applicable",
+}
+
 # The answer for a family whose judged claims share an outcome, and the heading of such claims.
 _ANSWERS = {"supported": "yes", "refuted": "no", "undecided": "undecided"}
 _HEADINGS = {
@@ -116,7 +127,50 @@ def verdict_interval(verdict: Verdict) -> str:
     return interval(verdict.mean, verdict.low, verdict.high)
 
 
+def outcome(verdict: Verdict) -> str:
+    """The outcome of a verdict; where it was not judged, why."""
+    return verdict.outcome if verdict.cause is None else CAUSES[verdict.cause]
+
+
 # Summary
+
+
+def lines(audit: Audit) -> dict[str, str]:
+    """The summary in one line per family: the answer, and the claims behind it by name."""
+    answers = {True: "yes", False: "no", None: "undecided"}
+    texts = {}
+    if audit.findings:
+        asked = [(_CONDITIONS[f.condition.id][0], answers[f.holds]) for f in audit.findings]
+        texts["Conditions"] = " · ".join(f"{title.lower()}: {answer}" for title, answer in asked)
+    for family in FAMILIES:
+        verdicts = [v for v in audit.verdicts if v.claim.family == family]
+        if verdicts:
+            named = (f"{SYMBOLS[v.outcome]} {_called(v, verdicts)}" for v in verdicts)
+            texts[family.capitalize()] = f"{_answer(verdicts)} ({', '.join(named)})"
+    return texts
+
+
+def reasons(audit: Audit) -> dict[str, list[str]]:
+    """Why claims are undecided or were not judged: the claims by their reason."""
+    by_reason: dict[str, list[str]] = {}
+    for v in audit.verdicts:
+        if v.reason:
+            by_reason.setdefault(v.reason, []).append(_called(v, audit.verdicts))
+    return by_reason
+
+
+def _called(verdict: Verdict, verdicts: Sequence[Verdict]) -> str:
+    """The name of a claim, with the method where several are judged."""
+    several = len({v.method for v in verdicts if v.claim == verdict.claim}) > 1
+    return printable(f"{verdict.claim.id} of {verdict.method}" if several else verdict.claim.id)
+
+
+def _answer(verdicts: Sequence[Verdict]) -> str:
+    """The answer for a family: that of its judged claims if they share one."""
+    answers = {_ANSWERS[v.outcome] for v in verdicts if v.outcome in _ANSWERS}
+    if not answers:
+        return "not judged"
+    return answers.pop() if len(answers) == 1 else "in part"
 
 
 def summary(audit: Audit) -> dict[str, str]:
@@ -137,13 +191,12 @@ def _family(verdicts: Sequence[Verdict], evidence: Sequence[Evidence]) -> Iterat
     """The sentences on one family: the answer, the claims by outcome, and what to keep in mind."""
     by_outcome = {o: [v for v in verdicts if v.outcome == o] for o in _HEADINGS}
     outcomes = [o for o, same in by_outcome.items() if same]
-    answers = [_ANSWERS[o] for o in outcomes if o in _ANSWERS]
-    yield f"{answers[0] if len(answers) == 1 else 'in part' if answers else 'not judged'}."
+    yield f"{_answer(verdicts)}."
     for outcome in outcomes:
         heading = f"{_HEADINGS[outcome]}: " if len(outcomes) > 1 else ""
         yield f"{heading}{'; '.join(_sentences(by_outcome[outcome]))}."
     yield from filter(None, map(_best, evidence))
-    if answers:
+    if any(o in _ANSWERS for o in outcomes):
         yield _CAVEATS[verdicts[0].claim.family]
 
 
