@@ -7,6 +7,7 @@ import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from types import CodeType
 
@@ -173,6 +174,7 @@ def test_public_names() -> None:
         "tasks",
     ]
     assert all(hasattr(heed, name) for name in heed.__all__)
+    assert heed.__version__ == metadata.version("heed")
     assert callable(heed.explain) and callable(
         heed.audit
     )  # functions, though packages bear the same names

@@ -1,4 +1,8 @@
-"""heed explains what a text classifier attends to, and audits whether that explains its prediction."""
+"""heed explains what a text classifier attends to, and audits whether that explains its
+prediction.
+"""
+
+from importlib import metadata
 
 from heed import data
 from heed.audit import Audit, audit
@@ -12,6 +16,8 @@ from heed.models.function import Function
 from heed.models.trace import Trace
 from heed.progress import show_progress
 from heed.text import Document, Tokens
+
+__version__ = metadata.version("heed")
 
 __all__ = [
     "Audit",

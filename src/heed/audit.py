@@ -64,7 +64,7 @@ SHOWN = (
     EfficientAttention(intervals=0),
 )
 FEW = 5  # documents that are explained for the reader by what takes long and no claim asked for
-OPENED = 20  # documents, of which most is open, whose intervals of attention weights are worked out for the reader
+OPENED = 20  # documents with the most freedom, whose ranges of attention are shown to the reader
 
 
 class Example(NamedTuple):
@@ -83,7 +83,8 @@ class Example(NamedTuple):
 class Audit:
     """What was measured, of which model, on which documents.
 
-    facts        model, revision, data, number of documents, seed, methods, settings, seconds, version of heed
+    facts        model, revision, data, number of documents, seed, methods, settings, seconds,
+                 version of heed
     evidence     rows per claim and explanation, or why there are none
     conditions   rows per document of what must be so for attention to explain
     examples     documents with their explanations, for the reader
@@ -116,9 +117,9 @@ class Audit:
     def agreement(
         self,
     ) -> tuple[list[str], Float[np.ndarray, "method method"], Float[np.ndarray, "method method"]]:
-        """Kendall's τ between the explanations that are shown, the mean over the documents that have both; and these.
+        """Methods, Kendall's τ between them over the documents that have both, and how many have.
 
-        NaN where there is no such document.
+        τ is NaN where no document has both.
         """
         names = list(
             dict.fromkeys(e.method for example in self.examples for e in example.explanations)
@@ -153,7 +154,7 @@ class Audit:
         return {"facts": self.facts, "verdicts": verdicts, "conditions": found}
 
     def save(self, path: Path) -> None:
-        """Write the rows as Parquet, with the facts beside them in the file; `Audit.load` reads it."""
+        """Write rows and facts to one Parquet file, which `Audit.load` reads."""
         rows: list[Row] = [
             {"claim": e.claim.id, "method": e.method} | row for e in self.evidence for row in e.rows
         ]
@@ -305,12 +306,12 @@ def audit(
     """Test what an explanation (attention, by default) is worth on these documents.
 
     dataset      a `heed.data.Dataset`, a list of texts, or a table with a column text, and label if
-                 labels are known: a pandas DataFrame, a list of dicts, a Hugging Face data set. Blank
-                 texts, and those that imported scores do not explain, are left out and counted.
+                 labels are known: a pandas DataFrame, a list of dicts, a Hugging Face data set.
+                 Blank texts, and those that imported scores do not explain, are left out and counted.
                  With imported scores it may be left out: their texts are audited then
     claims       by name, or with settings as in `Exclusive(steps=200)`; by default all
-    methods      the methods that are judged, side by side: by name, with settings, or `heed.Imported`;
-                 by default attention-mean
+    methods      the methods that are judged, side by side: by name, with settings, or
+                 `heed.Imported`; by default attention-mean
     limit        at most this many documents, drawn at random
     examples     explain this many documents for the reader: the page and the saved file show them
     training     documents for the claims that retrain the model; without them these are not judged.
@@ -453,8 +454,8 @@ def _explained_only(
 def _examples(studies: Sequence[Study], count: int, spent: bool) -> tuple[Example, ...]:
     """The first documents, explained by what is judged and by some others.
 
-    LIME, which takes many evaluations, is shown for a few documents alone where no claim has computed it; and so is all
-    that takes more than one, where the budget was spent.
+    LIME takes many evaluations: it is shown for a few documents alone where no claim has computed it.
+    Where the budget was spent, so is all that takes more than one evaluation.
     """
     first = studies[0]
     few = first.documents[:count]
@@ -512,7 +513,7 @@ def _measure(
 
 
 def _turn(test: ClaimTest) -> tuple[bool, ...]:
-    """When a claim has its turn: what decides most for the least time goes first, and last what trains."""
+    """The order in which claims are tested: the gate first, then quick ones; training comes last."""
     claim, slow = test.claim, test.slow
     return claim.id != "used", claim.trains, claim.id != "needed", slow, slow and claim.gated
 
@@ -520,7 +521,7 @@ def _turn(test: ClaimTest) -> tuple[bool, ...]:
 def _tests(
     claims: Sequence[str | ClaimTest] | str | None, studies: Sequence[Study]
 ) -> list[ClaimTest]:
-    """The claims that were asked for, the gates first; where some are gated, the one that opens the gate joins."""
+    """The claims that were asked for, gates first; where some are gated, a gate joins them."""
     study = studies[0]
     wanted = [claims] if isinstance(claims, str) else list(CLAIMS if claims is None else claims)
     found = [_test(c) for c in wanted]
@@ -549,9 +550,9 @@ def _test(claim: str | ClaimTest) -> ClaimTest:
 def _gold(
     model: Classifier, documents: Sequence[Document], names: Sequence[str]
 ) -> list[int | None]:
-    """The label of each document among those of the model; None for all if the data's labels are not the model's.
+    """The label of each document among those of the model; all None if the labels differ.
 
-    Labels are matched by their names. Where the data have only numbers, or no names, they are the model's indices.
+    Labels are matched by name. Where the data have only numbers, or no names, they are indices.
     """
     folded = [name.casefold() for name in model.labels]
     if all(name.isdecimal() for name in names):
@@ -610,7 +611,8 @@ def _retraining(
     if facts.get("base") and base is None:
         return Refusal(
             "training",
-            f"it retrains the model, which was fine-tuned from {facts['base']}: give that with --base",
+            f"it retrains the model, which was fine-tuned from {facts['base']}: give that with"
+            " --base",
         )
     return TransformerRetraining(
         model,  # type: ignore[arg-type]

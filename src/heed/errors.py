@@ -8,7 +8,8 @@ HeedError
 ├── OutputError       a file that cannot be written
 └── NotApplicable     the model does not offer what the method or the claim needs
 
-The message is one sentence that says what was wrong and what to do; the command line prints it and exits with 2.
+The message is one sentence that says what was wrong and what to do; the command line prints it and
+exits with 2.
 """
 
 from collections.abc import Iterable

@@ -121,5 +121,8 @@ def bar(items: Sequence[T], label: str, unit: str = "doc") -> Bar[T]:
 
 
 def counter(total: int, label: str, unit: str = "doc", done: int = 0) -> Bar[int]:
-    """Progress by number: `with counter(n, "lime") as b: b.advance(64)`; an earlier run did `done`."""
+    """Progress by number: `with counter(n, "lime") as b: b.advance(64)`.
+
+    `done` counts what an earlier run did.
+    """
     return Bar((), label, total, unit, done)

@@ -1,7 +1,8 @@
 """Keep: rows, models and files, by a key that says how they were made.
 
 A key holds all that decides a value: settings, documents, model revision, and a digest of the code
-that computed it (`code_of`). So a value is never taken for that of another question or of older code.
+that computed it (`code_of`). So a value is never taken for that of another question or of older
+code.
 
     store = Store(folder)                    # or Store(): in memory, for this run alone
     rows = store.rows(key, measure)          # measured now, unless they are there
@@ -13,8 +14,8 @@ Layout of a folder:
     models/KEY/      one folder per model
     unfinished/KEY/  what an interrupted training needs to resume
 
-Nothing is ever half there: a line that a killed process left is skipped, and files and folders appear
-by a rename. Several processes may share a folder; at worst both compute the same value.
+Nothing is ever half there: a line that a killed process left is skipped, and files and folders
+appear by a rename. Several processes may share a folder; at worst both compute the same value.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The command line: it reads options, calls the library, and hands values to `report`.
 
-Anything that a user can get wrong is checked before torch is loaded or a model is run, and ends in one
-sentence and exit code 2.
+Anything that a user can get wrong is checked before torch is loaded or a model is run, and ends
+in one sentence and exit code 2.
 """
 
 # The verbs join `app` when they are imported, in the order in which `heed --help` shows them.

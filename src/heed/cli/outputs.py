@@ -56,9 +56,8 @@ def check_writable(path: Path | None, endings: Sequence[str] | None = None) -> N
         raise OutputError(f"{path} must end in {', '.join(endings[:-1])} or {endings[-1]}.")
     folder = path.absolute().parent
     if path.is_dir() or not folder.is_dir():
-        raise OutputError(
-            f"{path} cannot be written: {'it is a folder' if path.is_dir() else f'there is no folder {folder}'}."
-        )
+        why = "it is a folder" if path.is_dir() else f"there is no folder {folder}"
+        raise OutputError(f"{path} cannot be written: {why}.")
     if not os.access(path if path.exists() else folder, os.W_OK):
         raise OutputError(f"{path} cannot be written: permission denied.")
 

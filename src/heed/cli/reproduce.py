@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _WithExperiments(TyperCommand):
-    """Help that ends with the experiments of every paper, which are looked up only when somebody asks."""
+    """Help that ends with the experiments of every paper, looked up only when somebody asks."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         from heed.papers import PAPERS
@@ -44,7 +44,8 @@ def reproduce(
         str,
         typer.Option(
             metavar="smoke|full",
-            help="'smoke' takes minutes and needs no data; 'full' takes hours and needs the data sets.",
+            help="'smoke' takes minutes and needs no data; 'full' takes hours and needs the data"
+            " sets.",
         ),
     ] = "smoke",
     model: Annotated[
@@ -123,7 +124,7 @@ def _check_reproducible(folder: Path, model: str | None) -> None:
 def emit_reproduction(
     folder: Path, paper: str, sections: Sequence[Section], names: Sequence[str] | None
 ) -> None:
-    """Write page, figures and tables, and print what was found (only that of some experiments, if they are named)."""
+    """Write page, figures and tables, and print the results of the named experiments, or of all."""
     from heed.report import reproduction, terminal
 
     with status("drawing"):

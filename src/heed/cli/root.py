@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="heed",
-    help="""Explains what a text classifier attends to, and audits whether that explains its prediction.
+    help="""Explain what a text classifier attends to, and audit whether that explains it.
 
     heed explain "the selection is great but the service is bad"
 

@@ -205,8 +205,8 @@ def train_transformer(
 
     heed train transformer --scratch 2x128 --data imdb -o my-model
 
-    Settings: epochs, batch, learning_rate, weight_decay, warmup, max_tokens, word_dropout, smoothing,
-    average, validation; from scratch also family, vocabulary, heads, dropout.
+    Settings: epochs, batch, learning_rate, weight_decay, warmup, max_tokens, word_dropout,
+    smoothing, average, validation; from scratch also family, vocabulary, heads, dropout.
     """
     from heed.models import folders
     from heed.models.folders import check_free

@@ -324,8 +324,8 @@ def _reading_notes(tokens: Tokens, pairs: bool) -> tuple[str, ...]:
         in_part = ("", " (one of them in part)", " (two of them in part)")[tokens.cut_short]
         total = read + tokens.dropped
         notes.append(
-            f"Only the first {read:,}{in_part} of {total:,} words were read; {tokens.dropped:,} were"
-            " cut off."
+            f"Only the first {read:,}{in_part} of {total:,} words were read; {tokens.dropped:,}"
+            " were cut off."
         )
     elif tokens.cut_short:
         notes.append(
