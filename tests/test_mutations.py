@@ -18,11 +18,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 import heed
 from heed import Imported
 from heed.errors import HeedError
 from heed.models.single_layer import SingleLayer
+from heed.report import terminal
 
 ENDINGS = (".json", ".jsonl", ".parquet")
 STRANGE: tuple[Any, ...] = (
@@ -251,6 +253,61 @@ def test_a_broken_file_of_explanations_gets_one_sentence(
     model: SingleLayer, files: list[Path]
 ) -> None:
     attack(model, files, 60, seed=0)
+
+
+@pytest.fixture(scope="module")
+def rows(model: SingleLayer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved audit with claims that were judged, one that was not, and documents."""
+    texts = [f"the film was {word} and the plot is {word}" for word in ("good", "bad", "slow")]
+    claims = ["used", "signed", "competitive", "needed"]
+    path = tmp_path_factory.mktemp("audit") / "rows.parquet"
+    heed.audit(model, texts, claims, examples=2).save(path)
+    return path
+
+
+def check_audit(path: Path) -> bool:
+    """Whether a broken audit is still accepted; then its verdicts can be drawn and saved."""
+
+    def load() -> None:
+        audit = heed.Audit.load(path)
+        assert repr(audit) and audit._repr_html_() and json.dumps(audit.to_dict())
+        Console(file=io.StringIO(), width=80).print(terminal.audit(audit))
+        audit.save(path.parent / "again.parquet")
+        assert len(heed.Audit.load(path.parent / "again.parquet").verdicts) == len(audit.verdicts)
+
+    return not refusal(path, load)
+
+
+def about(path: Path, n: int, seed: int) -> Iterator[Path]:
+    """The same audit with what stands beside its rows, as JSON, broken in n ways."""
+    rng, table = random.Random(f"{seed} about"), pq.read_table(path)
+    for i in range(n):
+        broken = _json(table.schema.metadata[b"heed"], rng)
+        mutated = path.parent / f"about-{i}.parquet"
+        pq.write_table(table.replace_schema_metadata({"heed": broken}), mutated)
+        yield mutated
+
+
+def attack_audit(path: Path, n: int, seed: int) -> None:
+    assert check_audit(path)
+    accepted = refused = 0
+    for broken in (*mutations(path, n, seed), *about(path, n, seed)):
+        try:
+            good = check_audit(broken)
+        except Exception as error:
+            raise AssertionError(f"{broken.name}: {error!r}") from error
+        accepted, refused = accepted + good, refused + (not good)
+    assert accepted and refused
+
+
+def test_a_broken_audit_gets_one_sentence(rows: Path) -> None:
+    attack_audit(rows, 20, seed=0)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_a_thousand_broken_audits_get_one_sentence_each(rows: Path, seed: int) -> None:
+    attack_audit(rows, 200, seed)
 
 
 @pytest.mark.full

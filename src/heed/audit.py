@@ -307,7 +307,7 @@ def audit(
 
     dataset      a `heed.data.Dataset`, a list of texts, or a table with a column text, and label if
                  labels are known: a pandas DataFrame, a list of dicts, a Hugging Face data set.
-                 Blank texts, and those that imported scores do not explain, are left out and counted.
+                 Blank texts, and those without imported scores, are left out and counted.
                  With imported scores it may be left out: their texts are audited then
     claims       by name, or with settings as in `Exclusive(steps=200)`; by default all
     methods      the methods that are judged, side by side: by name, with settings, or
@@ -454,7 +454,7 @@ def _explained_only(
 def _examples(studies: Sequence[Study], count: int, spent: bool) -> tuple[Example, ...]:
     """The first documents, explained by what is judged and by some others.
 
-    LIME takes many evaluations: it is shown for a few documents alone where no claim has computed it.
+    LIME takes many evaluations: it is shown for a few documents where no claim has computed it.
     Where the budget was spent, so is all that takes more than one evaluation.
     """
     first = studies[0]
@@ -513,7 +513,7 @@ def _measure(
 
 
 def _turn(test: ClaimTest) -> tuple[bool, ...]:
-    """The order in which claims are tested: the gate first, then quick ones; training comes last."""
+    """The order of tests: the gate first, then quick claims; what trains comes last."""
     claim, slow = test.claim, test.slow
     return claim.id != "used", claim.trains, claim.id != "needed", slow, slow and claim.gated
 

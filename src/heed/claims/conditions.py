@@ -1,7 +1,7 @@
 """When can attention explain at all? Three conditions, measured and told beside the verdicts; they are no claims.
 
 Attention weighs values, and its order is that of their contributions only where the values share one sign; where it is
-spread over all words it points at none; and where spreading it evenly changes nothing, nothing hangs on it.
+spread over all words it points at none; and where spreading it evenly changes nothing, nothing depends on it.
 """
 
 from __future__ import annotations
