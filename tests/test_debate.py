@@ -232,7 +232,7 @@ def test_what_lies_on_special_tokens_and_padding_stays(make: object) -> None:
 def test_a_flat_model_has_an_adversary_everywhere_and_an_identified_one_has_none() -> None:
     """Where all values are alike, any attention gives the output.
 
-    Where all values differ, or with one word, only the model's own attention gives it.
+    With a single word, only the model's own attention gives it.
     """
     model = recurrent(encoder="average")
     model.network.token.weight.data.zero_()
