@@ -1,4 +1,7 @@
-"""`python -m bench [PART …]`: every comparison, one after another, or those named. Measure on an idle machine."""
+"""`python -m bench [PART …]` runs every comparison, one after another, or only those named.
+
+Measure on an idle machine.
+"""
 
 import sys
 

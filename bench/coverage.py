@@ -1,8 +1,10 @@
-"""Do the intervals of verdicts hold what they promise? Rows drawn from distributions whose truth is known.
+"""Do the intervals of verdicts hold what they promise?
 
-`python -m bench coverage` writes the tables of docs/known-truth.md. Every case resembles the rows of one claim, and its
-truth lies at the claim's threshold, where a verdict is most easily wrong. Intervals are those of `heed.metrics`: as
-these always draw the same resamples for the same number of rows, many samples are resampled by one matrix product.
+Rows are drawn from distributions whose truth is known. `python -m bench coverage` writes the tables
+of docs/known-truth.md. Every case resembles the rows of one claim, and its truth lies at the
+claim's threshold, where a verdict is most easily wrong. Intervals are those of `heed.metrics`: as
+these always draw the same resamples for the same number of rows, many samples are resampled by one
+matrix product.
 """
 
 from __future__ import annotations
@@ -54,7 +56,10 @@ def mean_of(draw: Callable[[np.random.Generator, tuple[int, int]], np.ndarray]) 
 
 
 def rivals(rng: np.random.Generator, size: tuple[int, int], equal: bool) -> Columns:
-    """Comprehensiveness: on average 0.8 of the best of three rivals; one of them is best, or they are equal."""
+    """Comprehensiveness: on average 0.8 of the best of three rivals.
+
+    One of the rivals is best, or they are equal.
+    """
     document = rng.beta(5, 5, size)
     noise = (
         [2 * rng.beta(20, 20, size) for _ in range(3)]
@@ -70,7 +75,10 @@ def share_of_best(means: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def movements(rng: np.random.Generator, size: tuple[int, int]) -> Columns:
-    """Movements of the output over several orders of magnitude; one kind ten times the other on average."""
+    """Movements of the output over several orders of magnitude.
+
+    One kind is ten times the other on average.
+    """
     determined, null = (np.exp(rng.normal(np.log(m), 1, size)) for m in (1e-2, 1e-3))
     return {"value": determined, "determined": determined, "null": null}
 
@@ -82,7 +90,10 @@ def distances(rng: np.random.Generator, size: tuple[int, int]) -> Columns:
 
 
 def thirds(rng: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
-    """Accuracy over three seeds gained in 6 % of the documents and lost in 4.5 %, by two thirds on average."""
+    """Accuracy over three seeds: gained in 6 % of the documents and lost in 4.5 %.
+
+    A gain or loss is two thirds on average.
+    """
     return rng.choice([1.0, -1.0, 0.0], size, p=[0.06, 0.045, 0.895]) * rng.integers(1, 4, size) / 3
 
 
@@ -128,7 +139,10 @@ CASES = (
 
 @cache
 def drawn(n: int) -> Float[np.ndarray, "resample row"]:
-    """How often each row is in each resample, as a share: the resamples that `heed.metrics` draws for n rows."""
+    """How often each row is in each resample, as a share.
+
+    These are the resamples that `heed.metrics` draws for n rows.
+    """
     places = np.random.default_rng(0).integers(0, n, (RESAMPLES, n))
     return np.stack([np.bincount(row, minlength=n) for row in places]) / n
 
@@ -149,7 +163,8 @@ class Found:
     covered     how often the interval holds the truth
     supported   how often the claim is supported, and
     refuted     how often it is refuted, where the threshold is the truth
-    wrong       how often it is one where the other would be right, with the threshold one standard error from the truth
+    wrong       how often it is one where the other would be right, with the threshold one standard
+                error from the truth
     """
 
     case: Case
@@ -195,7 +210,8 @@ def run() -> None:
         )
         print(f"| `{case.like}` | {case.about} | {shares} |")
     print(
-        "\nVerdicts among 15 claims: supported / refuted where the threshold is the truth, so that neither is right;"
+        "\nVerdicts among 15 claims: supported / refuted where the threshold is the truth,"
+        " so that neither is right;"
     )
     print("then wrong ones where it is one standard error away\n")
     print(

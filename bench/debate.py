@@ -1,4 +1,7 @@
-"""The adversary of "Attention is not Explanation": many documents at once beside one after another."""
+"""The adversary of "Attention is not Explanation".
+
+Many documents at once beside one after another.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ def encoder(texts: list[Document]) -> Recurrent:
 
 
 def literal(model: Classifier, document: Document) -> None:
-    """One document, every step a whole pass with other attention, as the paper's experiment is usually written."""
+    """One document, where every step is a whole pass with other attention.
+
+    The paper's experiment is usually written so.
+    """
     (tokens,) = model.tokens([document])
     with torch.no_grad():
         plain = model.trace([tokens])

@@ -1,7 +1,8 @@
-"""Efficient attention of all rows of all heads of a transformer of MiniLM's size, and the intervals of weights.
+"""Efficient attention and intervals of weights for a transformer of MiniLM's size.
 
-Batched, beside one non-negative least squares problem for each row (of which some are timed); and intervals of weights,
-by linear programs that start from the last one's corner, beside scipy's.
+Efficient attention of all rows of all heads is computed batched, beside one non-negative least
+squares problem for each row (of which some are timed). Intervals of weights are computed by linear
+programs that start from the last one's corner, beside scipy's.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ EVERY = 32  # of the rows, one in so many is solved alone
 
 
 def models() -> Iterator[tuple[str, Classifier]]:
-    """Of MiniLM's size with random weights, whose attention is flat, and the same with larger queries; and a trained
-    one, if HEED_BENCH_MODEL names it."""
+    """Models of MiniLM's size with random weights, and a trained one if HEED_BENCH_MODEL names it.
+
+    Attention is flat in the first of the random ones; the second has larger queries.
+    """
     network, tokenizer = minilm()
     yield "random weights", Transformer(network, tokenizer, "flat")
     for name, weights in network.named_parameters():
@@ -40,7 +43,10 @@ def models() -> Iterator[tuple[str, Classifier]]:
 
 
 def rows_of(model: Classifier, length: int) -> list[Problem]:
-    """All rows of a text of so many tokens (or as many as the model reads), layer by layer and head by head."""
+    """All rows of a text of so many tokens, or as many as the model reads.
+
+    They come layer by layer and head by head.
+    """
     words = review(2 * length).split()
     texts = [" ".join(words[:n]) for n in range(length // 2, len(words))]
     tokens = [t for t in model.tokens(texts) if len(t) <= length][-1:]
@@ -56,7 +62,8 @@ def rows_of(model: Classifier, length: int) -> list[Problem]:
 def all_rows(model: Classifier, name: str) -> None:
     print(f"\n### Efficient attention of every row of every head ({name})\n")
     print(
-        "| keys | rows | largest weight | batched, a row | alone, a row | times faster | fell back | difference |"
+        "| keys | rows | largest weight | batched, a row | alone, a row | times faster"
+        " | fell back | difference |"
     )
     print("|---" * 8 + "|")
     for length in LENGTHS:
@@ -88,16 +95,18 @@ def all_rows(model: Classifier, name: str) -> None:
 
 
 def intervals(parts: Sequence[Problem]) -> None:
-    """Smallest and largest value of the largest weights of a row, by the same linear programs and by ours.
+    """Smallest and largest value of the largest weights of a row, by scipy's programs and by ours.
 
-    "programs" solves what scipy solves, one by one; intervals leave out the smallest values that must be 0. The first
-    row of a few heads, since some are harder than others.
+    "programs" solves what scipy solves, one by one; "intervals" leaves out the smallest values that
+    must be 0. The first row of several heads is taken, since some are harder than others.
     """
     print(
-        "\n### Intervals of 40 weights over the attention with the same output: a program of scipy's, and ours\n"
+        "\n### Intervals of 40 weights over the attention with the same output:"
+        " a program of scipy's, and ours\n"
     )
     print(
-        "| head | keys | scipy | programs | times faster | intervals | times faster | largest difference |"
+        "| head | keys | scipy | programs | times faster | intervals | times faster"
+        " | largest difference |"
     )
     print("|---" * 8 + "|")
     for i, p in list(enumerate(parts))[:: max(1, len(parts) // 6)]:
@@ -114,8 +123,9 @@ def intervals(parts: Sequence[Problem]) -> None:
         programs, whole, scipys = np.diff(took) * 1000 / 80
         worst = max(np.abs(np.subtract(ours, theirs)).max(), np.abs(found.T - theirs).max())
         print(
-            f"| {i + 1} | {len(row)} | {scipys:.2f} ms | {programs:.2f} ms | {scipys / programs:.1f} × |"
-            f" {whole:.2f} ms | {scipys / whole:.1f} × | {worst:.0e} |",
+            f"| {i + 1} | {len(row)} | {scipys:.2f} ms"
+            f" | {programs:.2f} ms | {scipys / programs:.1f} ×"
+            f" | {whole:.2f} ms | {scipys / whole:.1f} × | {worst:.0e} |",
             flush=True,
         )
 

@@ -1,7 +1,8 @@
-"""Does an audit find the truth where it is known? Every construction, judged by what it determines, over many seeds.
+"""Does an audit find the truth where it is known?
 
-`python -m bench known-truth` writes the tables of docs/known-truth.md. As in an audit, rows come from the claims
-and verdicts from `judge`; `heed.audit` itself trains models by heed's recipes, and could not be given trainings.
+Every construction is judged by what it determines, over many seeds. `python -m bench known-truth`
+writes the tables of docs/known-truth.md. As in an audit, rows come from the claims and verdicts
+from `judge`; `heed.audit` itself trains models by heed's recipes, and could not be given trainings.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ def confusion(found: Found) -> str:
 
 
 def by_cell(found: Found) -> str:
-    """Every cell: how often the truth was found, what else was, and the range of the statistic, in Markdown."""
+    """Every cell in Markdown.
+
+    How often the truth was found, what else was, and the range of the statistic.
+    """
     lines = [
         "| construction | claim | truth | found | else | statistic | asked |",
         "|---|---|---|---|---|---|---|",
@@ -79,7 +83,8 @@ def by_cell(found: Found) -> str:
         span = f"{min(means):.3g} … {max(means):.3g}" if means else ""
         side = CLAIMS[claim].claim.side()
         lines.append(
-            f"| {name} | `{claim}` | {truth} | {outcomes[truth]} of {len(verdicts)} | {other} | {span} | {side} |"
+            f"| {name} | `{claim}` | {truth} | {outcomes[truth]} of {len(verdicts)}"
+            f" | {other} | {span} | {side} |"
         )
     return "\n".join(lines)
 

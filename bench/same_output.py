@@ -1,7 +1,8 @@
-"""How far apart the efficient attentions of two rows with the same output are: by algebra they are one.
+"""How far apart the efficient attentions of two rows with the same output are.
 
-Random problems, from flat to very peaked rows, with equal and nearly equal keys and without, with values of one size
-and of very different ones. The second row of each is the farthest from the first that has its output.
+By algebra they are one. Problems are random, from flat to very peaked rows, with equal and nearly
+equal keys and without, with values of one size and of very different ones. The second row of each
+is the farthest from the first that has its output.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ KINDS = {
 
 
 def drawn(apart: float | None) -> Iterator[tuple[Space, Float[np.ndarray, "key"]]]:
-    """Values of 6 to 89 keys, and a row of attention; if asked for, about two thirds of the keys are so near others."""
+    """Values of 6 to 89 keys, and a row of attention.
+
+    If `apart` is given, about two thirds of the keys are as near to others as that.
+    """
     rng = np.random.default_rng(1)
     for _ in range(PROBLEMS):
         n, p = int(rng.integers(6, 90)), int(rng.integers(1, 33))
@@ -47,7 +51,8 @@ def drawn(apart: float | None) -> Iterator[tuple[Space, Float[np.ndarray, "key"]
 def run() -> None:
     print("\n### Efficient attention of two rows with the same output\n")
     print(
-        "| keys | variant | problems | refused | largest difference of a weight | 99 % below | outputs apart by |"
+        "| keys | variant | problems | refused | largest difference of a weight | 99 % below"
+        " | outputs apart by |"
     )
     print("|---" * 7 + "|")
     for kind, distance in KINDS.items():

@@ -1,7 +1,9 @@
-"""How good is sampling? Errors of LIME and Shapley values against exact ones, and how often intervals cover them.
+"""How good is sampling?
 
-`python -m bench sampling` takes the bundled single-layer classifier, whose exact values are known, and the bundled
-transformer, for which one long run stands in for them. A further transformer can be named: HEED_BENCH_MODEL=FOLDER.
+Errors of LIME and Shapley values against exact ones, and how often intervals cover these.
+`python -m bench sampling` takes the bundled single-layer classifier, whose exact values are known,
+and the bundled transformer, for which one long run stands in for them. A further transformer can be
+named: HEED_BENCH_MODEL=FOLDER.
 """
 
 from __future__ import annotations
@@ -51,9 +53,13 @@ def rms(errors: list[np.ndarray]) -> float:
 def lime_errors(
     model: Classifier, texts: list[Document], sizes: tuple[int, ...] = SIZES, runs: int = 2
 ) -> None:
-    """The error of both designs at equal numbers of evaluations; the ridge, which shrinks both, is in the truth."""
+    """The error of both designs at equal numbers of evaluations.
+
+    The ridge, which shrinks both, is in the truth.
+    """
     print(
-        "\n### LIME: error of complementary pairs with controls ÷ error of the `lime` package's design\n"
+        "\n### LIME: error of complementary pairs with controls"
+        " ÷ error of the `lime` package's design\n"
     )
     print(HEAD)
     curve: dict[str, list[float]] = {"lime": [], "pairs": []}
@@ -71,7 +77,8 @@ def lime_errors(
     wanted = curve["lime"][-1]
     needed = np.exp(np.interp(-np.log(wanted), -np.log(curve["pairs"]), np.log(sizes)))
     print(
-        f"\n{needed:,.0f} evaluations by pairs give the error that lime's design has with {sizes[-1]:,}"
+        f"\n{needed:,.0f} evaluations by pairs give the error"
+        f" that lime's design has with {sizes[-1]:,}"
     )
 
 
@@ -83,14 +90,16 @@ def _line(n: int, errors: dict[str, list[np.ndarray]], runs: int) -> None:
     low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
     theirs, ours = rms(errors["lime"]), rms(errors["pairs"])
     print(
-        f"| {n:,} | {ours / theirs:.2f} | {middle:.2f} | {low:.2f}–{high:.2f} | {theirs:.2g} | {ours:.2g} |",
+        f"| {n:,} | {ours / theirs:.2f} | {middle:.2f} | {low:.2f}–{high:.2f}"
+        f" | {theirs:.2g} | {ours:.2g} |",
         flush=True,
     )
 
 
 def shapley_errors(model: Classifier, texts: list[Document]) -> None:
     print(
-        "\n### Shapley values: error by estimator\n\n| evaluations | kernel | permutation |\n|---|---|---|"
+        "\n### Shapley values: error by estimator\n\n"
+        "| evaluations | kernel | permutation |\n|---|---|---|"
     )
     for n in SIZES:
         errors: dict[str, list[np.ndarray]] = {"kernel": [], "permutation": []}
@@ -110,7 +119,8 @@ def shapley_errors(model: Classifier, texts: list[Document]) -> None:
 def coverage(model: Classifier, texts: list[Document]) -> None:
     """How often the 95 % interval of a word holds its exact value."""
     print(
-        "\n### Coverage of 95 % intervals\n\n| method | evaluations | words | covered |\n|---|---|---|---|"
+        "\n### Coverage of 95 % intervals\n\n"
+        "| method | evaluations | words | covered |\n|---|---|---|---|"
     )
     for n in (500, 1000, 2000):
         methods = {
@@ -147,7 +157,8 @@ def beside_a_long_run(
 ) -> None:
     """The same for a model without exact values."""
     print(
-        f"\n### LIME on {model.name}, beside {LONG:,} samples: error of pairs ÷ error of lime's design\n"
+        f"\n### LIME on {model.name}, beside {LONG:,} samples:"
+        " error of pairs ÷ error of lime's design\n"
     )
     print(HEAD)
     truths = [truth_of(model, text) for text in tqdm(texts, "long runs", leave=False)]
@@ -172,7 +183,6 @@ def run() -> None:
     shapley_errors(model, few)
     coverage(model, some)
     beside_a_long_run(heed.load("transformer-imdb"), documents(20, 20, 60))
-    if name := os.environ.get(
-        "HEED_BENCH_MODEL"
-    ):  # a larger one: sentences, or the long runs take hours
+    # a larger one: sentences, or the long runs take hours
+    if name := os.environ.get("HEED_BENCH_MODEL"):
         beside_a_long_run(heed.load(name), documents(20, 15, 25, "sst"))

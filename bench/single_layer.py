@@ -1,4 +1,7 @@
-"""The bundled single-layer classifier: LIME beside the `lime` package, gradients of a batch, memory."""
+"""The bundled single-layer classifier.
+
+LIME beside the `lime` package, gradients of a batch, memory.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ SAMPLES = 5000
 
 
 def review(words: int) -> str:
-    """Real one-sentence reviews one after another, up to a number of words (generated ones if there are none here)."""
+    """Real one-sentence reviews one after another, up to a number of words.
+
+    Generated ones, if there are no real ones on this machine.
+    """
     known = heed.data.sources("rotten_tomatoes")
     data = (
         heed.data.load("rotten_tomatoes", limit=60)
@@ -32,7 +38,10 @@ def review(words: int) -> str:
 
 
 def forward(model: SingleLayer, texts: Sequence[str]) -> np.ndarray:
-    """Probabilities by plain forward passes, batch by batch, as any PyTorch classifier computes them."""
+    """Probabilities by plain forward passes, batch by batch.
+
+    Any PyTorch classifier computes them so.
+    """
     tokens = model.tokens(texts)
     found = []
     with torch.no_grad():
@@ -77,7 +86,7 @@ def lime(model: SingleLayer) -> None:
 
 
 def gradients(model: SingleLayer) -> None:
-    """Gradients of 64 documents: the closed form against autograd, in one backward pass and in 64."""
+    """Gradients of 64 documents: the closed form beside autograd, in one backward pass or 64."""
     texts = [review(100)] * 64
     tokens, labels = model.tokens(texts), [1] * 64
 
@@ -131,13 +140,15 @@ def distinct_words(count: int) -> str:
 def memory() -> None:
     """Peak memory of a whole process that explains one review with more and more samples."""
     print(
-        "\n### Memory of LIME as samples grow (100 words)\n\n| samples | peak of the process |\n|---|---|"
+        "\n### Memory of LIME as samples grow (100 words)\n\n"
+        "| samples | peak of the process |\n|---|---|"
     )
     for samples in (1_000, 10_000, 100_000):
         script = (
             "import sys, heed; model = heed.load();"
             f"heed.explain(model, sys.argv[1], 'lime', samples={samples});"
-            "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+            "print(next(line.split()[1] for line in open('/proc/self/status')"
+            " if line.startswith('VmHWM')))"
         )
         done = subprocess.run(
             [sys.executable, "-c", script, review(100)], capture_output=True, text=True, check=True

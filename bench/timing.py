@@ -29,7 +29,10 @@ class Timing:
 def interleave(
     candidates: dict[str, Callable[[], object]], rounds: int, warm: bool = True
 ) -> dict[str, Timing]:
-    """Run every candidate in turn, round after round, so that a slow moment of the machine hits all of them."""
+    """Run every candidate in turn, round after round.
+
+    A slow moment of the machine then hits all of them.
+    """
     if warm:
         for run in candidates.values():
             run()

@@ -1,7 +1,8 @@
-"""A transformer of MiniLM's size: every perturbation method beside the bare forward passes, `lime`, captum and shap.
+"""A transformer of MiniLM's size.
 
-The floor of a method is the forward passes that it needs, and nothing else: the same perturbed inputs, already
-tokenised, in batches of the size that proved best. Weights are random: they change no cost.
+Every perturbation method is timed beside the bare forward passes, `lime`, captum and shap. The
+floor of a method is the forward passes that it needs, and nothing else: the same perturbed inputs,
+already tokenised, in batches of the size that proved best. Weights are random: they change no cost.
 """
 
 from __future__ import annotations
@@ -107,9 +108,8 @@ def perturbation(peers: Peers) -> None:
             ("shapley", {"samples": SAMPLES[words]}),
         ):
             if method == "shapley" and words == 250:
-                text = " ".join(
-                    [review(50)] * 5
-                )  # of few distinct words, which takes fewer evaluations
+                # of few distinct words, which takes fewer evaluations
+                text = " ".join([review(50)] * 5)
             for removal in REMOVALS:
                 run = partial(heed.explain, peers.model, text, method, removal=removal, **settings)
                 timings = interleave({"heed": run, "floor": floor(peers, run)}, ROUNDS)
@@ -142,7 +142,10 @@ class Peers:
         return self.network(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[:, 1]
 
     def inputs(self, text: str) -> dict[str, torch.Tensor]:
-        """Ids, what replaces them, and the word of each (special tokens are features of their own)."""
+        """Ids, what replaces them, and the word of each.
+
+        Special tokens are features of their own.
+        """
         (tokens,) = self.model.tokens([text])
         blank = self.model.blank(tokens)
         mask = np.where(
@@ -179,10 +182,8 @@ def choosing(peers: Peers, text: str, samples: int) -> float:
 def beside_lime(peers: Peers) -> None:
     """LIME by deletion, as the `lime` package does it; and what choosing six words costs."""
     for words in LENGTHS:
-        text, samples = (
-            review(words),
-            max(300, 3 * SAMPLES[words]),
-        )  # with few, lengths differ more within a batch
+        # with few samples, lengths differ more within a batch
+        text, samples = review(words), max(300, 3 * SAMPLES[words])
         package = LimeTextExplainer(class_names=["negative", "positive"])
         alike = {"samples": samples, "sampling": "lime", "removal": "delete", "repeats": "together"}
         ours = partial(heed.explain, peers.model, text, "lime", **alike)
@@ -308,7 +309,9 @@ from heed.models.transformer import Transformer
 network, tokenizer = minilm()
 peers = Peers(network, tokenizer, Transformer(network, tokenizer, "minilm"))
 text = sys.argv[1]
-status = lambda name: next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(name))
+def status(name):
+    lines = open("/proc/self/status")
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))
 open("/proc/self/clear_refs", "w").write("5")  # the peak is counted from here
 before = status("VmRSS")
 began = time.perf_counter()
@@ -319,12 +322,18 @@ _SHAP = (
     "shap.Explainer(lambda t: peers.predict(list(t)), shap.maskers.Text(tokenizer))"
     "([text], max_evals=500, silent=True)"
 )
-_LAYER = "captum.attr.LayerIntegratedGradients(peers.differentiable, peers.network.bert.embeddings.word_embeddings)"
+_LAYER = (
+    "captum.attr.LayerIntegratedGradients("
+    "peers.differentiable, peers.network.bert.embeddings.word_embeddings)"
+)
 _INPUTS = "given = peers.inputs(text); given.pop('feature_mask');"
 
 
 def alone(package: str, run: str, text: str) -> tuple[float, float]:
-    """Seconds and further memory (MB) of a first explanation in a process of its own, after imports."""
+    """Seconds and further memory (MB) of a first explanation, after imports.
+
+    It runs in a process of its own.
+    """
     script = _MODEL.format(package=package, run=run)
     done = subprocess.run(
         [sys.executable, "-c", script, text], capture_output=True, text=True, check=True
@@ -336,7 +345,8 @@ def alone(package: str, run: str, text: str) -> tuple[float, float]:
 def first_explanations() -> None:
     """The first Shapley values after imports, 500 evaluations; the shortest of three."""
     print(
-        "\n### First explanation after imports, 20 words, 500 evaluations\n\n| | seconds |\n|---|---|"
+        "\n### First explanation after imports, 20 words, 500 evaluations\n\n"
+        "| | seconds |\n|---|---|"
     )
     runs = {
         "heed": ("heed", "heed.explain(peers.model, text, 'shapley', samples=500)"),
@@ -366,11 +376,13 @@ def memory() -> None:
         ),
         "captum, occlusion, 32 per call": (
             "captum.attr",
-            "captum.attr.FeatureAblation(peers.forward).attribute(**peers.inputs(text), perturbations_per_eval=32)",
+            "captum.attr.FeatureAblation(peers.forward)"
+            ".attribute(**peers.inputs(text), perturbations_per_eval=32)",
         ),
         "lime, batches of 32": (
             "lime.lime_text",
-            "lime.lime_text.LimeTextExplainer().explain_instance(text, peers.predict, num_samples=200)",
+            "lime.lime_text.LimeTextExplainer()"
+            ".explain_instance(text, peers.predict, num_samples=200)",
         ),
     }
     for name, run in runs.items():

@@ -1,4 +1,7 @@
-"""Small random models and documents for every test. Shapes and types are checked while the tests run."""
+"""Small random models and documents for every test.
+
+Shapes and types are checked while the tests run.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,8 @@ WORDS = (
     *(",", ".", "!", "?"),
 )
 
-# repeats, unknown words, contractions, capitals, one word, pairs (with words that occur on both sides)
+# repeats, unknown words, contractions, capitals, one word,
+# pairs (with words that occur on both sides)
 TEXTS: tuple[str | tuple[str, str], ...] = (
     "the film is good and the plot is great",
     "It's not bad , but the zyzzyva ending was very very slow !",

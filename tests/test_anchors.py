@@ -162,8 +162,11 @@ def test_repeated_words_are_one_condition_or_several() -> None:
 
 
 def test_words_of_both_texts_of_a_pair_are_told_apart() -> None:
-    e = heed.explain(lambda pairs: [[0.0, 1.0] if "good" in b else [1.0, 0.0] for _, b in pairs],
-                     ("good film", "good plot"), "anchors")  # fmt: skip
+    e = heed.explain(
+        lambda pairs: [[0.0, 1.0] if "good" in b else [1.0, 0.0] for _, b in pairs],
+        ("good film", "good plot"),
+        "anchors",
+    )
     assert "“good” (text 2) → 1" in e.notes[0] and e.scores.tolist() == [0, 0, 1, 0]
 
 

@@ -1,4 +1,7 @@
-"""Verdicts from rows, each statistic against a slow version written out, and what an audit keeps of itself."""
+"""Verdicts from rows, and what an audit keeps of itself.
+
+Each statistic is compared with a slow version written out.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +52,9 @@ from heed.text import Document, Tokenizer, Tokens
 UNREADABLE = "qqqq"  # in no vocabulary
 
 LONG = (
-    "the film is good , the plot is fresh and the music was warm ; but the ending was slow , the actor dull , a scene "
-    "awful and cold ! do not miss it : very quick , very fine , great zyzzyva ?"
+    "the film is good , the plot is fresh and the music was warm ; but the ending was slow , "
+    "the actor dull , a scene awful and cold ! "
+    "do not miss it : very quick , very fine , great zyzzyva ?"
 )
 
 
@@ -274,7 +278,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
 def literal_pass(
     model: SingleLayer, tokens: Tokens
 ) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    """Attention [head, key] of one document, and the probabilities that any such attention would give."""
+    """Attention [head, key] of one document, and the probabilities that any other would give."""
     net, shape = model.network, model.shape
     ids = [int(i) for i in tokens.ids]
     if shape.padding == "attends":
@@ -334,7 +338,7 @@ def test_one_word_has_nothing_to_permute_unless_special_tokens_move(model: Singl
 
 
 def removed(document: Document, words: Sequence[Any], gone: Sequence[int]) -> tuple[str, ...]:
-    """The document with some of its words overwritten by nonsense, which the model reads as <unk>."""
+    """The document with some words overwritten by nonsense, which the model reads as <unk>."""
     found = []
     for s, segment in enumerate(document.segments):
         for i in sorted(gone, reverse=True):

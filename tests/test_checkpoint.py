@@ -145,12 +145,21 @@ def edit(folder: Path, **changes: Any) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"heads": 4}, {"d_e": 15}, {"d_e": "wide"}, {"vocabulary": 3}, {"labels": 3},
-        {"biases": True}, {"d_att": -1}, {"unheard_of": 1}, {"padding": "sometimes"},
-        {"max_words": 0}, {"max_words": -7}, {"position_base": "x"},
+        {"heads": 4},
+        {"d_e": 15},
+        {"d_e": "wide"},
+        {"vocabulary": 3},
+        {"labels": 3},
+        {"biases": True},
+        {"d_att": -1},
+        {"unheard_of": 1},
+        {"padding": "sometimes"},
+        {"max_words": 0},
+        {"max_words": -7},
+        {"position_base": "x"},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_shape_that_does_not_fit(saved: Path, changes: dict) -> None:
     edit(saved, shape=changes)
     refused(saved)

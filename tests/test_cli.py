@@ -1,7 +1,7 @@
 """The command line as people use it: what it prints, what it writes, and how it refuses.
 
-Most commands run in this process, through `heed.cli.main`; a few run as a process of their own, where that is what is
-tested: pipes, terminals, signals.
+Most commands run in this process, through `heed.cli.main`. A few run as a process of their own,
+where that is what is tested: pipes, terminals, signals.
 """
 
 from __future__ import annotations
@@ -1219,8 +1219,13 @@ def environment(**changes: str) -> dict[str, str]:
 def test_the_installed_command_in_a_pipe() -> None:
     done = subprocess.run(
         [HEED, "explain", "--method", "lime", "--method", "occlusion"],
-        input=REVIEW, capture_output=True, text=True, env=environment(), encoding="utf8", check=False,
-    )  # fmt: skip
+        input=REVIEW,
+        capture_output=True,
+        text=True,
+        env=environment(),
+        encoding="utf8",
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
     assert "bad[+10]" in done.stdout
@@ -1230,8 +1235,11 @@ def test_the_installed_command_in_a_pipe() -> None:
 def test_the_module_is_the_command_and_refuses_likewise() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "heed.cli", "explain", "x", "--method", "lim"],
-        capture_output=True, text=True, env=environment(), check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+    )
     refused(Done(done.returncode, done.stdout, done.stderr), "did you mean 'lime'?")
 
 
@@ -1240,9 +1248,12 @@ def terminal(*words: str, columns: int = 80, **changes: str) -> tuple[int, str]:
     primary, secondary = pty.openpty()
     fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen(
-        [HEED, *words], stdin=subprocess.DEVNULL, stdout=secondary, stderr=secondary,
+        [HEED, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=secondary,
+        stderr=secondary,
         env=environment(TERM="xterm-256color", **changes),
-    )  # fmt: skip
+    )
     os.close(secondary)
     written = b""
     with contextlib.suppress(OSError):  # the terminal is gone when the process is
@@ -1318,10 +1329,14 @@ def test_a_terminal_that_is_not_utf8_gets_question_marks() -> None:
 @pytest.fixture
 def interrupted() -> Iterator[subprocess.Popen]:
     process = subprocess.Popen(
-        [HEED, "explain"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
+        [HEED, "explain"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
         restore_signals=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
+    )
     yield process
     process.kill()
     process.communicate()

@@ -1,4 +1,7 @@
-"""Intervals hold the truth about as often as they say, where rows come from distributions that are known."""
+"""Intervals hold the truth about as often as they say.
+
+Rows come from distributions that are known.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,10 @@ def test_intervals_cover_the_truth(about: str) -> None:
 
 @pytest.mark.full
 def test_intervals_cover_the_truth_in_all_cases() -> None:
-    """From 100 documents on; three equal rivals are left out, whose largest mean is too large on average."""
+    """From 100 documents on.
+
+    Three equal rivals are left out, whose largest mean is too large on average.
+    """
     for found in simulated(2000):
         if found.n < 100 or found.case.about == "three equal rivals":
             continue

@@ -529,10 +529,10 @@ def test_a_cache_that_cannot_be_written(hub: Hub, tmp_path: Path) -> None:
 # Files
 
 ROWS: list[dict[str, Any]] = [
-    {"text": "a fine, \"good\" film", "label": 1, "rationale": [[1, 2], [2, 3]]},
+    {"text": 'a fine, "good" film', "label": 1, "rationale": [[1, 2], [2, 3]]},
     {"text": "two\nlines of bad", "label": 0, "rationale": [[3, 4]]},
     {"text": "ein schöner Film", "label": 1, "rationale": None},
-]  # fmt: skip
+]
 
 
 def written(tmp_path: Path, suffix: str) -> Path:

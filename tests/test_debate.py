@@ -1,4 +1,7 @@
-"""The tests of the debate: adversaries against a literal search, trained claims, and what survives an interruption."""
+"""The tests of the debate.
+
+Adversaries against a literal search, trained claims, and what survives an interruption.
+"""
 
 from __future__ import annotations
 
@@ -227,7 +230,10 @@ def test_what_lies_on_special_tokens_and_padding_stays(make: object) -> None:
 
 
 def test_a_flat_model_has_an_adversary_everywhere_and_an_identified_one_has_none() -> None:
-    """Values that are all alike: any attention gives the output. Values that all differ, one word: none but its own."""
+    """Where all values are alike, any attention gives the output.
+
+    With a single word, only the model's own attention gives it.
+    """
     model = recurrent(encoder="average")
     model.network.token.weight.data.zero_()
     study = Study(model, [Document("the film is good and the plot is great")] * 1)
@@ -447,8 +453,10 @@ def test_settings_of_claims_that_make_no_sense_are_refused(name: str, settings: 
 
 
 def test_the_gate_opens_by_what_can_be_measured(trained: Recurrent) -> None:
-    """'needed' cannot be measured without training data: then 'used' decides; and attention's own claims are gated
-    whatever explanation is judged."""
+    """'needed' cannot be measured without training data: then 'used' decides.
+
+    Attention's own claims are gated whatever explanation is judged.
+    """
     found = audit(
         trained,
         heed.data.tasks.generate("reviews", 5, 1),

@@ -34,7 +34,8 @@ def test_the_method_of_the_guide_works(model: SingleLayer) -> None:
     header = (
         "from dataclasses import dataclass\nfrom typing import ClassVar\n"
         "import numpy as np\nfrom jaxtyping import Bool, Float\n"
-        "from heed.methods.method import Job, Measured\nfrom heed.methods.perturbation import Perturbation\n"
+        "from heed.methods.method import Job, Measured\n"
+        "from heed.methods.perturbation import Perturbation\n"
     )
     exec(header + code, names)
     e = heed.explain(model, "good film", names["LeaveOneIn"]())
@@ -49,7 +50,7 @@ NUMBER = re.compile(r"-?\d+(\.\d+)?%?")
 
 
 def numbers(text: str) -> list[tuple[float, float]]:
-    """Every number of a text, and how far it may be off: one in its last digit if it was rounded."""
+    """Every number of a text, and how far it may be off: one in its last digit if rounded."""
     found = []
     for match in NUMBER.finditer(text):
         digits = len(match[1] or ".") - 1
@@ -79,7 +80,10 @@ def test_outputs_are_compared_by_words_and_numbers() -> None:
 
 
 def test_the_hour_for_a_class_prints_what_it_shows() -> None:
-    """All blocks of the page in one session: each prints what the text block right below it shows, or nothing."""
+    """All blocks of the page in one session.
+
+    Each prints what the text block right below it shows, or nothing.
+    """
     page = (ROOT / "docs/teaching.md").read_text(encoding="utf8")
     lessons = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", page, re.DOTALL)
     assert len(lessons) == page.count("```python") and page.count("```text") == sum(

@@ -1,4 +1,7 @@
-"""Claims about removal, random weights, people's marks and people's edits, against literal versions."""
+"""Claims about removal, random weights, people's marks and people's edits.
+
+Each is compared with a literal version.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The shape of the package: which names are public, which module may import which, and what loads torch."""
+"""The shape of the package.
+
+Which names are public, which module may import which, and what loads torch.
+"""
 
 import ast
 import builtins
@@ -127,7 +130,7 @@ def modules() -> dict[str, Path]:
 
 
 def edges(path: Path, known: set[str]) -> set[str]:
-    """The modules that a module imports when it runs; what only type checkers read does not count."""
+    """The modules that a module imports when it runs, not what only type checkers read."""
     names: set[str] = set()
     for node in statements(ast.parse(path.read_text(encoding="utf8")), typing=False):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -184,8 +187,10 @@ def test_listing_and_refusing_do_not_load_torch() -> None:
     script = (
         "import sys, heed.cli\n"
         "from heed.errors import HeedError\n"
-        "for words in (['list'], ['--help'], ['cite'], ['explain', 'x', '--method', 'nope'], ['explain', ' '],\n"
-        "              ['audit', '--claim', 'nope'], ['explain', 'x', '--model', 'no-such-folder']):\n"
+        "for words in (['list'], ['--help'], ['cite'],\n"
+        "              ['explain', 'x', '--method', 'nope'], ['explain', ' '],\n"
+        "              ['audit', '--claim', 'nope'],\n"
+        "              ['explain', 'x', '--model', 'no-such-folder']):\n"
         "    try:\n"
         "        heed.cli.app(words)\n"
         "    except (HeedError, SystemExit):\n"

@@ -128,7 +128,10 @@ def test_honest_attention_puts_evidence_first() -> None:
 
 
 def test_another_row_gives_the_honest_output() -> None:
-    """The least evidence and one filler, in the place of all: the distance that docs/known-truth.md proves."""
+    """The least evidence and one filler, in the place of all.
+
+    That row is at least as far away as docs/known-truth.md proves.
+    """
     construction = honest(0, 40)
     for d, scores in zip(construction.documents, attention(construction), strict=True):
         evidence = np.array([w in SIDES[d.label or 0] for w in d.text.split()])

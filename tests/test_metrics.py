@@ -194,7 +194,10 @@ def test_rows_of_a_group_are_drawn_together() -> None:
 
 @pytest.mark.parametrize("together", [True, False])
 def test_pairs_that_are_alike_need_wider_intervals(together: bool) -> None:
-    """Every value twice: 40 pairs say as much as 40 values, and intervals that do not know that miss the mean."""
+    """Every value twice: 40 pairs say as much as 40 values.
+
+    Intervals that do not know that miss the mean.
+    """
     rng, hits = np.random.default_rng(1), 0
     for seed in range(300):
         values = np.repeat(rng.normal(size=40), 2)

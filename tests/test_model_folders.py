@@ -26,9 +26,27 @@ from heed.models.single_layer import SingleLayer
 from tests.test_transformer import TEXTS, network, tokenizer
 
 JUNK: tuple[Any, ...] = (
-    None, True, 0, -1, 1, 7, 2**31, 10**25, 0.5, float("nan"), "", "x", "relu", "0", [], [1], {},
-    {"a": 1}, "😀" * 500, [[]],
-)  # fmt: skip
+    None,
+    True,
+    0,
+    -1,
+    1,
+    7,
+    2**31,
+    10**25,
+    0.5,
+    float("nan"),
+    "",
+    "x",
+    "relu",
+    "0",
+    [],
+    [1],
+    {},
+    {"a": 1},
+    "😀" * 500,
+    [[]],
+)
 
 
 @pytest.fixture(scope="module")

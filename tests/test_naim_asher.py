@@ -159,7 +159,10 @@ def test_an_explanation_carries_raw_attention_intervals_and_facts(kind: str) -> 
 
 
 def test_intervals_of_words_are_linear_programs_over_all_heads() -> None:
-    """At the level of the layer heads make up for each other; a word of several tokens is their sum."""
+    """At the level of the layer, heads make up for each other.
+
+    A word of several tokens is their sum.
+    """
     model = transformer("bert")
     text = "the film was good but a wonderful masterpiece is very slow and music it warm"
     e = heed.explain(model, text, "efficient", level="layer")

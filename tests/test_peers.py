@@ -103,7 +103,8 @@ def test_lime_is_that_of_the_lime_package(
 ) -> None:
     """The means of 6 runs each differ by no more than 4.5 standard errors of that difference.
 
-    `lime` replaces position by position (bow=False), and deletes all occurrences of a word together (bow=True).
+    `lime` replaces position by position (bow=False), and deletes all occurrences of a word together
+    (bow=True).
     """
     model = make(padding=padding)
     method = METHODS["lime"](

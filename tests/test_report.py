@@ -97,12 +97,18 @@ def made(
     **facts: object,
 ) -> Audit:
     about = {
-        "model": "a-model", "revision": "abc123", "data": "sst (test)", "documents": 40,
-        "left_out": 0, "accuracy": 0.875,
-        "methods": {"attention-mean": {"merge": "sum"}}, "seed": 0,
+        "model": "a-model",
+        "revision": "abc123",
+        "data": "sst (test)",
+        "documents": 40,
+        "left_out": 0,
+        "accuracy": 0.875,
+        "methods": {"attention-mean": {"merge": "sum"}},
+        "seed": 0,
         "settings": {"used": {"permutations": 100}},
-        "seconds": 12.34, "heed": "0.1",
-    }  # fmt: skip
+        "seconds": 12.34,
+        "heed": "0.1",
+    }
     shown = tuple(Example(group, np.full((2, len(group[0].units)), 0.1)) for group in examples)
     return Audit(about | facts, evidence() if found is None else found, CONDITIONS, shown)
 

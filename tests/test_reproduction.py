@@ -355,10 +355,19 @@ def test_one_number_and_one_category_are_enough() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0.1234, "0.123"), (-0.5, "-0.500"), (1e-13, "1e-13"), (-3.42e-7, "-3.4e-7"), (0.0, "0"), (3.0, "3"),
-        (12345.6, "12,346"), (471.23, "471.2"), (2.5e12, "2.5e12"), (None, "–"), (float("nan"), "–"),
+        (0.1234, "0.123"),
+        (-0.5, "-0.500"),
+        (1e-13, "1e-13"),
+        (-3.42e-7, "-3.4e-7"),
+        (0.0, "0"),
+        (3.0, "3"),
+        (12345.6, "12,346"),
+        (471.23, "471.2"),
+        (2.5e12, "2.5e12"),
+        (None, "–"),
+        (float("nan"), "–"),
     ],
-)  # fmt: skip
+)
 def test_numbers_have_the_digits_that_matter(value: float | None, text: str) -> None:
     assert short(value) == text
 
@@ -381,8 +390,11 @@ def test_sections_come_back_as_they_were_written(tmp_path: Path) -> None:
     write_section(tmp_path, written)
     (read,) = read_sections(tmp_path)
     assert (read.name, read.title, read.question, read.facts) == (
-        written.name, written.title, written.question, written.facts,
-    )  # fmt: skip
+        written.name,
+        written.title,
+        written.question,
+        written.facts,
+    )
     assert read.outcome.results == written.outcome.results
     assert [f.name for f in read.outcome.figures] == list(ALL)
     assert charts.svg(figures.figure(read.outcome.figures[0])) == charts.svg(figures.figure(dots()))
@@ -471,9 +483,22 @@ def mutated(rng: np.random.Generator, text: bytes) -> bytes:
                 waiting.append(part)
     holder, key = spots[int(rng.integers(len(spots)))]
     wrong_values = [
-        None, True, -1, 0.5, 1e300, 10**400, "", HOSTILE, "x" * 5000, [], {}, [[1]], {"a": [None]},
-        [holder], json.loads("[" * 50 + "]" * 50),
-    ]  # fmt: skip
+        None,
+        True,
+        -1,
+        0.5,
+        1e300,
+        10**400,
+        "",
+        HOSTILE,
+        "x" * 5000,
+        [],
+        {},
+        [[1]],
+        {"a": [None]},
+        [holder],
+        json.loads("[" * 50 + "]" * 50),
+    ]
     choice = int(rng.integers(len(wrong_values) + 1))
     if choice == len(wrong_values):
         del holder[key]
@@ -791,9 +816,12 @@ def test_one_sentence_and_exit_code_2(here: Path, words: list[str], says: list[s
 def test_refusing_listing_and_drawing_do_not_load_torch(tmp_path: Path) -> None:
     write_section(tmp_path, section())
     commands: list[list[Any]] = [
-        ["reproduce", "--help"], ["list", "reproductions"], ["cite", "lopardo-2024"], ["report", str(tmp_path)],
+        ["reproduce", "--help"],
+        ["list", "reproductions"],
+        ["cite", "lopardo-2024"],
+        ["report", str(tmp_path)],
         *(words for words, _ in REFUSALS if words[0] == "reproduce" and "-o" not in words),
-    ]  # fmt: skip
+    ]
     script = (
         "import sys, heed.cli\n"
         "from heed.errors import HeedError\n"
@@ -806,7 +834,7 @@ def test_refusing_listing_and_drawing_do_not_load_torch(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "report.html").exists()
 

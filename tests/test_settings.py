@@ -68,13 +68,16 @@ def test_what_the_annotations_allow(given: dict[str, Any]) -> None:
         ({"epsilon": 2.0}, "The setting epsilon of lime must be at most 1, got 2.0."),
         ({"rate": math.inf}, "The setting rate of lime must be finite, got inf."),
         ({"rate": "x" * 300}, f"The setting rate of lime must be a number, got {'x' * 199}…."),
-        ({"layers": "first"}, "The setting layers of lime must be 'all' or 'last' or a whole number"),
+        (
+            {"layers": "first"},
+            "The setting layers of lime must be 'all' or 'last' or a whole number",
+        ),
         ({"layers": 0}, "The setting layers of lime must be at least 1, got 0."),
         ({"merge": "summ"}, "There is no way to merge tokens 'summ': did you mean 'sum'?"),
         ({"fast": 1}, "The setting fast of lime must be true or false, got 1."),
         ({"title": 1}, "The setting title of lime must be text, got 1."),
     ],
-)  # fmt: skip
+)
 def test_what_they_refuse(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         Example(**given)

@@ -130,8 +130,12 @@ def test_words_of_a_pair_are_keyed_by_segment() -> None:
     assert tokens.segment.tolist() == [-1, 0, 0, -1, 1, 1, 1]
     assert tokens.word.tolist() == [-1, 0, 1, -1, 2, 3, 4]
     assert [(w.segment, w.start, w.text) for w in tokens.words] == [
-        (0, 0, "the"), (0, 4, "film"), (1, 0, "the"), (1, 4, "film"), (1, 9, "it"),
-    ]  # fmt: skip
+        (0, 0, "the"),
+        (0, 4, "film"),
+        (1, 0, "the"),
+        (1, 4, "film"),
+        (1, 9, "it"),
+    ]
 
 
 def test_a_pair_with_an_empty_side_keeps_its_words_on_the_right_side() -> None:

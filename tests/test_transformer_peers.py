@@ -1,4 +1,7 @@
-"""The same numbers as captum, `lime` and shap on the same transformers, which they run without heed."""
+"""The same numbers as captum, `lime` and shap on the same transformers.
+
+These packages run them without heed.
+"""
 
 from __future__ import annotations
 

@@ -240,9 +240,16 @@ def hostile_audit() -> Audit:
     rows = [{"document": i, "id": name, "value": i / 40} for i in range(40) for name in NAMES[:1]]
     claim = CLAIMS["tracks"].claim
     facts = {
-        "model": NAMES[0], "revision": NAMES[1], "data": NAMES[2], "documents": 40, "seed": 0,
-        "accuracy": None, "methods": {name: {} for name in NAMES}, "seconds": 1.0, "heed": "0",
-    }  # fmt: skip
+        "model": NAMES[0],
+        "revision": NAMES[1],
+        "data": NAMES[2],
+        "documents": 40,
+        "seed": 0,
+        "accuracy": None,
+        "methods": {name: {} for name in NAMES},
+        "seconds": 1.0,
+        "heed": "0",
+    }
     return Audit(
         facts,
         tuple(Evidence(claim, rows, method=name) for name in NAMES),

@@ -76,8 +76,11 @@ def test_no_distribution_for_a_gpu_was_installed(
 ) -> None:
     done = subprocess.run(
         [clone / ".venv/bin/python", "-m", "pip", "list", "--format", "json"],
-        env=surroundings, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        env=surroundings,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     names = {row["name"].lower(): row["version"] for row in json.loads(done.stdout)}
     assert not [name for name in names if name.startswith(("nvidia", "triton", "cuda"))]
     assert names["torch"].startswith("2.13.0")

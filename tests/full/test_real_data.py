@@ -1,4 +1,7 @@
-"""All real data: every split is read, the bundled model is as good as its card says, audits measure everything."""
+"""All real data.
+
+Every split is read, the bundled model is as good as its card says, audits measure everything.
+"""
 
 import math
 import os

@@ -25,8 +25,11 @@ def train(folder: Path, *words: str) -> dict:
     """Run `heed train single-layer`; the json of the checkpoint."""
     done = subprocess.run(
         [sys.executable, "-m", "heed.cli", "train", "single-layer", "-o", str(folder), *words],
-        capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert "test accuracy" in done.stderr
     return json.loads((folder / "model.json").read_text(encoding="utf8"))
