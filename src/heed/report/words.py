@@ -25,9 +25,9 @@ CONDITIONS = "Conditions for attention to explain"
 CAUSES = {
     "budget": "out of time",
     "training": "needs --train",
-    "model": "not for this model",
-    "data": "not for this data",
-    "method": "not for this method",
+    "model": "model lacks it",
+    "data": "data lack it",
+    "method": "same method",
     "gate": "gate closed",
     "other": "not applicable",
 }
