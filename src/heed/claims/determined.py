@@ -16,22 +16,10 @@ from heed.claims.claim import Claim, Row
 from heed.claims.row_test import Opened, RowTest, described
 from heed.claims.study import ClaimTest, Study, attention_facts
 from heed.errors import InputError, NotApplicable
-from heed.methods import (
-    AttentionMean,
-)
-from heed.methods.problems import (
-    Problem,
-)
-from heed.metrics import (
-    jsd,
-    tvd,
-)
-from heed.models.classifier import (
-    ATTENTION,
-    DIFFERENTIABLE,
-    REPLACEABLE,
-    Classifier,
-)
+from heed.methods import AttentionMean
+from heed.methods.problems import Problem
+from heed.metrics import jsd, tvd
+from heed.models.classifier import ATTENTION, DIFFERENTIABLE, REPLACEABLE, Classifier
 from heed.models.trace import Trace
 from heed.progress import say
 from heed.text import Document, Tokens
@@ -353,7 +341,7 @@ class Identified(RowTest):
         super().__post_init__()
         self.at_least(queries=1)
 
-    def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
+    def rows(self, study: Study, tokens: Sequence[Tokens], opened: Opened) -> list[Row]:
         return [{"value": self._distance(parts)} | described(parts) for parts in found[1]]
 
     def _distance(self, parts: Sequence[Problem]) -> float:

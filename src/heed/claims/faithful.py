@@ -11,22 +11,11 @@ from jaxtyping import Bool, Float, Int
 
 from heed.claims.claim import Claim, Refusal, Row
 from heed.claims.study import ClaimTest, Study, best_lime
-from heed.methods import (
-    Explanation,
-    GradientInput,
-    Imported,
-    Method,
-    Occlusion,
-)
+from heed.methods import Explanation, GradientInput, Imported, Method, Occlusion
 from heed.methods.comparison import aligned
 from heed.methods.method import units_of
-from heed.metrics import (
-    spearman,
-)
-from heed.models.classifier import (
-    GRADIENT,
-    Removal,
-)
+from heed.metrics import spearman
+from heed.models.classifier import GRADIENT, Removal
 
 SHARES = np.arange(1, 11) / 20  # 5 %, 10 %, … 50 % of the words
 

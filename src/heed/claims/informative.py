@@ -11,12 +11,8 @@ from jaxtyping import Int
 
 from heed.claims.claim import Claim, Row
 from heed.claims.study import ClaimTest, Study
-from heed.metrics import (
-    f1,
-)
-from heed.models.classifier import (
-    ATTENTION,
-)
+from heed.metrics import f1
+from heed.models.classifier import ATTENTION
 
 
 @dataclass(frozen=True)

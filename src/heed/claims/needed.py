@@ -11,13 +11,8 @@ from jaxtyping import Float
 
 from heed.claims.claim import Claim, Row
 from heed.claims.study import ClaimTest, Study, attention_facts
-from heed.metrics import (
-    tvd,
-)
-from heed.models.classifier import (
-    ATTENTION,
-    REPLACEABLE,
-)
+from heed.metrics import tvd
+from heed.models.classifier import ATTENTION, REPLACEABLE
 from heed.text import Tokens
 
 if TYPE_CHECKING:  # which loads torch

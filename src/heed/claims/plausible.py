@@ -12,12 +12,8 @@ from jaxtyping import Bool
 
 from heed.claims.claim import Claim, Refusal, Row
 from heed.claims.study import ClaimTest, Study
-from heed.methods import (
-    Explanation,
-)
-from heed.metrics import (
-    average_precision,
-)
+from heed.methods import Explanation
+from heed.metrics import average_precision
 from heed.text import Document, Tokenizer
 
 

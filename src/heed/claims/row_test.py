@@ -10,17 +10,8 @@ from typing import ClassVar, Literal
 from heed.claims.claim import Refusal, Row
 from heed.claims.study import ClaimTest, Study
 from heed.errors import NotApplicable, UnknownName
-from heed.methods.problems import (
-    Level,
-    Problem,
-    check_space,
-    opened,
-    openness,
-)
-from heed.models.classifier import (
-    PROJECTED,
-    Attending,
-)
+from heed.methods.problems import Level, Problem, check_space, opened, openness
+from heed.models.classifier import PROJECTED, Attending
 from heed.text import Tokens
 
 Opened = tuple[Attending, list[list[Problem]]]
@@ -50,7 +41,7 @@ class RowTest(ClaimTest):
             raise UnknownName("choice of positions", str(self.positions), ("words", "all"))
 
     @abstractmethod
-    def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
+    def rows(self, study: Study, tokens: Sequence[Tokens], opened: Opened) -> list[Row]:
         """The rows of a few documents."""
 
     def refusal(self, study: Study) -> Refusal | None:

@@ -9,10 +9,7 @@ import numpy as np
 
 from heed.claims.claim import Claim, Row
 from heed.claims.study import ClaimTest, Study, best_lime
-from heed.methods import (
-    Lime,
-    LimeExact,
-)
+from heed.methods import Lime, LimeExact
 from heed.methods.comparison import aligned
 
 

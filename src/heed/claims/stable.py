@@ -7,15 +7,9 @@ from typing import ClassVar
 
 from heed.claims.claim import Claim, Refusal, Row
 from heed.claims.study import ClaimTest, Study, best_lime
-from heed.methods import (
-    Lime,
-)
-from heed.metrics import (
-    kendall,
-)
-from heed.models.classifier import (
-    CLOSED,
-)
+from heed.methods import Lime
+from heed.metrics import kendall
+from heed.models.classifier import CLOSED
 
 
 @dataclass(frozen=True)
