@@ -71,8 +71,8 @@ class Adversary:
         wanted = torch.from_numpy(target)
         free = [self._start(rows, noise, candidates).requires_grad_() for rows in self.base]
         base_attention = [self._judged(rows) for rows in self.base]
-        # AMSGrad never lets the step size grow again. Near the bound on the prediction the gradient
-        # jumps by the factor `penalty`, and plain Adam would keep overshooting.
+        # AMSGrad remembers the largest second moment: after the penalty has given a large gradient,
+        # steps stay small, and a candidate is less likely to jump far over the bound again.
         optimizer = torch.optim.Adam(free, lr=learning_rate, amsgrad=True)
 
         def measured() -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -173,7 +173,7 @@ def _jsd(
     middle = (p + q) / 2
 
     def against_middle(x: Tensor) -> Tensor:
-        # log 0 is -inf and its gradient NaN; clamped, 0 · log 0 is 0 and has gradient 0
+        # log 0 is -inf and its gradient NaN; clamped, 0 · log 0 is 0 and its gradient finite
         tiny = 1e-30
         return (x * (x.clamp(min=tiny).log() - middle.clamp(min=tiny).log())).sum(-1)
 

@@ -177,7 +177,7 @@ def direction(
 class EfficientShared(RowTest):
     """Compare the efficient attention of a row and of the farthest row with the same output.
 
-    A linear program finds the farthest row. At most 16 rows per head, evenly spread, are compared.
+    Linear programs find the farthest row. At most 16 rows per head, evenly spread, are compared.
     """
 
     claim: ClassVar[Claim] = Claim(

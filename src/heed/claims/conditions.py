@@ -152,7 +152,7 @@ def _batch(study: Study, tokens: Sequence[Tokens]) -> list[Row]:
 
 def _row(attention: np.ndarray, adds: np.ndarray) -> Row:
     mass = float(attention.sum())
-    # with three words or fewer, half of the attention always lies on at least a third of them
+    # with three words or fewer, "peaked" is at least 1/3: above its threshold for any attention
     if len(attention) < 4 or mass <= 0:
         return {"one-signed": float("nan"), "peaked": float("nan")}
     held = np.cumsum(np.sort(attention)[::-1])

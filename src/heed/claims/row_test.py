@@ -1,4 +1,4 @@
-"""What claims on the output of attention share: the classifying rows and what their output allows."""
+"""The base of claims about the output of attention: classifying rows and their null spaces."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ Opened = tuple[Attending, list[list[Problem]]]
 
 @dataclass(frozen=True)
 class RowTest(ClaimTest):
-    """A test of the rows that classify, in the last layer.
+    """A test of the classifying rows in the last layer.
 
-    level       what counts as their output: that of each "head", or "layer" or "prediction"
+    level       what counts as the output: that of each "head", or "layer" or "prediction"
     positions   "words": special tokens and padding keep their weights, and distances compare the
                 shares of attention on words
-    tolerance   directions in which the values are smaller than this share of their norm count as
-                null
+    tolerance   a direction counts as null if the values in it are below this share of their norm
     """
 
-    # whether it needs documents with more than one attention for their output
+    # whether it needs documents whose output allows more than one attention
     open_only: ClassVar[bool] = False
 
     level: Level = "head"
@@ -84,7 +83,7 @@ class RowTest(ClaimTest):
 
 
 def described(parts: Sequence[Problem]) -> Row:
-    """How much is open in a document."""
+    """How far the output leaves attention undetermined in a document."""
     if not parts:  # no word has any weight
         return {"keys": 0, "null_space": 0.0, "rows_open": 0.0}
     return {"keys": max(len(p.keys) for p in parts)} | openness(parts)
