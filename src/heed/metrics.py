@@ -63,7 +63,7 @@ def average_precision(scores: Float[np.ndarray, "n"], positive: Bool[np.ndarray,
 
 
 def f1(predicted: Bool[np.ndarray, "n"], positive: Bool[np.ndarray, "n"]) -> float:
-    """Harmonic mean of precision and recall; NaN if nothing is positive and nothing predicted so."""
+    """Harmonic mean of precision and recall; NaN if nothing is positive or predicted positive."""
     total = int(predicted.sum() + positive.sum())
     return 2 * int((predicted & positive).sum()) / total if total else float("nan")
 

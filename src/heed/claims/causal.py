@@ -1,8 +1,9 @@
-"""Does efficient attention, the part of attention that its output determines, cause the prediction?
+"""Does efficient attention, the part that its output determines, cause the prediction?
 
-Two of these claims follow from algebra: efficient attention gives the same output, and all attention
-with this output has the same efficient attention. They fail only if the algebra does not describe the
-model. How far the output moves with efficient attention is an experiment (Naim and Asher, 2024).
+Two of these claims follow from algebra: efficient attention gives the same output, and all
+attention with this output has the same efficient attention. They fail only if the algebra does not
+describe the model. How far the output moves with efficient attention is an experiment (Naim and
+Asher, 2024).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Claims, the evidence for them, and verdicts.
 
-A `Claim` states in advance what is asserted, by which statistic, and at which threshold. `judge` turns
-rows into verdicts. It needs no model and treats all claims alike:
+A `Claim` states in advance what is asserted, by which statistic, and at which threshold. `judge`
+turns rows into verdicts. It needs no model and treats all claims alike:
 
     supported       the whole bootstrap interval of the mean is on the claim's side of the threshold
     refuted         the whole interval is on the other side
@@ -185,7 +185,7 @@ class Evidence:
 
     @property
     def groups(self) -> Int[np.ndarray, "document"] | None:
-        """The group of each document that has the statistic; documents that share an id are a group.
+        """The group of each document that has the statistic; those that share an id are a group.
 
         None if no two documents share an id.
         """

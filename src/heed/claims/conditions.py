@@ -1,8 +1,8 @@
 """When can attention explain at all? Three conditions, reported beside the verdicts on claims.
 
-Attention weighs values. It ranks words by their contributions only if the values have the same sign.
-If attention is spread over all words, it points at none. If spreading it evenly changes nothing,
-nothing depends on it.
+Attention weighs values. It ranks words by their contributions only if the values have the same
+sign. If attention is spread over all words, it points at none. If spreading it evenly changes
+nothing, nothing depends on it.
 """
 
 from __future__ import annotations

@@ -46,13 +46,13 @@ class Exclusive(ClaimTest):
     Several candidates start from random weights. They follow the gradient of their distance
     (Jensen–Shannon) from the model's attention and from each other; moving the prediction by more
     than 0.01 is penalised. The statistic is the distance of the farthest candidate that moves the
-    prediction by at most `epsilon`, divided by the largest possible distance, ln 2. It is 0 if there
-    is no such candidate, though a better search might find one.
+    prediction by at most `epsilon`, divided by the largest possible distance, ln 2. It is 0 if
+    there is no such candidate, though a better search might find one.
 
     Distances compare the classifying row, averaged over heads, as shares of the attention on words.
-    `layers` is "last", "all", or numbers as in "0,2": the classifying row of each of these layers may
-    change, and their distances are averaged. Special tokens and padding keep their weights; with
-    positions="all" only padding does.
+    `layers` is "last", "all", or numbers as in "0,2": the classifying row of each of these layers
+    may change, and their distances are averaged. Special tokens and padding keep their weights;
+    with positions="all" only padding does.
     """
 
     claim: ClassVar[Claim] = Claim(
@@ -151,15 +151,15 @@ class Exclusive(ClaimTest):
         )
 
     def _announce(self, study: Study) -> None:
-        """Say how long the search will take: each step runs the whole model forward and backward."""
+        """Say how long the search takes: each step runs the whole model forward and backward."""
         tokens = study.model.tokens(study.documents)
         few = tokens[: max(1, len(tokens) // 50)]
         began = time.perf_counter()
         replace(self, steps=1)._batch(study, few)
         minutes = (time.perf_counter() - began) * self.steps * len(tokens) / len(few) / 60
         say(
-            f"exclusive takes about {minutes:.0f} minutes for {len(tokens)} documents: every step is"
-            f" a pass through the whole model (layers={self.layers})."
+            f"exclusive takes about {minutes:.0f} minutes for {len(tokens)} documents: every step"
+            f" is a pass through the whole model (layers={self.layers})."
         )
 
 
@@ -189,7 +189,7 @@ class ExclusiveModel(ClaimTest):
         ),
     )
     cost: ClassVar[str] = (
-        "retrains the model for each seed, and trains adversaries of at least five strengths"
+        "retrains the model for each seed, and trains adversaries of 5 to 8 strengths"
     )
 
     seeds: int = 8
@@ -260,7 +260,7 @@ def read_off(
 
 @dataclass(frozen=True)
 class Stable(ClaimTest):
-    """Retrain the model from other seeds and measure how far the attention of each document moves."""
+    """Retrain the model from other seeds and measure how far each document's attention moves."""
 
     claim: ClassVar[Claim] = Claim(
         id="stable",
@@ -310,7 +310,7 @@ def seed_distances(
 def attention_of(
     model: Classifier, documents: Sequence[Document]
 ) -> list[Float[np.ndarray, "word"]]:
-    """The attention that is judged: the classifying row on words, averaged over heads, as shares."""
+    """The attention that is judged: the classifying row on words, mean over heads, as shares."""
     from heed.training.examples import outputs_of
 
     return [_shares(t, a) for t, _, a in outputs_of(model, documents)]
@@ -326,8 +326,8 @@ class Identified(RowTest):
     """How far attention can move while its output, the vectors that heads compute, stays the same.
 
     For each document, linear programs search for the farthest attention with the same output: first
-    the one that overlaps least with the model's (averaged over heads), then farther ones while there
-    are any. The result is a lower bound on the largest distance. If all rows classify, `queries` of
+    the one that overlaps least with the model's (averaged over heads), then farther ones while
+    there are any. The result is a lower bound on the largest distance. If all rows classify, `queries` of
     them, evenly spread, are used.
     """
 
@@ -374,7 +374,7 @@ class Identified(RowTest):
 
 
 def _farthest(rows: Sequence[tuple[Problem, int]], judged: Float[np.ndarray, "key"]) -> float:
-    """The largest TVD found between the sum of these rows and a sum of rows with the same outputs."""
+    """The largest TVD found between the sum of these rows and one of rows with the same outputs."""
     solvers = [p.space.smallest(p.rows[i]) if p.space.nullity else None for p, i in rows]
 
     def smallest(cost: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:

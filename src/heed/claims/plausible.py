@@ -78,8 +78,9 @@ def marked(explanation: Explanation) -> Bool[np.ndarray, "unit"]:
 class Edited(ClaimTest):
     """How many of the words that a person edited to change the label are in the top tenth?
 
-    Two documents with the same id and different labels are a pair; the words in which they differ are
-    the edit. The top tenth is at least 3 words. The share that random words would hit is subtracted.
+    Two documents with the same id and different labels are a pair; the words in which they differ
+    are the edit. The top tenth is at least 3 words. The share that random words would hit is
+    subtracted.
     """
 
     claim: ClassVar[Claim] = Claim(

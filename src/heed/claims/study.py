@@ -92,7 +92,7 @@ class Study:
         return [Explanation.from_dict(values) for values in self.store.each(keys, missing)]
 
     def _key(self, module: str, *parts: Any) -> str:
-        """A key from all that a value depends on: model, seed, code of a module, and these parts."""
+        """A key from all that a value depends on: model, seed, a module's code, and these parts."""
         code = "" if self.store.folder is None else code_of(module)
         return key_of(self.model.revision, self.model.name, self.seed, code, *parts)
 
@@ -149,8 +149,7 @@ class Study:
 class ClaimTest(ABC):
     """The test of one claim: its fields are settings, and `measure` gives one row per document.
 
-    A row holds `value`, the statistic of the document (NaN if it has none), and further columns that
-    reports show.
+    A row holds `value`, the statistic of the document (NaN if it has none), and further columns.
 
     cost      what the test costs per document, in words, in passes through the model
     slow      whether it takes much longer than others: a time budget goes to quick claims first
