@@ -327,8 +327,8 @@ class Identified(RowTest):
 
     For each document, linear programs search for the farthest attention with the same output: first
     the one that overlaps least with the model's (averaged over heads), then farther ones while
-    there are any. The result is a lower bound on the largest distance. If all rows classify, `queries` of
-    them, evenly spread, are used.
+    there are any. The result is a lower bound on the largest distance. If all rows classify,
+    `queries` of them, evenly spread, are used.
     """
 
     claim: ClassVar[Claim] = Claim(
