@@ -1,4 +1,4 @@
-"""Search for other attention that leaves the prediction as it is (Jain and Wallace, 2019)."""
+"""Search for different attention that gives the same prediction (Jain and Wallace, 2019)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,13 @@ if TYPE_CHECKING:  # which loads torch
 
 
 class Candidates(NamedTuple):
-    """What a search ended with: how far the candidates are from the model's attention, how far they move the
-    prediction, the label that they lead to, and their rows, layer by layer."""
+    """The result of a search.
+
+    distances   how far each candidate is from the model's attention (JSD)
+    moves       how far it moves the prediction
+    labels      the label that the model predicts with it
+    rows        its attention rows, layer by layer
+    """
 
     distances: Float[np.ndarray, "candidate batch"]
     moves: Float[np.ndarray, "candidate batch"]
@@ -31,11 +36,12 @@ class Candidates(NamedTuple):
 
 @dataclass(frozen=True)
 class Adversary:
-    """Other weights in the place of some rows of attention.
+    """Replaces rows of attention by different weights.
 
-    base        the rows, layer by layer, as the model has them
-    plain       the pass that they come from
-    positions   whether special tokens are free too
+    base        the model's own rows, layer by layer
+    plain       the forward pass that they come from
+    tokens      the tokens of the batch
+    positions   "words": only the weights of words may change; "all": those of special tokens too
     """
 
     base: Sequence[Float[Tensor, "batch head query key"]]
@@ -55,16 +61,18 @@ class Adversary:
         slack: float = 0.01,
         penalty: float = 500.0,
     ) -> Candidates:
-        """Other weights, as far away as the search comes.
+        """Find weights as far from the model's own as possible that keep the prediction.
 
-        Every document has its own noise and its own terms in the sum that is minimised, so that what is found for it
-        does not depend on the others.
+        Each document has its own noise and its own terms in the loss, so its result does not
+        depend on the other documents of the batch.
         """
         import torch
 
         wanted = torch.from_numpy(target)
         free = [self._start(rows, noise, candidates).requires_grad_() for rows in self.base]
-        own = [self._judged(rows) for rows in self.base]
+        base_attention = [self._judged(rows) for rows in self.base]
+        # AMSGrad remembers the largest second moment: after the penalty has given a large gradient,
+        # steps stay small, and a candidate is less likely to jump far over the bound again.
         optimizer = torch.optim.Adam(free, lr=learning_rate, amsgrad=True)
 
         def measured() -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -73,12 +81,17 @@ class Adversary:
             moved = output.softmax(-1) if exclusive else output.sigmoid()
             change = (moved - wanted).abs()
             judged = [self._judged(r) for r in rows]
-            far = torch.stack([_jsd(j, o) for j, o in zip(judged, own, strict=True)]).mean(0)
+            far = torch.stack(
+                [_jsd(j, o) for j, o in zip(judged, base_attention, strict=True)]
+            ).mean(0)
+            # every pair occurs twice among all ordered pairs
             apart = torch.stack([_jsd(j[:, None], j[None]).sum((0, 1)) / 2 for j in judged]).mean(0)
             return far, change.sum(-1) / 2 if exclusive else change.amax(-1), apart, moved
 
         for _ in range(steps):
             far, moves, apart, _ = measured()
+            # Moves below `slack` cost nothing. `apart` is divided by the number of ordered pairs so
+            # that its weight does not grow with the number of candidates.
             loss = (penalty * (moves - slack).relu() - far).sum() - apart.sum() / max(
                 1, candidates * (candidates - 1)
             )
@@ -96,20 +109,20 @@ class Adversary:
         noise: Sequence[np.random.Generator],
         candidates: int,
     ) -> Float[Tensor, "candidate batch head query key"]:
-        """Uniform weights on a logarithmic scale, with noise three times as wide as a standard normal."""
+        """Random logits to start from: normal with standard deviation 3, around uniform weights."""
         import torch
 
         started = torch.zeros(candidates, *rows.shape)
         for b, rng in enumerate(noise):
-            places = self._places(self.tokens[b])
+            free_keys = self._free_keys(self.tokens[b])
             real = min(rows.shape[2], len(self.tokens[b])) if rows.shape[2] > 1 else 1
             drawn = rng.standard_normal(
-                (candidates, rows.shape[1], real, len(places)), dtype=np.float32
+                (candidates, rows.shape[1], real, len(free_keys)), dtype=np.float32
             )
-            started[:, b, :, :real, places] = 3 * torch.from_numpy(drawn)
+            started[:, b, :, :real, free_keys] = 3 * torch.from_numpy(drawn)
         return started
 
-    def _places(self, tokens: Tokens) -> Int[np.ndarray, "_"]:
+    def _free_keys(self, tokens: Tokens) -> Int[np.ndarray, "_"]:
         return (
             np.flatnonzero(~tokens.special) if self.positions == "words" else np.arange(len(tokens))
         )
@@ -121,7 +134,7 @@ class Adversary:
 
         free = torch.zeros(len(self.tokens), self.base[0].shape[-1], dtype=torch.bool)
         for b, t in enumerate(self.tokens):
-            free[b, torch.from_numpy(self._places(t))] = True
+            free[b, torch.from_numpy(self._free_keys(t))] = True
         return free[:, None, None]
 
     def _rows(
@@ -129,20 +142,27 @@ class Adversary:
         x: Float[Tensor, "candidate batch head query key"],
         base: Float[Tensor, "batch head query key"],
     ) -> Float[Tensor, "candidate batch head query key"]:
-        """Weights from free numbers: what lay on the free keys is shared out anew."""
+        """Attention rows from logits x; only the free keys change."""
+        # The softmax redistributes exactly the mass that the model puts on the free keys, so rows
+        # keep their sums and the other keys their weights. -1e30 rather than -inf: a row without
+        # free keys would otherwise become NaN.
         mass = (base * self._free).sum(-1, keepdim=True)
         return x.masked_fill(~self._free, -1e30).softmax(-1) * mass + base * ~self._free
 
     def _judged(
         self, rows: Float[Tensor, "*candidate batch head query key"]
     ) -> Float[Tensor, "*candidate batch key"]:
-        """The attention that is judged: mean over heads and over the rows that classify, as shares on the free keys."""
+        """The attention that is judged, as shares of the mass on the free keys.
+
+        It is the mean over heads and over the classifying rows.
+        """
         if rows.shape[-2] == 1:
             row = rows.squeeze(-2).mean(-2)
         else:
             real = self.plain.tokens[:, None, : rows.shape[-2], None]
             row = (rows.masked_fill(~real, 0).sum(-2) / real.sum(-2)).mean(-2)
         row = row * self._free[:, 0, 0]
+        # a document may have no mass on its free keys: 0 / 1e-30 is 0, where 0 / 0 would be NaN
         return row / row.sum(-1, keepdim=True).clamp(min=1e-30)
 
 
@@ -153,6 +173,7 @@ def _jsd(
     middle = (p + q) / 2
 
     def against_middle(x: Tensor) -> Tensor:
+        # log 0 is -inf and its gradient NaN; clamped, 0 · log 0 is 0 and its gradient finite
         tiny = 1e-30
         return (x * (x.clamp(min=tiny).log() - middle.clamp(min=tiny).log())).sum(-1)
 

@@ -9,24 +9,18 @@ import numpy as np
 
 from heed.claims.claim import Claim, Row
 from heed.claims.study import ClaimTest, Study, best_lime
-from heed.methods import (
-    GradientInput,
-    Lime,
-    LimeExact,
-    Occlusion,
-)
+from heed.methods import GradientInput, Lime, LimeExact, Occlusion
 from heed.methods.comparison import aligned, rank_agreement
-from heed.metrics import (
-    spearman,
-)
-from heed.models.classifier import (
-    GRADIENT,
-)
+from heed.metrics import spearman
+from heed.models.classifier import GRADIENT
 
 
 @dataclass(frozen=True)
 class AgreesGradient(ClaimTest):
-    """Rank correlation with |gradient × input|, and, as a yardstick, between that and leave-one-out."""
+    """Rank correlation of the scores with |gradient × input|.
+
+    The correlation between |gradient × input| and leave-one-out is reported for comparison.
+    """
 
     claim: ClassVar[Claim] = Claim(
         id="agrees-gradient",
@@ -38,7 +32,7 @@ class AgreesGradient(ClaimTest):
         needs=frozenset({GRADIENT}),
         gated=True,
     )
-    cost: ClassVar[str] = "a gradient, and as many passes as words (for the yardstick)"
+    cost: ClassVar[str] = "one gradient, and one forward pass per word (for the comparison)"
     against = (GradientInput,)
 
     def measure(self, study: Study) -> list[Row]:
@@ -52,7 +46,10 @@ class AgreesGradient(ClaimTest):
 
 @dataclass(frozen=True)
 class AgreesRemoval(ClaimTest):
-    """Rank correlation with the change of the predicted probability when each word alone is removed."""
+    """Rank correlation of the scores with leave-one-out.
+
+    Leave-one-out is the change of the predicted probability when one word is removed.
+    """
 
     claim: ClassVar[Claim] = Claim(
         id="agrees-removal",
@@ -63,7 +60,7 @@ class AgreesRemoval(ClaimTest):
         source="jain2019",
         gated=True,
     )
-    cost: ClassVar[str] = "as many passes as words"
+    cost: ClassVar[str] = "one forward pass per word"
     against = (Occlusion,)
 
     def measure(self, study: Study) -> list[Row]:
@@ -75,9 +72,9 @@ class AgreesRemoval(ClaimTest):
 
 @dataclass(frozen=True)
 class AgreesLime(ClaimTest):
-    """Rank correlation with the absolute LIME scores, over distinct words.
+    """Rank correlation of the scores with absolute LIME scores, over distinct words.
 
-    LIME is exact where the model has a closed form and two labels.
+    LIME is computed exactly if the model has a closed form and two labels.
     """
 
     claim: ClassVar[Claim] = Claim(
@@ -89,7 +86,7 @@ class AgreesLime(ClaimTest):
         source="lopardo2024",
         gated=True,
     )
-    cost: ClassVar[str] = "one pass for each sample of LIME; milliseconds where it is exact"
+    cost: ClassVar[str] = "one forward pass per LIME sample; milliseconds if LIME is exact"
     slow: ClassVar[bool] = True
     against = (Lime, LimeExact)
 
@@ -105,9 +102,10 @@ class AgreesLime(ClaimTest):
 
 @dataclass(frozen=True)
 class Tracks(ClaimTest):
-    """Rank correlation of a score with what removal takes of the label's log-odds: minus that of gradient × input.
+    """Rank correlation of the scores with leave-one-out, minus that of gradient × input.
 
-    Scores are taken as they are, with their signs where they have any; what is left without signs is shown beside it.
+    Leave-one-out is the drop in the label's log-odds when one word is removed. Scores keep their
+    signs, if they have any; the correlations of absolute values are reported beside them.
     """
 
     claim: ClassVar[Claim] = Claim(
@@ -120,7 +118,7 @@ class Tracks(ClaimTest):
         needs=frozenset({GRADIENT}),
         gated=True,
     )
-    cost: ClassVar[str] = "a gradient, and as many passes as words"
+    cost: ClassVar[str] = "one gradient, and one forward pass per word"
     against = (GradientInput, Occlusion)
 
     def measure(self, study: Study) -> list[Row]:
@@ -129,13 +127,16 @@ class Tracks(ClaimTest):
             study.explain(m)
             for m in (GradientInput(output="log-odds"), Occlusion(output="log-odds"))
         ]
-        every = zip(study.explain(), *yardsticks, strict=True)
-        for explanations in every:
-            own, gradient, change = aligned(explanations)
-            mine, theirs = spearman(own, change), spearman(gradient, change)
-            without = [spearman(np.abs(x), np.abs(change)) for x in (own, gradient)]
-            row = {"value": mine - theirs, "spearman": mine, "spearman_gradient": theirs}
+        for explanations in zip(study.explain(), *yardsticks, strict=True):
+            scores, gradient, change = aligned(explanations)
+            rho, rho_gradient = spearman(scores, change), spearman(gradient, change)
             rows.append(
-                row | {"spearman_unsigned": without[0], "spearman_gradient_unsigned": without[1]}
+                {
+                    "value": rho - rho_gradient,
+                    "spearman": rho,
+                    "spearman_gradient": rho_gradient,
+                    "spearman_unsigned": spearman(np.abs(scores), np.abs(change)),
+                    "spearman_gradient_unsigned": spearman(np.abs(gradient), np.abs(change)),
+                }
             )
         return rows

@@ -1,8 +1,9 @@
-"""Does the part of attention that its output determines, efficient attention, cause the prediction?
+"""Does efficient attention, the part that its output determines, cause the prediction?
 
-That efficient attention gives the same output, and that all attention with this output shares it, is
-algebra: these claims fail only where the algebra is not that of the model. How far the output moves with
-efficient attention is an experiment (Naim and Asher, 2024).
+Two of these claims follow from algebra: efficient attention gives the same output, and all
+attention with this output has the same efficient attention. They fail only if the algebra does not
+describe the model. How far the output moves with efficient attention is an experiment (Naim and
+Asher, 2024).
 """
 
 from __future__ import annotations
@@ -19,22 +20,13 @@ from heed.claims.claim import Claim, Row
 from heed.claims.row_test import Opened, RowTest, described
 from heed.claims.study import Study
 from heed.errors import InputError
-from heed.methods.problems import (
-    Problem,
-    efficient_rows,
-    movement,
-    swapped,
-)
-from heed.metrics import (
-    tvd,
-)
-from heed.models.classifier import (
-    REPLACEABLE,
-    Classifier,
-)
+from heed.methods.problems import Problem, efficient_rows, movement, swapped
+from heed.metrics import tvd
+from heed.models.classifier import REPLACEABLE, Classifier
 from heed.text import Tokens
 
-_LEAST = 1e-7  # what single precision makes of no movement: nothing is divided by less
+# Rounding error of single precision: a movement this small means none, so no ratio divides by less.
+_LEAST = 1e-7
 
 
 def ratio(above: str, below: str) -> Callable[[Mapping[str, np.ndarray]], float]:
@@ -44,9 +36,9 @@ def ratio(above: str, below: str) -> Callable[[Mapping[str, np.ndarray]], float]
 
 @dataclass(frozen=True)
 class EfficientSufficient(RowTest):
-    """Put efficient attention into the running model in the place of the rows that classify.
+    """Replace the classifying rows by efficient attention in the running model.
 
-    Where no row has a null space, efficient attention is attention itself, and nothing changes.
+    If no row has a null space, efficient attention is attention itself and nothing changes.
     """
 
     claim: ClassVar[Claim] = Claim(
@@ -59,7 +51,7 @@ class EfficientSufficient(RowTest):
         source="naim2024",
         needs=frozenset({REPLACEABLE}),
     )
-    cost: ClassVar[str] = "a pass, and the last layer once more"
+    cost: ClassVar[str] = "one forward pass, and the last layer once more"
 
     variant: Variant = "norm"
 
@@ -67,38 +59,37 @@ class EfficientSufficient(RowTest):
         super().__post_init__()
         check_variant(self.variant)
 
-    def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
-        attending, parts = found
+    def rows(self, study: Study, tokens: Sequence[Tokens], opened: Opened) -> list[Row]:
+        attending, parts = opened
         efficient = efficient_rows(parts, self.variant)
         moved, changed = movement(study.model, attending, swapped(attending, parts, efficient))
-        return [
-            {
+        rows: list[Row] = []
+        for b, problems in enumerate(parts):
+            distances = [np.mean(tvd(p.by_head(p.rows), p.by_head(efficient[p]))) for p in problems]
+            row = {
                 "value": float(moved[b]),
                 "label_changed": float(changed[b]),
-                "tvd_from_attention": float(
-                    np.mean(
-                        [np.mean(tvd(p.by_head(p.rows), p.by_head(efficient[p]))) for p in some]
-                        or [0.0]
-                    )
-                ),
+                "tvd_from_attention": float(np.mean(distances or [0.0])),
             }
-            | described(some)
-            for b, some in enumerate(parts)
-        ]
+            rows.append(row | described(problems))
+        return rows
 
 
 @dataclass(frozen=True)
 class EfficientNecessary(RowTest):
-    """Move efficient attention by a step that its output determines, and by one of the same length that it does not.
+    """Move efficient attention by a random step, once outside its null space and once inside.
 
-    Directions are drawn at random; both keep the sums of rows, and neither asks whether a weight becomes negative. Only
-    heads with a null space are moved.
+    Outside, the step changes the output of attention; inside, it does not. Both steps have the same
+    length and keep the sums of rows; weights may become negative. Only heads with a null space are
+    moved.
     """
 
     claim: ClassVar[Claim] = Claim(
         id="efficient-necessary",
         family="causal",
-        sentence="Changing efficient attention changes the prediction, and changing the rest does not",
+        sentence=(
+            "Changing efficient attention changes the prediction, and changing the rest does not"
+        ),
         statistic="movement of the output by a determined step ÷ by one in the null space",
         threshold=10,
         source="naim2024",
@@ -106,7 +97,7 @@ class EfficientNecessary(RowTest):
         combine=ratio("determined", "null"),
         per_document="movement of the output by a determined step",
     )
-    cost: ClassVar[str] = "a pass, and the last layer once for each draw"
+    cost: ClassVar[str] = "one forward pass, and the last layer once per draw"
     open_only = True
 
     step: float = 0.1
@@ -120,39 +111,42 @@ class EfficientNecessary(RowTest):
                 f"The setting step of the claim {self.claim.id} must be above 0, got {self.step}."
             )
 
-    def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
-        parts = found[1]
+    def rows(self, study: Study, tokens: Sequence[Tokens], opened: Opened) -> list[Row]:
+        parts = opened[1]
         rngs = [study.rng(self.claim.id, t.document) for t in tokens]
-        noise = {p: rng for some, rng in zip(parts, rngs, strict=True) for p in some}
+        noise = {p: rng for problems, rng in zip(parts, rngs, strict=True) for p in problems}
         efficient = efficient_rows(parts)
         determined, null = (
-            shifted(study.model, found, efficient, self.step, null, noise, self.draws)
+            shifted(study.model, opened, efficient, self.step, null, noise, self.draws)
             for null in (False, True)
         )
         return [
             {
                 "value": float(determined[b])
-                if any(p.space.nullity for p in some)
+                if any(p.space.nullity for p in problems)
                 else float("nan"),
                 "determined": float(determined[b]),
                 "null": float(null[b]),
             }
-            | described(some)
-            for b, some in enumerate(parts)
+            | described(problems)
+            for b, problems in enumerate(parts)
         ]
 
 
 def shifted(
     model: Classifier,
-    found: Opened,
+    opened: Opened,
     efficient: Mapping[Problem, Float[np.ndarray, "row weight"]],
     size: float,
     null: bool,
     noise: Mapping[Problem, np.random.Generator],
     draws: int,
 ) -> Float[np.ndarray, "batch"]:
-    """How far the output moves, in the mean over draws, by random steps from the efficient attention of open heads."""
-    attending, parts = found
+    """How far random steps from efficient attention move the output, as the mean over draws.
+
+    Only heads with a null space are moved.
+    """
+    attending, parts = opened
     steps = [
         {
             p: x + size * direction(p, null, noise[p]) if p.space.nullity else x
@@ -167,8 +161,12 @@ def shifted(
 def direction(
     part: Problem, null: bool, rng: np.random.Generator
 ) -> Float[np.ndarray, "row weight"]:
-    """A random direction of length one for each row, in the null space or the determined one; 0 if that has none."""
+    """A random unit vector for each row, inside the null space or orthogonal to it.
+
+    It is 0 if the output determines nothing but the sums of rows.
+    """
     space = part.space
+    # the first columns of Q span the sums of rows, which must stay
     basis = space.N if null else space.Q[:, space.sums :]
     if space.Q.shape[1] == space.sums:
         return np.zeros_like(part.rows)
@@ -178,7 +176,10 @@ def direction(
 
 @dataclass(frozen=True)
 class EfficientShared(RowTest):
-    """The farthest attention with the same output: is its efficient attention the same?"""
+    """Compare the efficient attention of a row and of the farthest row with the same output.
+
+    Linear programs find the farthest row. At most 16 rows per head, evenly spread, are compared.
+    """
 
     claim: ClassVar[Claim] = Claim(
         id="efficient-shared",
@@ -193,7 +194,7 @@ class EfficientShared(RowTest):
         per_document="distance from attention to the farthest one with the same output",
     )
     cost: ClassVar[str] = (
-        "a pass, and linear programs for each head: up to a second for a long document"
+        "one forward pass, and linear programs per head: up to a second for a long document"
     )
     slow: ClassVar[bool] = True
     open_only = True
@@ -204,19 +205,21 @@ class EfficientShared(RowTest):
         super().__post_init__()
         check_variant(self.variant)
 
-    def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
+    def rows(self, study: Study, tokens: Sequence[Tokens], opened: Opened) -> list[Row]:
         return [
-            self._row([p for p in some if p.space.nullity]) | described(some) for some in found[1]
+            self._row([p for p in problems if p.space.nullity]) | described(problems)
+            for problems in opened[1]
         ]
 
     def _row(self, parts: Sequence[Problem]) -> Row:
         raw, shared = [], []
         for p in parts:
-            some = p.rows[np.unique(np.linspace(0, len(p.rows) - 1, 16).astype(int))]
-            far = np.stack([p.space.farthest(row) for row in some])
-            raw.append(np.mean(tvd(p.by_head(some), p.by_head(far))))
-            own, theirs = (p.space.efficient(x, self.variant).rows for x in (some, far))
-            shared.append(np.mean(tvd(p.by_head(own), p.by_head(theirs))))
+            # at most 16 rows, evenly spread: each costs a linear program
+            sample = p.rows[np.unique(np.linspace(0, len(p.rows) - 1, 16).astype(int))]
+            far = np.stack([p.space.farthest(row) for row in sample])
+            raw.append(np.mean(tvd(p.by_head(sample), p.by_head(far))))
+            before, after = (p.space.efficient(x, self.variant).rows for x in (sample, far))
+            shared.append(np.mean(tvd(p.by_head(before), p.by_head(after))))
         distance = float(np.mean(raw)) if raw else float("nan")
         return {
             "value": distance,

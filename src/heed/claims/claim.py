@@ -1,15 +1,15 @@
 """Claims, the evidence for them, and verdicts.
 
-A `Claim` states beforehand what is asserted, by which statistic it is judged, and at which threshold.
-`judge` turns rows into verdicts. It needs no model, and treats all claims alike:
+A `Claim` states in advance what is asserted, by which statistic, and at which threshold. `judge`
+turns rows into verdicts. It needs no model and treats all claims alike:
 
-    supported       the bootstrap interval of the mean lies wholly on the claim's side of the threshold
-    refuted         it lies wholly on the other side
-    undecided       it spans the threshold, or there are fewer than 30 documents
+    supported       the whole bootstrap interval of the mean is on the claim's side of the threshold
+    refuted         the whole interval is on the other side
+    undecided       the interval spans the threshold, or there are fewer than 30 documents
     not applicable  the claim was not judged; a `Refusal` says why
 
-Documents that share an id count as one. Intervals are widened for the number of claims that are judged
-together (Bonferroni).
+Documents that share an id count as one. Intervals are widened for the number of claims that are
+judged together (Bonferroni).
 """
 
 from __future__ import annotations
@@ -21,13 +21,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from heed.methods import (
-    reads_attention,
-)
-from heed.metrics import (
-    bootstrap,
-    bootstrap_mean,
-)
+from heed.methods import reads_attention
+from heed.metrics import bootstrap, bootstrap_mean
 
 Outcome = Literal["supported", "refuted", "undecided", "not applicable"]
 
@@ -61,9 +56,9 @@ Cause = Literal["budget", "training", "model", "data", "method", "gate", "other"
 class Refusal(NamedTuple):
     """Why a claim was not judged.
 
-    cause    "budget" (time ran out), "training" (it retrains models, which was not asked for or cannot
-             be done), "model" or "data" (they lack what it needs), "method" (it cannot be judged by
-             this claim), "gate" (the task does not need attention), or "other"
+    cause    "budget" (time ran out), "training" (the claim retrains models, which was not requested
+             or is impossible), "model" or "data" (they lack what the claim needs), "method" (this
+             claim cannot judge it), "gate" (the task does not need attention), or "other"
     reason   the same in words
     """
 
@@ -76,15 +71,15 @@ class Claim:
     """What is asserted, and when it counts as true.
 
     id, family   names
-    sentence     the assertion in plain words, with {method} for what is judged
+    sentence     the assertion in plain words; {method} stands for the method that is judged
     statistic    what is averaged over documents
     threshold    the claim holds above it, or below it if `above` is False
     needs        what the model must offer
-    gated        not applicable to attention where the prediction does not depend on it
-    trains       models are trained again for it
+    gated        not applicable to attention if the prediction does not depend on attention
+    trains       testing it retrains models
     labelled     documents must have labels
-    combine      the statistic as a function of columns of rows, where it is not the mean of `value`
-    per_document what `value` is then
+    combine      computes the statistic from the columns of rows, if it is not the mean of `value`
+    per_document what `value` means if `combine` is given
     source       key of the paper in papers.bib
     """
 
@@ -106,11 +101,11 @@ class Claim:
 
     @property
     def of_explanation(self) -> bool:
-        """Whether an explanation is judged, and not the model."""
+        """Whether the claim judges an explanation rather than the model."""
         return "{method}" in self.sentence
 
     def of(self, method: str) -> str:
-        """The sentence, for the explanation that is judged."""
+        """The sentence, with the name of the method that is judged."""
         text = self.sentence.format(method="attention" if method == "attention-mean" else method)
         return text[0].upper() + text[1:]
 
@@ -120,7 +115,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim judged: the mean of its statistic, the interval at `level`, and the number of documents behind it."""
+    """The outcome for a claim: the mean of its statistic, and its interval at `level`.
+
+    n is the number of documents; those that share an id count as one.
+    """
 
     claim: Claim
     outcome: Outcome
@@ -135,11 +133,11 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """The claim in plain words, for the explanation that is judged."""
+        """The claim in plain words, with the name of the method that is judged."""
         return self.claim.of(self.method)
 
     def to_dict(self) -> dict[str, Any]:
-        own = {
+        judged = {
             "claim": self.claim.id,
             "method": self.method,
             "sentence": self.sentence,
@@ -153,12 +151,12 @@ class Verdict:
             "level": self.level,
         }
         why = {"cause": self.cause, "reason": self.reason}
-        return own | numbers | {"threshold": self.claim.side()} | why
+        return judged | numbers | {"threshold": self.claim.side()} | why
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that was measured for one claim: rows, or the reason why there are none."""
+    """The rows measured for one claim, or the reason why there are none."""
 
     claim: Claim
     rows: list[Row]
@@ -167,16 +165,19 @@ class Evidence:
 
     @property
     def reason(self) -> str:
-        """Why there are no rows, in words; empty where there are."""
+        """Why there are no rows; empty if there are some."""
         return "" if self.refusal is None else self.refusal.reason
 
     @property
     def values(self) -> Float[np.ndarray, "document"]:
-        found = np.array([row["value"] for row in self.rows], dtype=float)
-        return found[np.isfinite(found)]
+        values = np.array([row["value"] for row in self.rows], dtype=float)
+        return values[np.isfinite(values)]
 
     def statistic(self, level: float) -> tuple[float, tuple[float, float]]:
-        """The statistic of the claim, and its bootstrap interval over documents; those of one id are drawn together."""
+        """The statistic of the claim, and its bootstrap interval over documents.
+
+        Documents that share an id are resampled together.
+        """
         combine, values, groups = self.claim.combine, self.values, self.groups
         if combine is None:
             return float(values.mean()), bootstrap_mean(values, level, groups=groups)
@@ -184,12 +185,15 @@ class Evidence:
 
     @property
     def groups(self) -> Int[np.ndarray, "document"] | None:
-        """Which of the documents with the statistic belong together, because they share an id; None if none do."""
+        """The group of each document that has the statistic; those that share an id are a group.
+
+        None if no two documents share an id.
+        """
         return grouped([row.get("id", "") for row in self.rows if np.isfinite(row["value"])])
 
     @property
     def independent(self) -> int:
-        """How many documents have the statistic, those that belong together counted as one."""
+        """How many documents have the statistic; those that share an id count as one."""
         return len(self.values) if self.groups is None else int(self.groups.max()) + 1
 
     def combined(self) -> float:
@@ -203,7 +207,7 @@ class Evidence:
         )
 
     def _columns(self) -> dict[str, Float[np.ndarray, "document"]]:
-        """The numbers of rows that have the statistic, column by column."""
+        """The numeric columns of the rows that have the statistic."""
         kept = [row for row in self.rows if np.isfinite(row["value"])]
         return {
             key: np.array([row[key] for row in kept], dtype=float)
@@ -212,19 +216,22 @@ class Evidence:
         }
 
     def mean(self, column: str) -> float | None:
-        """The mean of a further column of the rows."""
-        found = np.array(
+        """The mean of another column of the rows; None if it has no values."""
+        values = np.array(
             [row[column] for row in self.rows if row.get(column) is not None], dtype=float
         )
-        found = found[~np.isnan(found)]
-        return float(found.mean()) if len(found) else None
+        values = values[~np.isnan(values)]
+        return float(values.mean()) if len(values) else None
 
 
 def grouped(ids: Sequence[str]) -> Int[np.ndarray, "document"] | None:
-    """The number of each document's group: all with the same id, or a document by itself; None if all are that."""
+    """The group number of each document: documents with the same id share a group.
+
+    A document without an id is a group by itself. None if every group has one document.
+    """
     names = [(id_, 0) if id_ else ("", i) for i, id_ in enumerate(ids)]
-    place = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    return None if len(place) == len(names) else np.array([place[name] for name in names])
+    number = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    return None if len(number) == len(names) else np.array([number[name] for name in names])
 
 
 def _is_number(value: Any) -> bool:
@@ -232,14 +239,15 @@ def _is_number(value: Any) -> bool:
 
 
 def judge(evidence: Sequence[Evidence]) -> list[Verdict]:
-    """Verdicts on claims that are judged together; the gate is for explanations that are attention."""
+    """Judge claims together; the gate applies only to explanations made of attention."""
+    # Bonferroni: the error of 5 % is divided among the claims that were measured
     level = 1 - 0.05 / max(1, sum(e.refusal is None for e in evidence))
-    found = [_judge(e, level) for e in evidence]
-    by_id = {v.claim.id: v for v in found}
+    verdicts = [_judge(e, level) for e in evidence]
+    by_id = {v.claim.id: v for v in verdicts}
     could_run = [v for name in GATES if (v := by_id.get(name)) and v.outcome != "not applicable"]
     gate = could_run[0] if could_run else None
     if gate is None or gate.outcome != "refuted":
-        return found
+        return verdicts
     why = (
         "the task does not need attention"
         if gate.claim.id == "needed"
@@ -253,7 +261,7 @@ def judge(evidence: Sequence[Evidence]) -> list[Verdict]:
 
     return [
         replace(v, outcome="not applicable", cause="gate", reason=reason) if closed(v) else v
-        for v in found
+        for v in verdicts
     ]
 
 

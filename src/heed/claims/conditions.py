@@ -1,7 +1,8 @@
-"""When can attention explain at all? Three conditions, measured and told beside the verdicts; they are no claims.
+"""When can attention explain at all? Three conditions, reported beside the verdicts on claims.
 
-Attention weighs values, and its order is that of their contributions only where the values share one sign; where it is
-spread over all words it points at none; and where spreading it evenly changes nothing, nothing depends on it.
+Attention weighs values. It ranks words by their contributions only if the values have the same
+sign. If attention is spread over all words, it points at none. If spreading it evenly changes
+nothing, nothing depends on it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from heed.text import Tokens
 
 @dataclass(frozen=True)
 class Condition:
-    """What would help attention to explain, the number that tells, and the side of the threshold where it holds."""
+    """A condition under which attention can explain, and the statistic that measures it.
+
+    It holds above the threshold, or below it if `above` is False.
+    """
 
     id: str
     sentence: str
@@ -55,14 +59,16 @@ CONDITIONS = (
 )
 
 
+# Bonferroni: the error of 5 % is divided among the conditions
 LEVEL = 1 - 0.05 / len(CONDITIONS)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A condition, and the mean of its number over n documents, with an interval wide enough for all conditions.
+    """A condition, and the mean of its statistic over n documents, with an interval.
 
-    `independent` counts documents that share an id as one.
+    The interval is widened for the number of conditions (Bonferroni). `independent` counts
+    documents that share an id as one.
     """
 
     condition: Condition
@@ -74,7 +80,7 @@ class Finding:
 
     @property
     def holds(self) -> bool | None:
-        """None where the interval does not tell, or there are too few documents."""
+        """None if the interval spans the threshold, or there are too few documents."""
         at, above = self.condition.threshold, self.condition.above
         if self.independent < FEWEST or not (self.low > at or self.high < at):
             return None
@@ -82,8 +88,8 @@ class Finding:
 
 
 def findings(rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """The conditions, from what was measured of each document."""
-    found = []
+    """Each condition with its mean and interval, from the rows of `measure`."""
+    measured = []
     for condition in CONDITIONS:
         kept = [row for row in rows if np.isfinite(row[condition.id])]
         values = np.array([row[condition.id] for row in kept], dtype=float)
@@ -91,17 +97,17 @@ def findings(rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
             groups = grouped([row.get("id", "") for row in kept])
             low, high = bootstrap_mean(values, LEVEL, groups=groups)
             independent = len(values) if groups is None else int(groups.max()) + 1
-            found.append(
+            measured.append(
                 Finding(condition, float(values.mean()), low, high, len(values), independent)
             )
-    return found
+    return measured
 
 
 def measure(study: Study) -> list[Row]:
-    """One row per document; none where the model's attention cannot be replaced.
+    """One row per document; no rows if the model's attention cannot be replaced.
 
-    A value speaks against the label where more attention on its word would lower the label's log-odds, to first order:
-    exactly so where the output is linear in attention.
+    A value speaks against the label if more attention on its word would lower the label's log-odds.
+    This is a first-order approximation, exact if the output is linear in attention.
     """
     if REPLACEABLE not in study.model.offers:
         return []
@@ -123,14 +129,15 @@ def _batch(study: Study, tokens: Sequence[Tokens]) -> list[Row]:
         words = torch.from_numpy(np.flatnonzero(~t.special))
         even[b][..., words] = even[b][..., words].mean(-1, keepdim=True)
     with torch.enable_grad():
-        own = logits(weights)
-        odds = select_output(own, own.detach().argmax(-1), "log-odds", study.model.exclusive)
+        output = logits(weights)
+        predicted = output.detach().argmax(-1)
+        odds = select_output(output, predicted, "log-odds", study.model.exclusive)
         (slopes,) = torch.autograd.grad(odds.sum(), weights)
     with torch.no_grad():
         moved = logits(even)
         adds = plain.pooled(weights.detach() * slopes).sum(1).cpu().numpy()
     before, after = (
-        study.model.probabilities(z.detach().double().cpu().numpy()) for z in (own, moved)
+        study.model.probabilities(z.detach().double().cpu().numpy()) for z in (output, moved)
     )
     change = (
         np.asarray(tvd(after, before)) if study.model.exclusive else np.abs(after - before).max(-1)
@@ -145,7 +152,8 @@ def _batch(study: Study, tokens: Sequence[Tokens]) -> list[Row]:
 
 def _row(attention: np.ndarray, adds: np.ndarray) -> Row:
     mass = float(attention.sum())
-    if len(attention) < 4 or mass <= 0:  # of three words, two hold half of anything
+    # with three words or fewer, "peaked" is at least 1/3: above its threshold for any attention
+    if len(attention) < 4 or mass <= 0:
         return {"one-signed": float("nan"), "peaked": float("nan")}
     held = np.cumsum(np.sort(attention)[::-1])
     return {

@@ -1,4 +1,4 @@
-"""How far is attention pinned down: by the prediction, by training, by its own output?"""
+"""How far do the prediction, training, and its own output determine attention?"""
 
 from __future__ import annotations
 
@@ -16,22 +16,10 @@ from heed.claims.claim import Claim, Row
 from heed.claims.row_test import Opened, RowTest, described
 from heed.claims.study import ClaimTest, Study, attention_facts
 from heed.errors import InputError, NotApplicable
-from heed.methods import (
-    AttentionMean,
-)
-from heed.methods.problems import (
-    Problem,
-)
-from heed.metrics import (
-    jsd,
-    tvd,
-)
-from heed.models.classifier import (
-    ATTENTION,
-    DIFFERENTIABLE,
-    REPLACEABLE,
-    Classifier,
-)
+from heed.methods import AttentionMean
+from heed.methods.problems import Problem
+from heed.metrics import jsd, tvd
+from heed.models.classifier import ATTENTION, DIFFERENTIABLE, REPLACEABLE, Classifier
 from heed.models.trace import Trace
 from heed.progress import say
 from heed.text import Document, Tokens
@@ -43,26 +31,28 @@ if TYPE_CHECKING:  # which loads torch
     from heed.training.again import Retraining
 
 
-STRENGTHS = (5e-5, 1.6e-4, 5e-4, 1.6e-3, 5e-3)  # per document, on a logarithmic scale
+# How strongly an adversary is rewarded, per document, for attending elsewhere; logarithmic scale.
+STRENGTHS = (5e-5, 1.6e-4, 5e-4, 1.6e-3, 5e-3)
 
+STRONGER = (1.6e-2, 5e-2, 5e-1)  # tried only if those do not move predictions by NEAR
 
-STRONGER = (1.6e-2, 5e-2, 5e-1)  # where those do not move predictions
-
-
-NEAR = 0.05  # mean TVD at which the curve of adversaries is read
+NEAR = 0.05  # mean TVD of predictions at which the curve of adversaries is read
 
 
 @dataclass(frozen=True)
 class Exclusive(ClaimTest):
-    """Look for an attention as different as possible that leaves the prediction as it is, document by document.
+    """For each document, search for very different attention that gives the same prediction.
 
-    Several candidates start from random weights and follow the gradient of their distance (Jensen–Shannon) from the
-    model's attention and from each other; moving the prediction by more than 0.01 is punished. The statistic is the
-    distance of the farthest candidate whose prediction moved by at most `epsilon`, as a share of the largest possible
-    one, ln 2; 0 where there is no such candidate, though a better search might find one. Distances are those of the
-    mean over heads of the classifying row, as shares of what lies on words.
-    `layers` is "last", "all", or numbers as in "0,2": then the classifying row of each of these is free, and the mean
-    of their distances counts. Special tokens and padding keep their weights (positions="all": only padding does).
+    Several candidates start from random weights. They follow the gradient of their distance
+    (Jensen–Shannon) from the model's attention and from each other; moving the prediction by more
+    than 0.01 is penalised. The statistic is the distance of the farthest candidate that moves the
+    prediction by at most `epsilon`, divided by the largest possible distance, ln 2. It is 0 if
+    there is no such candidate, though a better search might find one.
+
+    Distances compare the classifying row, averaged over heads, as shares of the attention on words.
+    `layers` is "last", "all", or numbers as in "0,2": the classifying row of each of these layers
+    may change, and their distances are averaged. Special tokens and padding keep their weights;
+    with positions="all" only padding does.
     """
 
     claim: ClassVar[Claim] = Claim(
@@ -77,7 +67,7 @@ class Exclusive(ClaimTest):
         gated=True,
     )
     cost: ClassVar[str] = (
-        "a pass, and the last layer forth and back at each step, for all candidates at once"
+        "one forward pass, then forward and backward through the last layer per step"
     )
     slow: ClassVar[bool] = True
 
@@ -92,9 +82,10 @@ class Exclusive(ClaimTest):
         self.at_least(candidates=1, steps=0)
         if not 0 < self.epsilon <= 1:
             raise InputError(
-                f"The setting epsilon of the claim exclusive must be above 0 and at most 1, got {self.epsilon}."
+                "The setting epsilon of the claim exclusive must be above 0 and at most 1,"
+                f" got {self.epsilon}."
             )
-        AttentionMean(layers=self.layers)  # refuses what is no choice of layers
+        AttentionMean(layers=self.layers)  # refuses invalid layers
 
     def measure(self, study: Study) -> list[Row]:
         few = study.model.tokens(study.documents[:1])
@@ -119,6 +110,7 @@ class Exclusive(ClaimTest):
             self.learning_rate,
         )
         close = moves <= self.epsilon
+        # candidates that move the prediction too far count as distance 0: they are never the best
         farthest = np.where(close, distances, 0.0)
         best = farthest.argmax(0)
         return [
@@ -132,14 +124,14 @@ class Exclusive(ClaimTest):
                     labels[best[b], b] if close[:, b].any() else target[b].argmax()
                 ),
             }
-            | shown
-            for b, shown in enumerate(attention_facts(plain, tokens, target))
+            | facts
+            for b, facts in enumerate(attention_facts(plain, tokens, target))
         ]
 
     def _opened(
         self, model: Classifier, tokens: Sequence[Tokens]
     ) -> tuple[Trace, list[Tensor], Forward]:
-        """A pass, the rows that may change, and the output as a function of them."""
+        """A forward pass, the rows that may change, and the logits as a function of them."""
         import torch
 
         if self.layers == "last":
@@ -147,37 +139,38 @@ class Exclusive(ClaimTest):
             return plain, [plain.classifying_rows()], lambda rows: logits(rows[0])
         with torch.no_grad():
             plain = model.trace(tokens)
-        chosen = AttentionMean(layers=self.layers).layers_of(len(plain.attention))
+        layers = AttentionMean(layers=self.layers).layers_of(len(plain.attention))
         return (
             plain,
-            [plain.classifying_rows(i) for i in chosen],
+            [plain.classifying_rows(i) for i in layers],
             lambda rows: (
                 model.trace(
-                    tokens, attention=dict(zip(chosen, rows, strict=True)), layers=()
+                    tokens, attention=dict(zip(layers, rows, strict=True)), layers=()
                 ).logits
             ),
         )
 
     def _announce(self, study: Study) -> None:
-        """Say how long it will take: every step is a pass forth and back through the whole model."""
+        """Say how long the search takes: each step runs the whole model forward and backward."""
         tokens = study.model.tokens(study.documents)
         few = tokens[: max(1, len(tokens) // 50)]
         began = time.perf_counter()
         replace(self, steps=1)._batch(study, few)
         minutes = (time.perf_counter() - began) * self.steps * len(tokens) / len(few) / 60
         say(
-            f"exclusive takes about {minutes:.0f} minutes for {len(tokens)} documents: every step is a pass through the"
-            f" whole model (layers={self.layers})."
+            f"exclusive takes about {minutes:.0f} minutes for {len(tokens)} documents: every step"
+            f" is a pass through the whole model (layers={self.layers})."
         )
 
 
 @dataclass(frozen=True)
 class ExclusiveModel(ClaimTest):
-    """Train copies of the model to keep its predictions while attending elsewhere, more and more strongly.
+    """Train adversaries: copies of the model that keep its predictions but attend elsewhere.
 
-    Their mean distances in prediction (TVD) and attention (JSD) make a curve; it is read where the prediction moves by
-    0.05 on average, and compared with the distance between models that were only trained from other seeds. The curve
-    goes on to stronger adversaries until predictions move that far.
+    Adversaries of increasing strength give a curve: mean distance in attention (JSD) over mean
+    distance in prediction (TVD). It is read where predictions move by 0.05 on average, and divided
+    by the distance between models that were only trained from other seeds. If predictions do not
+    move that far, stronger adversaries are trained.
     """
 
     claim: ClassVar[Claim] = Claim(
@@ -195,7 +188,9 @@ class ExclusiveModel(ClaimTest):
             read_off(*_curve(rows)) / (float(rows["seeds"].mean()) or float("nan"))
         ),
     )
-    cost: ClassVar[str] = "trains the model again for each seed, and adversaries of six strengths"
+    cost: ClassVar[str] = (
+        "retrains the model for each seed, and trains adversaries of 5 to 8 strengths"
+    )
 
     seeds: int = 8
     epochs: int = 20
@@ -204,14 +199,16 @@ class ExclusiveModel(ClaimTest):
         self.at_least(seeds=1, epochs=1)
 
     def measure(self, study: Study) -> list[Row]:
-        own = attention_of(study.model, study.documents)
+        attention = attention_of(study.model, study.documents)
         base = study.model.probabilities(study.model(study.documents))
-        between = np.median(seed_distances(study.trainer, study.documents, own, self.seeds), axis=0)
+        between = np.median(
+            seed_distances(study.trainer, study.documents, attention, self.seeds), axis=0
+        )
         if not between.any():
             raise NotApplicable(
                 "Training again gives the very same attention: there is nothing to compare with."
             )
-        rows: list[Row] = [{"seeds": float(between[i])} for i in range(len(own))]
+        rows: list[Row] = [{"seeds": float(between[i])} for i in range(len(attention))]
         reached = 0.0
         for k, strength in enumerate([*STRENGTHS, *STRONGER]):
             if k >= len(STRENGTHS) and reached > NEAR:
@@ -219,9 +216,10 @@ class ExclusiveModel(ClaimTest):
             adversary = study.trainer.adversary(strength, epochs=self.epochs)
             moved = np.asarray(tvd(adversary.probabilities(adversary(study.documents)), base))
             reached = max(reached, float(moved.mean()))
-            theirs = attention_of(adversary, study.documents)
+            adversarial = attention_of(adversary, study.documents)
             for i, row in enumerate(rows):
-                row |= {f"tvd_{k}": float(moved[i]), f"jsd_{k}": float(jsd(own[i], theirs[i]))}
+                distance = float(jsd(attention[i], adversarial[i]))
+                row |= {f"tvd_{k}": float(moved[i]), f"jsd_{k}": distance}
         columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
         for i, row in enumerate(rows):
             here = {key: column[i : i + 1] for key, column in columns.items()}
@@ -232,7 +230,7 @@ class ExclusiveModel(ClaimTest):
 def _curve(
     rows: Mapping[str, np.ndarray],
 ) -> tuple[Float[np.ndarray, "point"], Float[np.ndarray, "point"]]:
-    """Mean distances in prediction and in attention, from the model itself on to ever stronger adversaries."""
+    """Mean distances in prediction and attention: first the model itself (0), then adversaries."""
     count = sum(key.startswith("tvd_") for key in rows)
     moved = [0.0, *(float(rows[f"tvd_{k}"].mean()) for k in range(count))]
     away = [0.0, *(float(rows[f"jsd_{k}"].mean()) for k in range(count))]
@@ -244,25 +242,25 @@ def read_off(
     away: Float[np.ndarray, "point"],
     instead: Float[np.ndarray, "point"] | None = None,
 ) -> float:
-    """The largest distance of attention on the curve up to where predictions move by 0.05.
+    """The largest distance in attention up to where predictions move by 0.05.
 
-    Between the last point before that and the first behind it the curve is a straight line. With `instead`, the same
-    place of another curve is read.
+    The curve is interpolated linearly between the best point before 0.05 and the next one after it.
+    With `instead`, the values are read from that curve, at the same position.
     """
-    shown = away if instead is None else instead
+    values = away if instead is None else instead
     inside = np.flatnonzero(moved <= NEAR)
     best = inside[away[inside].argmax()]
     behind = [i for i in np.flatnonzero(moved > NEAR) if away[i] > away[best]]
     if not behind:
-        return float(shown[best])
+        return float(values[best])
     next_ = min(behind, key=lambda i: moved[i])
     share = (NEAR - moved[best]) / (moved[next_] - moved[best])
-    return float(shown[best] + share * (shown[next_] - shown[best]))
+    return float(values[best] + share * (values[next_] - values[best]))
 
 
 @dataclass(frozen=True)
 class Stable(ClaimTest):
-    """Train again from other seeds: how far does the attention of the same document move?"""
+    """Retrain the model from other seeds and measure how far each document's attention moves."""
 
     claim: ClassVar[Claim] = Claim(
         id="stable",
@@ -275,7 +273,7 @@ class Stable(ClaimTest):
         needs=frozenset({ATTENTION}),
         trains=True,
     )
-    cost: ClassVar[str] = "trains the model again for each seed"
+    cost: ClassVar[str] = "retrains the model for each seed"
 
     seeds: int = 8
 
@@ -283,36 +281,36 @@ class Stable(ClaimTest):
         self.at_least(seeds=1)
 
     def measure(self, study: Study) -> list[Row]:
-        own = attention_of(study.model, study.documents)
-        distances = seed_distances(study.trainer, study.documents, own, self.seeds)
+        attention = attention_of(study.model, study.documents)
+        distances = seed_distances(study.trainer, study.documents, attention, self.seeds)
         return [
             {
                 "value": float(np.median(distances[:, i]) / np.log(2)),
                 "maximum": float(distances[:, i].max() / np.log(2)),
-                "max_attention": float(own[i].max()),
+                "max_attention": float(attention[i].max()),
             }
-            for i in range(len(own))
+            for i in range(len(attention))
         ]
 
 
 def seed_distances(
     retraining: Retraining,
     documents: Sequence[Document],
-    own: Sequence[Float[np.ndarray, "word"]],
+    attention: Sequence[Float[np.ndarray, "word"]],
     seeds: int,
 ) -> Float[np.ndarray, "seed document"]:
     """JSD between a model's attention and that of models trained from other seeds."""
-    found = []
+    distances = []
     for seed in retraining.seeds(seeds):
-        theirs = attention_of(retraining.again(seed), documents)
-        found.append([float(jsd(a, b)) for a, b in zip(own, theirs, strict=True)])
-    return np.array(found)
+        retrained = attention_of(retraining.again(seed), documents)
+        distances.append([float(jsd(a, b)) for a, b in zip(attention, retrained, strict=True)])
+    return np.array(distances)
 
 
 def attention_of(
     model: Classifier, documents: Sequence[Document]
 ) -> list[Float[np.ndarray, "word"]]:
-    """The attention that is judged: of the classifying row, mean over heads, on words, as shares."""
+    """The attention that is judged: the classifying row on words, mean over heads, as shares."""
     from heed.training.examples import outputs_of
 
     return [_shares(t, a) for t, _, a in outputs_of(model, documents)]
@@ -320,16 +318,17 @@ def attention_of(
 
 def _shares(tokens: Tokens, attention: Float[np.ndarray, "key"]) -> Float[np.ndarray, "word"]:
     on_words = attention[: len(tokens)][~tokens.special].astype(float)
-    return on_words / (on_words.sum() or 1.0)
+    return on_words / (on_words.sum() or 1.0)  # all zero if no word has any attention
 
 
 @dataclass(frozen=True)
 class Identified(RowTest):
-    """How far attention can go while its output stays what it is: the vectors that heads put out, not the prediction.
+    """How far attention can move while its output, the vectors that heads compute, stays the same.
 
-    For every document the farthest attention with the same output is looked for by linear programs: first the one that
-    overlaps least with the mean over heads that is judged, then on to farther ones as long as there are any. What they
-    find is a lower bound of the largest distance. Where all rows classify, some of them, evenly spread, are looked at.
+    For each document, linear programs search for the farthest attention with the same output: first
+    the one that overlaps least with the model's (averaged over heads), then farther ones while
+    there are any. The result is a lower bound on the largest distance. If all rows classify,
+    `queries` of them, evenly spread, are used.
     """
 
     claim: ClassVar[Claim] = Claim(
@@ -343,7 +342,8 @@ class Identified(RowTest):
         needs=frozenset({REPLACEABLE}),
     )
     cost: ClassVar[str] = (
-        "a pass, and least squares and linear programs for each head: up to a second for a long document"
+        "one forward pass, and least squares and linear programs per head:"
+        " up to a second for a long document"
     )
     slow: ClassVar[bool] = True
 
@@ -353,35 +353,34 @@ class Identified(RowTest):
         super().__post_init__()
         self.at_least(queries=1)
 
-    def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
-        return [{"value": self._distance(parts)} | described(parts) for parts in found[1]]
+    def rows(self, study: Study, tokens: Sequence[Tokens], opened: Opened) -> list[Row]:
+        return [{"value": self._distance(parts)} | described(parts) for parts in opened[1]]
 
     def _distance(self, parts: Sequence[Problem]) -> float:
-        every = sorted({int(q) for p in parts for q in p.queries})
-        if not every:
+        queries = sorted({int(q) for p in parts for q in p.queries})
+        if not queries:
             return float("nan")
-        chosen = [
-            every[i] for i in np.unique(np.linspace(0, len(every) - 1, self.queries).astype(int))
-        ]
+        # evenly spread; `unique` drops repeats where there are fewer queries than wanted
+        indices = np.unique(np.linspace(0, len(queries) - 1, self.queries).astype(int))
         distances = []
-        for q in chosen:
-            some = [(p, int(np.flatnonzero(p.queries == q)[0])) for p in parts if q in p.queries]
-            judged = np.sum([p.by_head(p.rows)[:, i].T @ p.masses[i] for p, i in some], 0)
-            total = np.sum([p.masses[i].sum() for p, i in some])
+        for q in (queries[i] for i in indices):
+            rows = [(p, int(np.flatnonzero(p.queries == q)[0])) for p in parts if q in p.queries]
+            judged = np.sum([p.by_head(p.rows)[:, i].T @ p.masses[i] for p, i in rows], 0)
+            total = np.sum([p.masses[i].sum() for p, i in rows])
             if total == 0:
                 continue
-            distances.append(_farthest(some, judged) / float(total))
+            distances.append(_farthest(rows, judged) / float(total))
         return float(np.mean(distances)) if distances else float("nan")
 
 
 def _farthest(rows: Sequence[tuple[Problem, int]], judged: Float[np.ndarray, "key"]) -> float:
-    """The largest TVD that is found between the sum of some heads' rows and that of other rows with their outputs."""
-    each = [p.space.smallest(p.rows[i]) if p.space.nullity else None for p, i in rows]
+    """The largest TVD found between the sum of these rows and one of rows with the same outputs."""
+    solvers = [p.space.smallest(p.rows[i]) if p.space.nullity else None for p, i in rows]
 
     def smallest(cost: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
-        """Where all heads together cost least."""
+        """The sum of rows at which the total cost over heads is least."""
         total = np.zeros_like(judged)
-        for (p, i), cheapest in zip(rows, each, strict=True):
+        for (p, i), cheapest in zip(rows, solvers, strict=True):
             row = p.rows[i]
             if cheapest is not None:
                 row = p.space.polished(

@@ -1,4 +1,4 @@
-"""Does removing what an explanation points to matter, and does it depend on what was learnt?"""
+"""Do the words an explanation points to matter, and does it depend on what the model learnt?"""
 
 from __future__ import annotations
 
@@ -11,35 +11,25 @@ from jaxtyping import Bool, Float, Int
 
 from heed.claims.claim import Claim, Refusal, Row
 from heed.claims.study import ClaimTest, Study, best_lime
-from heed.methods import (
-    Explanation,
-    GradientInput,
-    Imported,
-    Method,
-    Occlusion,
-)
+from heed.methods import Explanation, GradientInput, Imported, Method, Occlusion
 from heed.methods.comparison import aligned
 from heed.methods.method import units_of
-from heed.metrics import (
-    spearman,
-)
-from heed.models.classifier import (
-    GRADIENT,
-    Removal,
-)
+from heed.metrics import spearman
+from heed.models.classifier import GRADIENT, Removal
 
 SHARES = np.arange(1, 11) / 20  # 5 %, 10 %, … 50 % of the words
 
 
-RIVAL = "comprehensiveness_of_"  # and then the name of another explanation
+RIVAL = "comprehensiveness_of_"  # followed by the name of another method
 
 
 @dataclass(frozen=True)
 class Removes(ClaimTest):
-    """Comprehensiveness: how far the predicted probability falls when the top 5 % … 50 % of words are removed.
+    """Comprehensiveness, minus that of random words (the mean over several random orders).
 
-    What is judged is its excess over that of random words, the mean of several random orders. Sufficiency, how far it
-    falls when only these words are kept, is shown beside it.
+    Comprehensiveness is how far the predicted probability falls when the top 5 %, 10 %, … 50 % of
+    words are removed, on average. Sufficiency, how far it falls when only these words are kept, is
+    reported beside it.
     """
 
     claim: ClassVar[Claim] = Claim(
@@ -51,7 +41,7 @@ class Removes(ClaimTest):
         source="deyoung2020",
     )
     cost: ClassVar[str] = (
-        "10 passes for each of 21 orders of the words, and as many the other way round"
+        "20 forward passes for each of 21 orders of the words: 10 to remove words, 10 to keep them"
     )
     slow: ClassVar[bool] = True
 
@@ -77,22 +67,26 @@ class Removes(ClaimTest):
 
 @dataclass(frozen=True)
 class Competitive(ClaimTest):
-    """Comprehensiveness beside that of other explanations: gradient × input, occlusion, LIME (exact where it can be).
+    """Comprehensiveness, compared with that of gradient × input, occlusion and LIME.
 
-    The statistic is the mean of the one divided by the largest mean of the others.
+    The statistic is the mean over documents, divided by the largest mean of the other methods. LIME
+    is computed exactly if the model has a closed form and two labels.
     """
 
     claim: ClassVar[Claim] = Claim(
         id="competitive",
         family="faithful",
-        sentence="Removing what {method} points to matters nearly as much as what the best explanation points to",
+        sentence=(
+            "Removing what {method} points to matters nearly as much"
+            " as what the best explanation points to"
+        ),
         statistic="comprehensiveness ÷ that of the best explanation",
         threshold=0.8,
         source="deyoung2020",
         combine=lambda columns: _share_of_best(columns),
         per_document="comprehensiveness",
     )
-    cost: ClassVar[str] = "those of gradient × input, occlusion and LIME, and 20 passes for each"
+    cost: ClassVar[str] = "gradient × input, occlusion and LIME, and 20 forward passes for each"
     slow: ClassVar[bool] = True
 
     samples: int = 1000
@@ -107,10 +101,11 @@ class Competitive(ClaimTest):
 
         def row(i: int, e: Explanation) -> Row:
             rivalling = {
-                f"{RIVAL}{name}": self._area(study, found[i]) for name, found in others.items()
+                f"{RIVAL}{name}": self._area(study, explanations[i])
+                for name, explanations in others.items()
             }
-            own = self._area(study, e)
-            return {"value": own, "comprehensiveness": own} | rivalling
+            area = self._area(study, e)
+            return {"value": area, "comprehensiveness": area} | rivalling
 
         return study.by_explanation(self, row)
 
@@ -120,11 +115,12 @@ class Competitive(ClaimTest):
 
 def _share_of_best(columns: Mapping[str, np.ndarray]) -> float:
     best = max(float(column.mean()) for name, column in columns.items() if name.startswith(RIVAL))
+    # if even the best explanation removes nothing but rounding errors, the ratio means nothing
     return float(columns["value"].mean()) / best if best > 1e-9 else float("nan")
 
 
 def ranking(explanation: Explanation) -> Int[np.ndarray, "unit"]:
-    """The place of every unit in the order of scores, from what speaks most for the label."""
+    """The rank of each unit by score: 0 for the highest."""
     return np.argsort(np.argsort(-explanation.scores, kind="stable"))
 
 
@@ -134,7 +130,10 @@ def falls_of(
     ranks: Sequence[Int[np.ndarray, "unit"]],
     removal: Removal | None,
 ) -> tuple[Float[np.ndarray, "ranking"], Float[np.ndarray, "ranking"]]:
-    """How far the label's probability falls, on average over shares: without the top words, and with them alone."""
+    """How far the label's probability falls without the top words, and with only the top words.
+
+    Both are averaged over shares of the words.
+    """
     (tokens,) = study.model.tokens([explanation.document])
     together = any(len(u.spans) > 1 for u in explanation.units)
     _, groups = units_of(tokens, explanation.unit, together)
@@ -148,16 +147,18 @@ def falls_of(
 
 
 def kept_after_removal(rank: Int[np.ndarray, "unit"]) -> Bool[np.ndarray, "share unit"]:
-    """Which units stay when the first 5 % … 50 % of a ranking are removed (at least one)."""
+    """Which units stay when the first 5 %, 10 %, … 50 % of a ranking (at least one) are removed."""
+    # the share times the length may lie a rounding error above a whole number
     cut = np.maximum(1, np.ceil(SHARES * len(rank) - 1e-9)).astype(int)
     return rank[None, :] >= cut[:, None]
 
 
 @dataclass(frozen=True)
 class Sensitive(ClaimTest):
-    """The same explanation of the same model with all its weights drawn anew, around their means and as widely spread.
+    """Explain the same model with random weights, and compare the explanations.
 
-    Explanations of both are for the label that the trained model predicts; absolute values are ranked.
+    All weights are redrawn with the same mean and spread. Both explanations are for the label that
+    the trained model predicts; absolute scores are ranked.
     """
 
     claim: ClassVar[Claim] = Claim(
@@ -169,7 +170,7 @@ class Sensitive(ClaimTest):
         above=False,
         source="adebayo2018",
     )
-    cost: ClassVar[str] = "that of the explanation for each draw of weights"
+    cost: ClassVar[str] = "one explanation per draw of weights"
 
     draws: int = 3
 
@@ -180,26 +181,24 @@ class Sensitive(ClaimTest):
         if isinstance(study.method, Imported):
             return Refusal(
                 "method",
-                f"{study.method.name} was imported: there are no scores of a model with random weights",
+                f"{study.method.name} was imported:"
+                " there are no scores of a model with random weights",
             )
         return super().refusal(study)
 
     def measure(self, study: Study) -> list[Row]:
-        own = study.explain()
-        found = np.full((self.draws, len(own)), np.nan)
+        explanations = study.explain()
+        correlations = np.full((self.draws, len(explanations)), np.nan)
         for draw in range(self.draws):
             random = study.model.randomised(study.seed + draw)
-            for label in dict.fromkeys(e.label for e in own):
-                places = [i for i, e in enumerate(own) if e.label == label]
-                others = study.method.explain(
-                    random,
-                    [own[i].document for i in places],
-                    label,
-                    seed=study.seed,
-                )
-                for i, other in zip(places, others, strict=True):
-                    found[draw, i] = spearman(*(np.abs(x) for x in aligned([own[i], other])))
+            for label in dict.fromkeys(e.label for e in explanations):
+                indices = [i for i, e in enumerate(explanations) if e.label == label]
+                documents = [explanations[i].document for i in indices]
+                others = study.method.explain(random, documents, label, seed=study.seed)
+                for i, other in zip(indices, others, strict=True):
+                    pair = aligned([explanations[i], other])
+                    correlations[draw, i] = spearman(*(np.abs(scores) for scores in pair))
         return [
             {"value": float(np.mean(column)), "largest": float(np.max(column))}
-            for column in found.T
+            for column in correlations.T
         ]

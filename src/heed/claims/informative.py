@@ -11,19 +11,16 @@ from jaxtyping import Int
 
 from heed.claims.claim import Claim, Row
 from heed.claims.study import ClaimTest, Study
-from heed.metrics import (
-    f1,
-)
-from heed.models.classifier import (
-    ATTENTION,
-)
+from heed.metrics import f1
+from heed.models.classifier import ATTENTION
 
 
 @dataclass(frozen=True)
 class Informative(ClaimTest):
-    """Weigh the words of a network that sees each by itself as attention does: is it better than all words alike?
+    """Train a network that sees each word alone, with its words weighted by the model's attention.
 
-    Random weights, as a control, ought not to be.
+    Its F1 is compared with that of uniform weights. Random weights serve as a control: they should
+    not help.
     """
 
     claim: ClassVar[Claim] = Claim(
@@ -39,7 +36,7 @@ class Informative(ClaimTest):
         combine=lambda rows: _f1(rows, "guided") - _f1(rows, "uniform"),
         per_document="share of right predictions with attention as weights minus with uniform ones",
     )
-    cost: ClassVar[str] = "trains a small model for each seed and choice of weights"
+    cost: ClassVar[str] = "trains a small model for each seed and each kind of weights"
 
     seeds: int = 3
 
@@ -54,7 +51,7 @@ class Informative(ClaimTest):
             "uniform": r.guide_uniform,
             "random": r.guide_random,
         }
-        found = {
+        predictions = {
             name: np.array(
                 [
                     study.trainer.guided(name, guide, s).predicted(study.documents)
@@ -68,7 +65,7 @@ class Informative(ClaimTest):
             if gold is None:
                 rows.append({"value": float("nan")})
                 continue
-            right = {name: float((p[:, i] == gold).mean()) for name, p in found.items()}
+            right = {name: float((p[:, i] == gold).mean()) for name, p in predictions.items()}
             row: Row = {
                 "value": right["guided"] - right["uniform"],
                 "gold": gold,
@@ -78,7 +75,7 @@ class Informative(ClaimTest):
                 row
                 | {
                     f"{name}_{s}": int(p[s, i])
-                    for name, p in found.items()
+                    for name, p in predictions.items()
                     for s in range(self.seeds)
                 }
             )
@@ -86,7 +83,7 @@ class Informative(ClaimTest):
 
 
 def _f1(rows: Mapping[str, np.ndarray], name: str) -> float:
-    """F1 of the second of two labels, or the mean over labels where there are more; mean over seeds."""
+    """F1 of the second of two labels, or the mean over more labels; averaged over seeds."""
     gold, labels = rows["gold"], int(rows["labels"][0])
     scores = [
         f1_of(column.astype(int), gold.astype(int), labels)
@@ -97,6 +94,6 @@ def _f1(rows: Mapping[str, np.ndarray], name: str) -> float:
 
 
 def f1_of(predicted: Int[np.ndarray, "n"], gold: Int[np.ndarray, "n"], labels: int) -> float:
-    """F1 of the label 1 where there are two, else the mean over labels that occur."""
+    """F1 of label 1 if there are two labels, else the mean over labels that occur."""
     each = [f1(predicted == c, gold == c) for c in ([1] if labels == 2 else range(labels))]
     return float(np.nanmean(each)) if np.isfinite(each).any() else 0.0

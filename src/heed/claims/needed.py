@@ -11,13 +11,8 @@ from jaxtyping import Float
 
 from heed.claims.claim import Claim, Row
 from heed.claims.study import ClaimTest, Study, attention_facts
-from heed.metrics import (
-    tvd,
-)
-from heed.models.classifier import (
-    ATTENTION,
-    REPLACEABLE,
-)
+from heed.metrics import tvd
+from heed.models.classifier import ATTENTION, REPLACEABLE
 from heed.text import Tokens
 
 if TYPE_CHECKING:  # which loads torch
@@ -26,7 +21,10 @@ if TYPE_CHECKING:  # which loads torch
 
 @dataclass(frozen=True)
 class Needed(ClaimTest):
-    """Train with attention and with all words weighed alike, from the same seeds: how much accuracy is lost?"""
+    """Retrain the model with attention and with uniform weights, from the same seeds.
+
+    The statistic is the accuracy that is lost with uniform weights.
+    """
 
     claim: ClassVar[Claim] = Claim(
         id="needed",
@@ -40,7 +38,7 @@ class Needed(ClaimTest):
         labelled=True,
     )
     cost: ClassVar[str] = (
-        "trains the model again for each seed, with its own attention and with uniform attention"
+        "retrains the model twice for each seed, with its own attention and with uniform attention"
     )
 
     seeds: int = 3
@@ -50,13 +48,13 @@ class Needed(ClaimTest):
 
     def measure(self, study: Study) -> list[Row]:
         again, seeds = study.trainer, study.trainer.seeds(self.seeds)
-        own, uniform = (
+        learnt, uniform = (
             np.array([again.again(seed, flat)(study.documents).argmax(1) for seed in seeds])
             for flat in (False, True)
         )
         rows: list[Row] = []
         for i, gold in enumerate(study.gold):
-            shares = [float((found[:, i] == gold).mean()) for found in (own, uniform)]
+            shares = [float((labels[:, i] == gold).mean()) for labels in (learnt, uniform)]
             value = float("nan") if gold is None else shares[0] - shares[1]
             rows.append({"value": value, "correct": shares[0], "correct_uniform": shares[1]})
         return rows
@@ -64,10 +62,10 @@ class Needed(ClaimTest):
 
 @dataclass(frozen=True)
 class Used(ClaimTest):
-    """Shuffle the attention of the classifying row among its words and see how far the prediction moves.
+    """Shuffle the attention of the classifying row over words and see how far the prediction moves.
 
-    All heads of the last layer are shuffled alike. Special tokens and padding keep their weights; positions="all"
-    lets the weights of special tokens move too.
+    All heads of the last layer are shuffled in the same way. Special tokens and padding keep their
+    weights; with positions="all" only padding does.
     """
 
     claim: ClassVar[Claim] = Claim(
@@ -79,7 +77,7 @@ class Used(ClaimTest):
         source="jain2019",
         needs=frozenset({REPLACEABLE}),
     )
-    cost: ClassVar[str] = "a pass, and the last layer once for each permutation"
+    cost: ClassVar[str] = "one forward pass, and the last layer once per permutation"
 
     permutations: int = 100
     positions: Literal["words", "all"] = "words"
@@ -108,8 +106,8 @@ class Used(ClaimTest):
         moves = tvd(after, before) if study.model.exclusive else np.abs(after - before).max(-1)
         distance = np.median(moves, axis=0)
         return [
-            {"value": float(distance[b])} | shown
-            for b, shown in enumerate(attention_facts(plain, tokens, before))
+            {"value": float(distance[b])} | facts
+            for b, facts in enumerate(attention_facts(plain, tokens, before))
         ]
 
     def _shuffle(
@@ -120,9 +118,9 @@ class Used(ClaimTest):
     ) -> None:
         import torch
 
-        places = (
+        free_keys = (
             np.flatnonzero(~tokens.special) if self.positions == "words" else np.arange(len(tokens))
         )
-        orders = torch.from_numpy(rng.permuted(np.tile(places, (self.permutations, 1)), axis=1))
+        orders = torch.from_numpy(rng.permuted(np.tile(free_keys, (self.permutations, 1)), axis=1))
         taken = weights.gather(3, orders[:, None, None].expand(-1, *weights.shape[1:3], -1))
-        weights[..., torch.from_numpy(places)] = taken
+        weights[..., torch.from_numpy(free_keys)] = taken

@@ -12,18 +12,17 @@ from jaxtyping import Bool
 
 from heed.claims.claim import Claim, Refusal, Row
 from heed.claims.study import ClaimTest, Study
-from heed.methods import (
-    Explanation,
-)
-from heed.metrics import (
-    average_precision,
-)
+from heed.methods import Explanation
+from heed.metrics import average_precision
 from heed.text import Document, Tokenizer
 
 
 @dataclass(frozen=True)
 class Plausible(ClaimTest):
-    """The words that people marked as the reason for the label, against the order of scores."""
+    """Average precision with which the scores rank the words that people marked as the reason.
+
+    The share of marked words, which random scores would reach, is subtracted.
+    """
 
     claim: ClassVar[Claim] = Claim(
         id="plausible",
@@ -33,7 +32,7 @@ class Plausible(ClaimTest):
         threshold=0.1,
         source="deyoung2020",
     )
-    cost: ClassVar[str] = "that of the explanation alone"
+    cost: ClassVar[str] = "the explanation only"
     asks: ClassVar[str] = "human rationales"
 
     def refusal(self, study: Study) -> Refusal | None:
@@ -45,13 +44,17 @@ class Plausible(ClaimTest):
         rows = []
         for e in study.explain():
             gold = marked(e)
-            found = (
+            # Scores that are equal but for rounding errors must be ties: average precision depends
+            # on their order.
+            precision = (
                 average_precision(np.round(e.scores, 12), gold)
                 if 0 < gold.sum() < len(gold)
                 else float("nan")
             )
             share = float(gold.mean()) if len(gold) else float("nan")
-            rows.append({"value": found - share, "average_precision": found, "marked": share})
+            rows.append(
+                {"value": precision - share, "average_precision": precision, "marked": share}
+            )
         return rows
 
 
@@ -73,10 +76,11 @@ def marked(explanation: Explanation) -> Bool[np.ndarray, "unit"]:
 
 @dataclass(frozen=True)
 class Edited(ClaimTest):
-    """Words whose change, by a person's hand, turned the label: how many of them are among the top tenth?
+    """How many of the words that a person edited to change the label are in the top tenth?
 
-    Documents with the same id and different labels are a pair; the words in which they differ are the edit. Random
-    words would hit a tenth of them. The top tenth are at least 3 words.
+    Two documents with the same id and different labels are a pair; the words in which they differ
+    are the edit. The top tenth is at least 3 words. The share that random words would hit is
+    subtracted.
     """
 
     claim: ClassVar[Claim] = Claim(
@@ -87,7 +91,7 @@ class Edited(ClaimTest):
         threshold=0.1,
         source="kaushik2020",
     )
-    cost: ClassVar[str] = "that of the explanation alone"
+    cost: ClassVar[str] = "the explanation only"
     asks: ClassVar[str] = (
         "pairs of documents that differ in a small edit (imdb_counterfactual has them)"
     )
@@ -103,9 +107,8 @@ class Edited(ClaimTest):
 
     def measure(self, study: Study) -> list[Row]:
         rows = []
-        whole = Tokenizer(
-            study.model.tokenizer.backend, 10**9
-        )  # of the other text also what the model would not read
+        # no limit on length: the other text is compared in full, even where the model would cut it
+        whole = Tokenizer(study.model.tokenizer.backend, 10**9)
         for e, partner in zip(study.explain(), partners(study.documents), strict=True):
             gold = np.zeros(len(e.units), dtype=bool)
             if partner is not None:
@@ -122,29 +125,29 @@ class Edited(ClaimTest):
 
 
 def partners(documents: Sequence[Document]) -> list[Document | None]:
-    """For each document the other one of its pair."""
+    """The other document of each document's pair; None if there is no pair."""
     by: dict[str, list[Document]] = {}
     for d in documents:
         by.setdefault(d.id, []).append(d)
 
     def other(d: Document) -> Document | None:
-        found = [o for o in by[d.id] if o.label != d.label]
-        return found[0] if d.id and len(by[d.id]) == 2 and found else None
+        differing = [o for o in by[d.id] if o.label != d.label]
+        return differing[0] if d.id and len(by[d.id]) == 2 and differing else None
 
     return [other(d) for d in documents]
 
 
 def edited(explanation: Explanation, others: Sequence[str]) -> Bool[np.ndarray, "unit"]:
-    """Which units are not among the words of the other text, when both are laid beside each other."""
-    places = sorted(
+    """Which units are missing from the other text, by an alignment of both."""
+    occurrences = sorted(
         (u.segment, start, i) for i, u in enumerate(explanation.units) for start, _ in u.spans
     )
-    own = [explanation.units[i].text.casefold() for _, _, i in places]
-    kept = np.zeros(len(own), dtype=bool)
-    matcher = SequenceMatcher(None, own, [w.casefold() for w in others], autojunk=False)
+    words = [explanation.units[i].text.casefold() for _, _, i in occurrences]
+    kept = np.zeros(len(words), dtype=bool)
+    matcher = SequenceMatcher(None, words, [w.casefold() for w in others], autojunk=False)
     for block in matcher.get_matching_blocks():
         kept[block.a : block.a + block.size] = True
-    found = np.zeros(len(explanation.units), dtype=bool)
-    for (_, _, i), stays in zip(places, kept, strict=True):
-        found[i] |= not stays
-    return found
+    changed = np.zeros(len(explanation.units), dtype=bool)
+    for (_, _, i), stays in zip(occurrences, kept, strict=True):
+        changed[i] |= not stays
+    return changed

@@ -1,4 +1,4 @@
-"""What claims on the output of attention share: the classifying rows and what their output allows."""
+"""The base of claims about the output of attention: classifying rows and their null spaces."""
 
 from __future__ import annotations
 
@@ -10,17 +10,8 @@ from typing import ClassVar, Literal
 from heed.claims.claim import Refusal, Row
 from heed.claims.study import ClaimTest, Study
 from heed.errors import NotApplicable, UnknownName
-from heed.methods.problems import (
-    Level,
-    Problem,
-    check_space,
-    opened,
-    openness,
-)
-from heed.models.classifier import (
-    PROJECTED,
-    Attending,
-)
+from heed.methods.problems import Level, Problem, check_space, opened, openness
+from heed.models.classifier import PROJECTED, Attending
 from heed.text import Tokens
 
 Opened = tuple[Attending, list[list[Problem]]]
@@ -28,16 +19,15 @@ Opened = tuple[Attending, list[list[Problem]]]
 
 @dataclass(frozen=True)
 class RowTest(ClaimTest):
-    """A test of the rows that classify, in the last layer.
+    """A test of the classifying rows in the last layer.
 
-    level       what counts as their output: that of each "head", or "layer" or "prediction"
+    level       what counts as the output: that of each "head", or "layer" or "prediction"
     positions   "words": special tokens and padding keep their weights, and distances compare the
                 shares of attention on words
-    tolerance   directions in which the values are smaller than this share of their norm count as
-                null
+    tolerance   a direction counts as null if the values in it are below this share of their norm
     """
 
-    # whether it needs documents with more than one attention for their output
+    # whether it needs documents whose output allows more than one attention
     open_only: ClassVar[bool] = False
 
     level: Level = "head"
@@ -50,7 +40,7 @@ class RowTest(ClaimTest):
             raise UnknownName("choice of positions", str(self.positions), ("words", "all"))
 
     @abstractmethod
-    def rows(self, study: Study, tokens: Sequence[Tokens], found: Opened) -> list[Row]:
+    def rows(self, study: Study, tokens: Sequence[Tokens], opened: Opened) -> list[Row]:
         """The rows of a few documents."""
 
     def refusal(self, study: Study) -> Refusal | None:
@@ -93,7 +83,7 @@ class RowTest(ClaimTest):
 
 
 def described(parts: Sequence[Problem]) -> Row:
-    """How much is open in a document."""
+    """How far the output leaves attention undetermined in a document."""
     if not parts:  # no word has any weight
         return {"keys": 0, "null_space": 0.0, "rows_open": 0.0}
     return {"keys": max(len(p.keys) for p in parts)} | openness(parts)

@@ -9,18 +9,15 @@ import numpy as np
 
 from heed.claims.claim import Claim, Row
 from heed.claims.study import ClaimTest, Study, best_lime
-from heed.methods import (
-    Lime,
-    LimeExact,
-)
+from heed.methods import Lime, LimeExact
 from heed.methods.comparison import aligned
 
 
 @dataclass(frozen=True)
 class Signed(ClaimTest):
-    """Of a document's top distinct words (a tenth, at least 3), the share that LIME does not score negative.
+    """The share of a document's top words (a tenth, at least 3) that LIME does not score negative.
 
-    LIME is exact where the model has a closed form and two labels.
+    Words are distinct. LIME is computed exactly if the model has a closed form and two labels.
     """
 
     claim: ClassVar[Claim] = Claim(
@@ -32,7 +29,7 @@ class Signed(ClaimTest):
         source="lopardo2024",
         gated=True,
     )
-    cost: ClassVar[str] = "nothing more than agrees-lime"
+    cost: ClassVar[str] = "nothing in addition to agrees-lime"
     slow: ClassVar[bool] = True
     against = (Lime, LimeExact)
 
@@ -45,7 +42,8 @@ class Signed(ClaimTest):
         ):
             scores, lime = aligned(pair)
             top = np.argsort(-scores, kind="stable")[: max(3, round(len(scores) / 10))]
-            negative = lime[top] < -1e-9 * np.abs(lime).max()  # rounding errors have no sign
+            # a score this close to 0 may be negative by a rounding error only
+            negative = lime[top] < -1e-9 * np.abs(lime).max()
             against = np.abs(lime[lime < 0]).sum() / (np.abs(lime).sum() or 1.0)
             value = 1 - float(negative.mean()) if len(scores) >= 3 and lime.any() else float("nan")
             rows.append({"value": value, "negative_contribution": float(against)})

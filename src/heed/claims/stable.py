@@ -7,23 +7,18 @@ from typing import ClassVar
 
 from heed.claims.claim import Claim, Refusal, Row
 from heed.claims.study import ClaimTest, Study, best_lime
-from heed.methods import (
-    Lime,
-)
-from heed.metrics import (
-    kendall,
-)
-from heed.models.classifier import (
-    CLOSED,
-)
+from heed.methods import Lime
+from heed.metrics import kendall
+from heed.models.classifier import CLOSED
 
 
 @dataclass(frozen=True)
 class Robust(ClaimTest):
-    """Rank correlation of LIME when words are replaced and when they are deleted.
+    """Rank correlation between LIME with words replaced and LIME with words deleted.
 
-    Sampling noise lowers it: a document counts only where LIME drawn again agrees with itself above the threshold, both
-    ways. Where the model has a closed form and two labels, LIME with words replaced is exact.
+    Sampling noise lowers it. So a document counts only if two runs of LIME with different samples
+    agree above the threshold, for both kinds of removal. If the model has a closed form and two
+    labels, LIME with words replaced is computed exactly.
     """
 
     claim: ClassVar[Claim] = Claim(
@@ -46,9 +41,8 @@ class Robust(ClaimTest):
         return super().refusal(study)
 
     def measure(self, study: Study) -> list[Row]:
-        samples = (
-            2 * self.samples if CLOSED in study.model.offers else self.samples
-        )  # which cost little there
+        # samples are cheap for models with a closed form
+        samples = 2 * self.samples if CLOSED in study.model.offers else self.samples
         replaced = replace(best_lime(study, samples), removal="replace")
         deleted = Lime(samples=samples, removal="delete", output="log-odds")
         pairs = [
@@ -60,7 +54,7 @@ class Robust(ClaimTest):
                 kendall(one.scores, one_again.scores),
                 kendall(other.scores, other_again.scores),
             ]
-            # draws of their own on both sides: shared ones would agree by chance
+            # different samples on both sides: shared ones would raise the agreement by chance
             value = kendall(one.scores, other_again.scores)
             telling = min(again) > self.claim.threshold
             rows.append(

@@ -31,8 +31,8 @@ NO_TRAINING = Refusal("training", "it retrains the model, which --train allows")
 class Study:
     """A model, documents, and the method under audit; what several claims need is computed once.
 
-    gold         the label of every document among those of the model, where it is known
-    retraining   how the model can be trained again, or why it cannot
+    gold         the index of each document's true label among the model's; None if unknown
+    retraining   how to retrain the model, or why that is impossible
     store        explanations and rows that were computed before
     """
 
@@ -47,27 +47,27 @@ class Study:
 
     @property
     def trainer(self) -> Retraining:
-        """The model's training, to be done again; claims that need it are refused where there is none."""
+        """Retrains the model; claims that need it are refused if there is none."""
         assert not isinstance(self.retraining, Refusal)
         return self.retraining
 
     def explain(self, method: Method | None = None) -> list[Explanation]:
-        """Explanations of all documents for their predicted labels, by the method under audit or another."""
+        """Explain the predicted labels of all documents, by the method under audit or another."""
         method = method or self.method
         if method not in self._explanations:
             self._explanations[method] = self._explained(method)
         return self._explanations[method]
 
     def explain_again(self, method: Method) -> list[Explanation]:
-        """The same with samples of their own."""
+        """The same with different random samples."""
         return self._explained(method, repetition=1)
 
     def has_explained(self, method: Method) -> bool:
-        """Whether some claim has asked for these explanations already."""
+        """Whether a claim has already computed these explanations."""
         return method in self._explanations
 
     def explain_only(self, method: Method, indices: Sequence[int]) -> list[Explanation]:
-        """Explanations of the documents with these indices alone."""
+        """Explain only the documents with these indices."""
         if self.has_explained(method) or len(indices) == len(self.documents):
             explanations = self.explain(method)
             return [explanations[i] for i in indices]
@@ -75,7 +75,7 @@ class Study:
         return method.explain(self.model, documents, seed=self.seed)
 
     def _explained(self, method: Method, repetition: int = 0) -> list[Explanation]:
-        """Explanations, a few documents at a time where there is a folder to store them in."""
+        """Explain all documents; with a store on disk, a chunk at a time."""
         seed = self.seed + repetition
         if self.store.folder is None:
             return method.explain(self.model, self.documents, seed=seed)
@@ -92,7 +92,7 @@ class Study:
         return [Explanation.from_dict(values) for values in self.store.each(keys, missing)]
 
     def _key(self, module: str, *parts: Any) -> str:
-        """A key from all that decides a value: model, seed, the code of a module, and these parts."""
+        """A key from all that a value depends on: model, seed, a module's code, and these parts."""
         code = "" if self.store.folder is None else code_of(module)
         return key_of(self.model.revision, self.model.name, self.seed, code, *parts)
 
@@ -103,9 +103,9 @@ class Study:
         most: int,
         together: bool = False,
     ) -> list[Row]:
-        """One row per document, measured in batches of at most so many tokens.
+        """One row per document, measured in batches of at most `most` tokens.
 
-        With `together`, a batch may hold more than the model's own limit.
+        With `together`, a batch may exceed the model's own limit.
         """
         tokens = self.model.tokens(self.documents)
         about = (type(test).__module__, test.claim.id, asdict(test))
@@ -116,7 +116,7 @@ class Study:
             widths = [self.model.width(tokens[i]) for i in indices]
             with counter(len(indices), test.claim.id) as progress:
                 for batch in batches(widths, limit, self.model.even):
-                    measured = [indices[place] for place in batch]
+                    measured = [indices[position] for position in batch]
                     rows = measure([tokens[i] for i in measured])
                     yield dict(zip(measured, rows, strict=True))
                     progress.advance(len(batch))
@@ -141,7 +141,7 @@ class Study:
         return self.store.each(keys, missing)
 
     def rng(self, claim: str, document: Document) -> np.random.Generator:
-        """Randomness from (seed, claim, text) alone."""
+        """A random generator that depends only on seed, claim and text."""
         return generator(self.seed, claim, *document.segments)
 
 
@@ -149,13 +149,12 @@ class Study:
 class ClaimTest(ABC):
     """The test of one claim: its fields are settings, and `measure` gives one row per document.
 
-    A row holds `value`, the statistic of the document (NaN where it has none), and whatever else is
-    worth keeping.
+    A row holds `value`, the statistic of the document (NaN if it has none), and further columns.
 
-    cost      what a test costs for each document, in passes of the model, in words
-    slow      whether it takes much longer than others: a time budget is spent on quick claims first
+    cost      what the test costs per document, in words, in passes through the model
+    slow      whether it takes much longer than others: a time budget goes to quick claims first
     asks      what documents must have, in words
-    against   the methods that serve as the yardstick: these cannot be judged by it
+    against   the methods that it compares with: it cannot judge these
     """
 
     claim: ClassVar[Claim]
@@ -179,7 +178,7 @@ class ClaimTest(ABC):
                 )
 
     def refusal(self, study: Study) -> Refusal | None:
-        """Why this claim cannot be tested here, if so."""
+        """Why this claim cannot be tested on this study; None if it can."""
         missing = self.claim.needs - study.model.offers
         if missing:
             needs = " and ".join(sorted(missing))
@@ -196,7 +195,7 @@ class ClaimTest(ABC):
 def attention_facts(
     trace: Trace, tokens: Sequence[Tokens], probabilities: Float[np.ndarray, "batch label"]
 ) -> list[Row]:
-    """What goes with every row: the predicted label, and where the attention that is judged lies."""
+    """Columns for each row: the predicted label, and where the attention that is judged lies."""
     attention = trace.classifying().mean(1)
     return [
         {
@@ -210,10 +209,10 @@ def attention_facts(
 
 
 def best_lime(study: Study, samples: int) -> Lime | LimeExact:
-    """LIME of the log-odds: exact where these have a closed form, else with so many samples.
+    """LIME of the log-odds: exact if they have a closed form, else with this many samples.
 
-    Logits are no function of the prediction, since the same number may be added to all of them.
-    Log-odds are, and are as linear.
+    Log-odds and not logits: adding the same number to all logits changes them, but not the
+    prediction. Log-odds follow from the prediction, and are linear where logits are.
     """
     closed = CLOSED in study.model.offers and len(study.model.labels) == 2
     return LimeExact(output="log-odds") if closed else Lime(samples=samples, output="log-odds")
