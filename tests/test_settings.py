@@ -9,7 +9,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pytest
 
+from heed import settings
+from heed.claims import CLAIMS
 from heed.errors import InputError, UnknownName
+from heed.methods import METHODS
 from heed.settings import Above, AtLeast, AtMost, Below, check, read
 
 Count = Annotated[int, AtLeast(1)]
@@ -99,3 +102,11 @@ def test_limits_do_not_change_how_settings_are_read() -> None:
     assert read("lime", Example, typed) == expected
     with pytest.raises(InputError, match="samples of lime must be a whole number"):
         read("lime", Example, {"samples": "2.5"})
+
+
+@pytest.mark.parametrize("cls", [*METHODS.values(), *CLAIMS.values()], ids=lambda cls: cls.__name__)
+def test_every_method_and_claim_is_limited_by_annotations_that_can_be_read(cls: type) -> None:
+    """A name in an annotation that is not imported shows only here."""
+    settings.check(cls())
+    with pytest.raises((InputError, UnknownName)):
+        settings.read("it", cls, {"no_such_setting": 1})

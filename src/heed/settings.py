@@ -43,7 +43,10 @@ class Limit:
         return bool(type(self).compare(value, self.bound))
 
     def __str__(self) -> str:
-        return "finite" if self.bound == math.inf else f"{self.words} {self.bound:g}"
+        if self.bound == math.inf:
+            return "finite"
+        whole = isinstance(self.bound, int)
+        return f"{self.words} {self.bound:,}" if whole else f"{self.words} {self.bound:g}"
 
 
 class AtLeast(Limit):

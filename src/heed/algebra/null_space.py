@@ -34,9 +34,9 @@ from heed.algebra.entropy import most_entropy_batch, most_entropy_inside
 from heed.algebra.least_norm import CERTAIN, SUMS, excess, least_norm_batch, on_support
 from heed.algebra.programs import NotReached, Program, ascend, two_constraints
 from heed.algebra.systems import FEW_ROWS
-from heed.errors import InputError, UnknownName
+from heed.errors import InputError
 
-__all__ = ["VARIANTS", "Efficient", "NotReached", "Space", "Variant", "check_variant"]
+__all__ = ["VARIANTS", "Efficient", "NotReached", "Space", "Variant"]
 
 Variant = Literal["norm", "entropy"]
 VARIANTS: tuple[Variant, ...] = ("norm", "entropy")
@@ -49,11 +49,6 @@ _FEW_DIMENSIONS = 64  # below which the exact method, row by row, is faster
 _CHANGED = "The output would change by {:.1g} of the largest value: {}."
 _LOOSE = "the tolerance {:.1g} drops directions that matter, choose a smaller one"
 _BEYOND = "the numbers of this row are beyond what double precision allows"
-
-
-def check_variant(variant: str) -> None:
-    if variant not in VARIANTS:
-        raise UnknownName("variant", str(variant), VARIANTS)
 
 
 class Efficient(NamedTuple):

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
-from heed.algebra.null_space import Variant, check_variant
+from heed.algebra.null_space import Variant
 from heed.claims.claim import Claim, Row
 from heed.claims.row_test import Opened, RowTest, described
 from heed.claims.study import Study
-from heed.errors import InputError
 from heed.methods.problems import Problem, efficient_rows, movement, swapped
 from heed.metrics import tvd
 from heed.models.classifier import REPLACEABLE, Classifier
+from heed.settings import Above, AtLeast
 from heed.text import Tokens
 
 # Rounding error of single precision: a movement this small means none, so no ratio divides by less.
@@ -54,10 +54,6 @@ class EfficientSufficient(RowTest):
     cost: ClassVar[str] = "one forward pass, and the last layer once more"
 
     variant: Variant = "norm"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_variant(self.variant)
 
     def rows(self, study: Study, tokens: Sequence[Tokens], opened: Opened) -> list[Row]:
         attending, parts = opened
@@ -100,16 +96,8 @@ class EfficientNecessary(RowTest):
     cost: ClassVar[str] = "one forward pass, and the last layer once per draw"
     open_only = True
 
-    step: float = 0.1
-    draws: int = 8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.at_least(draws=1)
-        if not self.step > 0:
-            raise InputError(
-                f"The setting step of the claim {self.claim.id} must be above 0, got {self.step}."
-            )
+    step: Annotated[float, Above(0)] = 0.1
+    draws: Annotated[int, AtLeast(1)] = 8
 
     def rows(self, study: Study, tokens: Sequence[Tokens], opened: Opened) -> list[Row]:
         parts = opened[1]
@@ -200,10 +188,6 @@ class EfficientShared(RowTest):
     open_only = True
 
     variant: Variant = "norm"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_variant(self.variant)
 
     def rows(self, study: Study, tokens: Sequence[Tokens], opened: Opened) -> list[Row]:
         return [

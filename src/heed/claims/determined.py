@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -15,13 +15,14 @@ from heed.claims.adversary import Adversary
 from heed.claims.claim import Claim, Row
 from heed.claims.row_test import Opened, RowTest, described
 from heed.claims.study import ClaimTest, Study, attention_facts
-from heed.errors import InputError, NotApplicable
+from heed.errors import NotApplicable
 from heed.methods import AttentionMean
 from heed.methods.problems import Problem
 from heed.metrics import jsd, tvd
 from heed.models.classifier import ATTENTION, DIFFERENTIABLE, REPLACEABLE, Classifier
 from heed.models.trace import Trace
 from heed.progress import say
+from heed.settings import Above, AtLeast, AtMost
 from heed.text import Document, Tokens
 
 if TYPE_CHECKING:  # which loads torch
@@ -71,20 +72,15 @@ class Exclusive(ClaimTest):
     )
     slow: ClassVar[bool] = True
 
-    candidates: int = 5
-    steps: int = 500
+    candidates: Annotated[int, AtLeast(1)] = 5
+    steps: Annotated[int, AtLeast(0)] = 500
     learning_rate: float = 0.01
-    epsilon: float = 0.05
+    epsilon: Annotated[float, Above(0), AtMost(1)] = 0.05
     layers: str = "last"
-    positions: Literal["words", "all"] = "words"
+    positions: Annotated[Literal["words", "all"], "choice of positions"] = "words"
 
     def __post_init__(self) -> None:
-        self.at_least(candidates=1, steps=0)
-        if not 0 < self.epsilon <= 1:
-            raise InputError(
-                "The setting epsilon of the claim exclusive must be above 0 and at most 1,"
-                f" got {self.epsilon}."
-            )
+        super().__post_init__()
         AttentionMean(layers=self.layers)  # refuses invalid layers
 
     def measure(self, study: Study) -> list[Row]:
@@ -192,11 +188,8 @@ class ExclusiveModel(ClaimTest):
         "retrains the model for each seed, and trains adversaries of 5 to 8 strengths"
     )
 
-    seeds: int = 8
-    epochs: int = 20
-
-    def __post_init__(self) -> None:
-        self.at_least(seeds=1, epochs=1)
+    seeds: Annotated[int, AtLeast(1)] = 8
+    epochs: Annotated[int, AtLeast(1)] = 20
 
     def measure(self, study: Study) -> list[Row]:
         attention = attention_of(study.model, study.documents)
@@ -275,10 +268,7 @@ class Stable(ClaimTest):
     )
     cost: ClassVar[str] = "retrains the model for each seed"
 
-    seeds: int = 8
-
-    def __post_init__(self) -> None:
-        self.at_least(seeds=1)
+    seeds: Annotated[int, AtLeast(1)] = 8
 
     def measure(self, study: Study) -> list[Row]:
         attention = attention_of(study.model, study.documents)
@@ -347,11 +337,7 @@ class Identified(RowTest):
     )
     slow: ClassVar[bool] = True
 
-    queries: int = 16
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.at_least(queries=1)
+    queries: Annotated[int, AtLeast(1)] = 16
 
     def rows(self, study: Study, tokens: Sequence[Tokens], opened: Opened) -> list[Row]:
         return [{"value": self._distance(parts)} | described(parts) for parts in opened[1]]

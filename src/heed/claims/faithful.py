@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -16,6 +16,7 @@ from heed.methods.comparison import aligned
 from heed.methods.method import units_of
 from heed.metrics import spearman
 from heed.models.classifier import GRADIENT, Removal
+from heed.settings import AtLeast
 
 SHARES = np.arange(1, 11) / 20  # 5 %, 10 %, … 50 % of the words
 
@@ -45,11 +46,8 @@ class Removes(ClaimTest):
     )
     slow: ClassVar[bool] = True
 
-    orders: int = 20
+    orders: Annotated[int, AtLeast(1)] = 20
     removal: Removal | None = None
-
-    def __post_init__(self) -> None:
-        self.at_least(orders=1)
 
     def measure(self, study: Study) -> list[Row]:
         def row(_: int, e: Explanation) -> Row:
@@ -172,10 +170,7 @@ class Sensitive(ClaimTest):
     )
     cost: ClassVar[str] = "one explanation per draw of weights"
 
-    draws: int = 3
-
-    def __post_init__(self) -> None:
-        self.at_least(draws=1)
+    draws: Annotated[int, AtLeast(1)] = 3
 
     def refusal(self, study: Study) -> Refusal | None:
         if isinstance(study.method, Imported):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from jaxtyping import Int
@@ -13,6 +13,7 @@ from heed.claims.claim import Claim, Row
 from heed.claims.study import ClaimTest, Study
 from heed.metrics import f1
 from heed.models.classifier import ATTENTION
+from heed.settings import AtLeast
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,7 @@ class Informative(ClaimTest):
     )
     cost: ClassVar[str] = "trains a small model for each seed and each kind of weights"
 
-    seeds: int = 3
-
-    def __post_init__(self) -> None:
-        self.at_least(seeds=1)
+    seeds: Annotated[int, AtLeast(1)] = 3
 
     def measure(self, study: Study) -> list[Row]:
         from heed.training import again as r

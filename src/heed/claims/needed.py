@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -13,6 +13,7 @@ from heed.claims.claim import Claim, Row
 from heed.claims.study import ClaimTest, Study, attention_facts
 from heed.metrics import tvd
 from heed.models.classifier import ATTENTION, REPLACEABLE
+from heed.settings import AtLeast
 from heed.text import Tokens
 
 if TYPE_CHECKING:  # which loads torch
@@ -41,10 +42,7 @@ class Needed(ClaimTest):
         "retrains the model twice for each seed, with its own attention and with uniform attention"
     )
 
-    seeds: int = 3
-
-    def __post_init__(self) -> None:
-        self.at_least(seeds=3)
+    seeds: Annotated[int, AtLeast(3)] = 3
 
     def measure(self, study: Study) -> list[Row]:
         again, seeds = study.trainer, study.trainer.seeds(self.seeds)
@@ -79,11 +77,8 @@ class Used(ClaimTest):
     )
     cost: ClassVar[str] = "one forward pass, and the last layer once per permutation"
 
-    permutations: int = 100
-    positions: Literal["words", "all"] = "words"
-
-    def __post_init__(self) -> None:
-        self.at_least(permutations=1)
+    permutations: Annotated[int, AtLeast(1)] = 100
+    positions: Annotated[Literal["words", "all"], "choice of positions"] = "words"
 
     def measure(self, study: Study) -> list[Row]:
         return study.by_batch(

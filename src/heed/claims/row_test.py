@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from heed.claims.claim import Refusal, Row
 from heed.claims.study import ClaimTest, Study
-from heed.errors import NotApplicable, UnknownName
-from heed.methods.problems import Level, Problem, check_space, opened, openness
+from heed.errors import NotApplicable
+from heed.methods.problems import Level, Problem, Tolerance, opened, openness
 from heed.models.classifier import PROJECTED, Attending
 from heed.text import Tokens
 
@@ -31,13 +31,8 @@ class RowTest(ClaimTest):
     open_only: ClassVar[bool] = False
 
     level: Level = "head"
-    positions: Literal["words", "all"] = "words"
-    tolerance: float | None = None
-
-    def __post_init__(self) -> None:
-        check_space(self.level, self.tolerance)
-        if self.positions not in ("words", "all"):
-            raise UnknownName("choice of positions", str(self.positions), ("words", "all"))
+    positions: Annotated[Literal["words", "all"], "choice of positions"] = "words"
+    tolerance: Tolerance | None = None
 
     @abstractmethod
     def rows(self, study: Study, tokens: Sequence[Tokens], opened: Opened) -> list[Row]:

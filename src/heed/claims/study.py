@@ -11,12 +11,12 @@ import numpy as np
 from jaxtyping import Float
 
 from heed.claims.claim import Claim, Refusal, Row
-from heed.errors import InputError
 from heed.methods import AttentionMean, Explanation, Lime, LimeExact, Method
 from heed.models.classifier import CLOSED, Classifier, batches
 from heed.models.trace import Trace
 from heed.progress import bar, counter
 from heed.randomness import generator
+from heed.settings import check
 from heed.store import Store, code_of, key_of
 from heed.text import Document, Tokens
 
@@ -163,19 +163,12 @@ class ClaimTest(ABC):
     asks: ClassVar[str] = ""
     against: ClassVar[tuple[type[Method], ...]] = ()
 
+    def __post_init__(self) -> None:
+        check(self, f"the claim {self.claim.id}")
+
     @abstractmethod
     def measure(self, study: Study) -> list[Row]:
         """One row per document."""
-
-    def at_least(self, **least: int) -> None:
-        """Refuse settings that are too small."""
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                given = getattr(self, name)
-                raise InputError(
-                    f"The setting {name} of the claim {self.claim.id} must be at least {bound},"
-                    f" got {given}."
-                )
 
     def refusal(self, study: Study) -> Refusal | None:
         """Why this claim cannot be tested on this study; None if it can."""

@@ -20,15 +20,14 @@ import itertools
 import math
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from heed.errors import InputError
-from heed.methods.method import Job, Measured, Method, check_at_least
-from heed.methods.perturbation import check_removal, check_repeats, check_samples
+from heed.methods.method import Job, Measured, Method
 from heed.models.classifier import Classifier, Removal
+from heed.settings import AtLeast, AtMost
 
 _ENTRIES = 1 << 27  # words of texts held at once for documents that are searched side by side
 
@@ -58,29 +57,15 @@ class Anchors(Method):
     signed: ClassVar[bool] = False
     paper: ClassVar[str] = "ribeiro2018 kaufmann2013"
 
-    removal: Removal | None = None
-    repeats: Literal["together", "apart"] = "together"
-    precision: float = 0.95
-    delta: float = 0.05
-    beam: int = 3
-    tolerance: float = 0.1
-    batch: int = 50
-    most: int = 6
-    samples: int = 4000
-
-    def __post_init__(self) -> None:
-        check_removal(self.removal)
-        check_repeats(self.repeats)
-        check_at_least(
-            self, precision=0, delta=1e-9, beam=1, tolerance=0, batch=1, most=1, samples=2
-        )
-        check_samples(self, self.samples, 1_000_000)
-        for name, high in (("precision", 1.0), ("delta", 0.5)):
-            if getattr(self, name) > high:
-                raise InputError(
-                    f"The setting {name} of anchors must be at most {high:g}, "
-                    f"got {getattr(self, name)}."
-                )
+    removal: Annotated[Removal, "way to remove words"] | None = None
+    repeats: Annotated[Literal["together", "apart"], "way to treat repeats"] = "together"
+    precision: Annotated[float, AtLeast(0), AtMost(1)] = 0.95
+    delta: Annotated[float, AtLeast(1e-9), AtMost(0.5)] = 0.05
+    beam: Annotated[int, AtLeast(1)] = 3
+    tolerance: Annotated[float, AtLeast(0)] = 0.1
+    batch: Annotated[int, AtLeast(1)] = 50
+    most: Annotated[int, AtLeast(1)] = 6
+    samples: Annotated[int, AtLeast(2), AtMost(1_000_000)] = 4000
 
     def evaluations(self, units: int) -> int:
         return min(self.samples, 2**units)  # no more texts differ

@@ -15,6 +15,7 @@ from heed.errors import InputError
 from heed.methods.method import Job, Measured, TokenMethod, units_of
 from heed.models.classifier import ATTENTION, PROJECTED, Classifier
 from heed.models.trace import Trace
+from heed.settings import wrong
 from heed.text import Tokens
 
 
@@ -32,12 +33,9 @@ class LayerMethod(TokenMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.layers, str) or not re.fullmatch(
-            r"last|all|-?\d+(\s*,\s*-?\d+)*", self.layers
-        ):
-            wanted = "'last', 'all' or numbers such as '0,2,-1'"
-            raise InputError(
-                f"The setting layers of {self.name} must be {wanted}, got {self.layers!r}."
+        if not re.fullmatch(r"last|all|-?\d+(\s*,\s*-?\d+)*", self.layers):
+            raise wrong(
+                "layers", "'last', 'all' or numbers such as '0,2,-1'", self.layers, self.name
             )
 
     def layer_numbers(self) -> list[int] | None:

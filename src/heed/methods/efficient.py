@@ -5,19 +5,19 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from heed.algebra.null_space import Efficient, Variant, check_variant
-from heed.errors import InputError, NotApplicable, UnknownName
-from heed.methods.method import Job, Measured, TokenMethod, check_at_least, split_rows
+from heed.algebra.null_space import Efficient, Variant
+from heed.errors import InputError, NotApplicable
+from heed.methods.method import Job, Measured, TokenMethod, split_rows
 from heed.methods.problems import (
     Level,
     Problem,
+    Tolerance,
     as_numbers,
-    check_space,
     movement,
     opened,
     openness,
@@ -25,6 +25,7 @@ from heed.methods.problems import (
 )
 from heed.metrics import tvd
 from heed.models.classifier import ATTENTION, PROJECTED, REPLACEABLE, Classifier
+from heed.settings import AtLeast
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,11 @@ class Determined(TokenMethod):
     level: Level = "head"
     layer: int = -1
     head: int | None = None
-    aggregate: Literal["mean", "max"] = "mean"
-    tolerance: float | None = None
+    aggregate: Annotated[Literal["mean", "max"], "way to combine heads"] = "mean"
+    tolerance: Tolerance | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_space(self.level, self.tolerance)
-        if self.aggregate not in ("mean", "max"):
-            raise UnknownName("way to combine heads", str(self.aggregate), ("mean", "max"))
         if self.head is not None and self.level in ("layer", "prediction"):
             raise InputError(
                 f"At the level {self.level!r} all heads are looked at together: leave out head."
@@ -208,12 +206,7 @@ class EfficientAttention(Determined):
     paper: ClassVar[str] = "naim2024"
 
     variant: Variant = "norm"
-    intervals: int = 60
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_at_least(self, intervals=0)
-        check_variant(self.variant)
+    intervals: Annotated[int, AtLeast(0)] = 60
 
     def solve(self, problem: Problem) -> Efficient:
         return problem.space.efficient(problem.rows, self.variant)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from heed.algebra.limits import exact, lime_theorem, relative_error, slope
-from heed.errors import InputError, UnknownName
-from heed.methods.method import Job, Measured, Method, check_at_least
-from heed.methods.perturbation import check_repeats
+from heed.methods.method import Job, Measured, Method
 from heed.models.classifier import CLOSED, Classifier
+from heed.settings import AtLeast, Below
 
 if TYPE_CHECKING:
     from heed.algebra.ratios import Ratios
@@ -33,19 +33,10 @@ class ClosedForm(Method):
     needs: ClassVar[frozenset[str]] = frozenset({CLOSED})
     sampled: ClassVar[str]  # the method that does the same for any model
 
-    removal: Literal["replace", "hide"] = "replace"
-    repeats: Literal["together", "apart"] = "together"
+    removal: Annotated[Literal["replace", "hide"], "way to remove words in closed form"] = "replace"
+    repeats: Annotated[Literal["together", "apart"], "way to treat repeats"] = "together"
     head: int | None = None
-    output: Literal["logit", "log-odds"] = "logit"
-
-    def __post_init__(self) -> None:
-        if self.output not in ("logit", "log-odds"):
-            raise UnknownName("output in closed form", str(self.output), ("logit", "log-odds"))
-        if self.removal not in ("replace", "hide"):
-            raise UnknownName(
-                "way to remove words in closed form", str(self.removal), ("replace", "hide")
-            )
-        check_repeats(self.repeats)
+    output: Annotated[Literal["logit", "log-odds"], "output in closed form"] = "logit"
 
     def merges_repeats(self) -> bool:
         return self.repeats == "together"
@@ -94,14 +85,8 @@ class LimeExact(ClosedForm):
     paper: ClassVar[str] = "ribeiro2016 mardaoui2021 lopardo2024"
     sampled: ClassVar[str] = "lime"
 
-    bandwidth: float = 0.25
-    ridge: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_at_least(self, bandwidth=0.01, ridge=0)
-        if self.ridge == float("inf"):
-            raise InputError("The setting ridge of lime-exact must be finite.")
+    bandwidth: Annotated[float, AtLeast(0.01)] = 0.25
+    ridge: Annotated[float, AtLeast(0), Below(math.inf)] = 0.0
 
     def solve(self, f: Ratios, job: Job) -> Measured:
         if f.units < 2:
@@ -150,12 +135,8 @@ class LimeTheorem(ClosedForm):
     paper: ClassVar[str] = "lopardo2024"
     sampled: ClassVar[str] = "lime"
 
-    constant: float = 1.5
-    bandwidth: float = 0.25
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_at_least(self, constant=0, bandwidth=0.01)
+    constant: Annotated[float, AtLeast(0)] = 1.5
+    bandwidth: Annotated[float, AtLeast(0.01)] = 0.25
 
     def solve(self, f: Ratios, job: Job) -> Measured:
         plain = lime_theorem(f, 1.0)

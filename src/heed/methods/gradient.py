@@ -5,13 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from heed.errors import UnknownName
-from heed.methods.method import Job, Measured, TokenMethod, check_at_least, check_head, check_output
+from heed.methods.method import Job, Measured, TokenMethod, check_head
 from heed.models.classifier import (
     GRADIENT,
     REPLACEABLE,
@@ -21,6 +20,7 @@ from heed.models.classifier import (
     output_of,
     select_output,
 )
+from heed.settings import AtLeast
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,14 +40,11 @@ class GradientMethod(TokenMethod):
 
     output: Output = "logit"
     head: int | None = None
-    attention: Literal["moves", "fixed"] = "moves"
+    attention: Annotated[Literal["moves", "fixed"], "treatment of attention"] = "moves"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_output(self.output)
         check_head(self, self.head, self.output)
-        if self.attention not in ("moves", "fixed"):
-            raise UnknownName("treatment of attention", str(self.attention), ("moves", "fixed"))
 
     def refusal(self, model: Classifier, documents: Sequence[Any]) -> str:
         if self.attention == "fixed" and REPLACEABLE not in model.offers:
@@ -145,16 +142,9 @@ class IntegratedGradients(TokenMethod):
     needs: ClassVar[frozenset[str]] = frozenset({GRADIENT})
     paper: ClassVar[str] = "sundararajan2017"
 
-    steps: int = 50
+    steps: Annotated[int, AtLeast(1)] = 50
     baseline: Literal["replace", "zero"] = "replace"
     output: Output = "logit"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_output(self.output)
-        check_at_least(self, steps=1)
-        if self.baseline not in ("replace", "zero"):
-            raise UnknownName("baseline", str(self.baseline), ("replace", "zero"))
 
     def evaluations(self, units: int) -> int:
         return 2 * (self.steps + 1)  # forward and backward

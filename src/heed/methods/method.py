@@ -11,16 +11,17 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from heed.errors import InputError, NotApplicable, UnknownName
 from heed.methods.explanation import Explanation, Special, Unit, UnitKind
-from heed.models.classifier import NO_PAIRS, OUTPUTS, Classifier, Output
+from heed.models.classifier import NO_PAIRS, Classifier, Output
 from heed.progress import bar
 from heed.randomness import generator
+from heed.settings import check
 from heed.text import Tokens
 
 Merge = Literal["sum", "max"]
@@ -96,6 +97,9 @@ class Method(ABC):
     signed: ClassVar[bool] = True
     only_by_name: ClassVar[bool] = False
     paper: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        check(self, self.name)
 
     @abstractmethod
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
@@ -237,11 +241,7 @@ class TokenMethod(Method):
             one with the largest absolute value, with its sign
     """
 
-    merge: Merge = field(default="sum", kw_only=True)
-
-    def __post_init__(self) -> None:
-        if self.merge not in ("sum", "max"):
-            raise UnknownName("way to merge tokens", str(self.merge), ("sum", "max"))
+    merge: Annotated[Merge, "way to merge tokens"] = field(default="sum", kw_only=True)
 
 
 def units_of(
@@ -341,27 +341,9 @@ def _reading_notes(tokens: Tokens, pairs: bool) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def check_output(output: Output) -> None:
-    if output not in OUTPUTS:
-        raise UnknownName("output", str(output), OUTPUTS)
-
-
 def check_head(method: Method, head: int | None, output: Output) -> None:
     """Refuse a head with another output than the logit: heads add up to the logit only."""
     if head is not None and output != "logit":
         raise InputError(
             f"{method.name} explains one head by its part of the logit: leave output at 'logit'."
         )
-
-
-def check_at_least(method: Method, **least: float) -> None:
-    """Refuse settings below these numbers, and fractions where a setting is a whole number."""
-    for name, low in least.items():
-        value, whole = getattr(method, name), isinstance(getattr(type(method), name), int)
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int if whole else int | float)
-            or not value >= low
-        ):
-            wanted = f"at least {low:g}" + (" and whole" if whole else "")
-            raise InputError(f"The setting {name} of {method.name} must be {wanted}, got {value}.")

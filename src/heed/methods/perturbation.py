@@ -10,16 +10,19 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from heed.algebra.limits import kernel
 from heed.algebra.regression import ENTRIES, Controlled, Ridge, Words, enlarged, ridge, slices
-from heed.errors import InputError, UnknownName
-from heed.methods.method import Job, Measured, Method, check_at_least, check_head, check_output
-from heed.models.classifier import REMOVALS, Classifier, Output, Removal, output_of
+from heed.methods.method import Job, Measured, Method, check_head
+from heed.models.classifier import Classifier, Output, Removal, output_of
+from heed.settings import AtLeast, AtMost, Below
+
+# How many texts a sampling method may evaluate.
+Samples = Annotated[int, AtLeast(2), AtMost(10_000_000)]
 
 
 @dataclass(frozen=True)
@@ -30,12 +33,8 @@ class Perturbation(Method):
     output    what is explained: logit, log-odds or probability of the label
     """
 
-    removal: Removal | None = None
+    removal: Annotated[Removal, "way to remove words"] | None = None
     output: Output = "logit"
-
-    def __post_init__(self) -> None:
-        check_output(self.output)
-        check_removal(self.removal)
 
     @abstractmethod
     def plan(self, job: Job) -> Bool[np.ndarray, "sample unit"]:
@@ -110,11 +109,7 @@ class Repeating(Perturbation):
     repeats   "together": one unit per distinct word; "apart": one unit per occurrence
     """
 
-    repeats: Literal["together", "apart"] = "together"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_repeats(self.repeats)
+    repeats: Annotated[Literal["together", "apart"], "way to treat repeats"] = "together"
 
     def merges_repeats(self) -> bool:
         return self.repeats == "together"
@@ -143,28 +138,16 @@ class Lime(Repeating):
     summary: ClassVar[str] = "linear fit to outputs for the text with random words removed"
     paper: ClassVar[str] = "ribeiro2016"
 
-    samples: int = 1000
-    bandwidth: float = 0.25
-    ridge: float = 1.0
+    samples: Samples = 1000
+    bandwidth: Annotated[float, AtLeast(0.01)] = 0.25
+    ridge: Annotated[float, AtLeast(0), Below(math.inf)] = 1.0
     sampling: Literal["auto", "pairs", "lime"] = "auto"
-    words: int | None = None
+    words: Annotated[int, AtLeast(1)] | None = None
     head: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, samples=2, bandwidth=0.01, ridge=0)
-        if self.words is not None and (
-            isinstance(self.words, bool) or int(self.words) != self.words or self.words < 1
-        ):
-            raise InputError(
-                f"The setting words of lime must be at least 1 and whole, got {self.words}."
-            )
-        check_samples(self, self.samples)
         check_head(self, self.head, self.output)
-        if math.isinf(self.ridge):
-            raise InputError("The setting ridge of lime must be finite.")
-        if self.sampling not in ("auto", "pairs", "lime"):
-            raise UnknownName("sampling", str(self.sampling), ("auto", "pairs", "lime"))
 
     def evaluations(self, units: int) -> int:
         return min(self.samples, 2**units)  # no more texts differ
@@ -278,15 +261,8 @@ class Shapley(Repeating):
     summary: ClassVar[str] = "mean contribution of a word over all orders of adding words"
     paper: ClassVar[str] = "lundberg2017"
 
-    samples: int = 2000
+    samples: Samples = 2000
     estimator: Literal["kernel", "permutation"] = "kernel"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_at_least(self, samples=2)
-        check_samples(self, self.samples)
-        if self.estimator not in ("kernel", "permutation"):
-            raise UnknownName("estimator", str(self.estimator), ("kernel", "permutation"))
 
     def evaluations(self, units: int) -> int:
         least = 4 * units if self.estimator == "kernel" else 20 * units
@@ -433,23 +409,6 @@ class Shapley(Repeating):
 
 def _depths(d: int) -> int:
     return min(10, d // 2)
-
-
-def check_removal(removal: Removal | None) -> None:
-    if removal not in (None, *REMOVALS):
-        raise UnknownName("way to remove words", str(removal), REMOVALS)
-
-
-def check_repeats(repeats: str) -> None:
-    if repeats not in ("together", "apart"):
-        raise UnknownName("way to treat repeats", str(repeats), ("together", "apart"))
-
-
-def check_samples(method: Method, samples: int, most: int = 10_000_000) -> None:
-    if samples > most:
-        raise InputError(
-            f"The setting samples of {method.name} must be at most {most:,}, got {samples:,}."
-        )
 
 
 def controls(

@@ -18,16 +18,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from heed.algebra.null_space import Space, Variant
-from heed.errors import InputError, NotApplicable, UnknownName
+from heed.errors import InputError, NotApplicable
 from heed.metrics import tvd
 from heed.models.classifier import Attending, Classifier
 from heed.models.trace import Trace
+from heed.settings import AtLeast, Below
 from heed.text import Tokens
 
 if TYPE_CHECKING:
@@ -37,11 +38,8 @@ Level = Literal["head", "projected", "layer", "prediction"]
 LEVELS: tuple[Level, ...] = ("head", "projected", "layer", "prediction")
 
 
-def check_space(level: str, tolerance: float | None) -> None:
-    if level not in LEVELS:
-        raise UnknownName("level", str(level), LEVELS)
-    if tolerance is not None and not 0 <= tolerance < 1:
-        raise InputError(f"The setting tolerance must be at least 0 and below 1, got {tolerance}.")
+# Directions in which values are smaller than this share of their norm count as zero.
+Tolerance = Annotated[float, AtLeast(0), Below(1)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from heed.errors import InputError, UnknownName
-from heed.methods.method import Job, Measured, TokenMethod, check_at_least, check_output
+from heed.methods.method import Job, Measured, TokenMethod
 from heed.models.classifier import (
     ATTENTION,
     BETWEEN,
@@ -20,6 +19,7 @@ from heed.models.classifier import (
     Output,
     select_output,
 )
+from heed.settings import AtLeast, Below
 
 _ONE = 2**30  # how many units of capacity 1 is; scipy needs whole numbers of 32 bits
 
@@ -38,18 +38,8 @@ class AttentionGraph(TokenMethod):
     signed: ClassVar[bool] = False
     paper: ClassVar[str] = "abnar2020"
 
-    residual: float = 0.5
-    heads: Literal["mean", "max"] = "mean"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_at_least(self, residual=0)
-        if not self.residual < 1:
-            raise InputError(
-                f"The setting residual of {self.name} must be below 1, got {self.residual}."
-            )
-        if self.heads not in ("mean", "max"):
-            raise UnknownName("way to combine heads", str(self.heads), ("mean", "max"))
+    residual: Annotated[float, AtLeast(0), Below(1)] = 0.5
+    heads: Annotated[Literal["mean", "max"], "way to combine heads"] = "mean"
 
     @abstractmethod
     def follow(
@@ -150,10 +140,6 @@ class AttentionGradient(TokenMethod):
     paper: ClassVar[str] = "chefer2021"
 
     output: Output = "logit"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_output(self.output)
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         import torch
