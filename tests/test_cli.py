@@ -1478,3 +1478,18 @@ def test_outputs_are_there_even_if_nobody_reads_what_is_printed(
     command = f"{HEED} audit -d {reviews} --limit 5 --claim removes -o {page} 2> /dev/null | true"
     subprocess.run(["bash", "-c", command], env=environment(), check=False)
     assert page.read_text(encoding="utf8").endswith("</html>\n")
+
+
+def test_the_command_line_and_python_judge_the_same_documents_in_the_same_order(
+    run: Run, reviews: Path
+) -> None:
+    done = run(
+        "audit", "--data", reviews, "--limit", 33, "--claim", "used,signed", "-o", "a.parquet"
+    )
+    assert done.code == 0
+    data = heed.data.load(str(reviews), limit=33, seed=0)
+    ours = heed.audit(heed.load(), data, ["used", "signed"])
+    theirs = heed.Audit.load(Path("a.parquet"))
+    assert [v.to_dict() for v in theirs.verdicts] == [v.to_dict() for v in ours.verdicts]
+    for one, other in zip(ours.evidence, theirs.evidence, strict=True):
+        assert [row["id"] for row in one.rows] == [row["id"] for row in other.rows]

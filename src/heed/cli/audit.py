@@ -197,8 +197,8 @@ def audit(
         dataset = None
     else:
         # imported scores may lack documents: the library draws from those that they have
-        drawn = None if imported else limit
-        dataset = load_data(data, split, drawn, seed, labels, classes, columns)
+        whole = None if imported else limit
+        dataset = load_data(data, split, whole, seed, labels, classes, columns)
     loaded = load_model(model)
     training, validation = _training_data(loaded, dataset) if train else (None, ())
     page = format == Format.html or any(path.suffix != ".json" for path in output or ())
@@ -209,7 +209,7 @@ def audit(
             dataset,
             claims,
             judged,
-            limit,
+            limit if imported else None,
             seed,
             examples=200 if page or figures is not None else 0,
             training=training,
