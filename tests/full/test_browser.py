@@ -38,7 +38,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     model, folder = heed.load(), tmp_path_factory.mktemp("pages")
     texts = [*(d.text for d in heed.data.tasks.reviews(39)), HOSTILE]
     found = {
-        "audit": html.audit(heed.audit(model, texts[::-1])),
+        "audit": html.audit(heed.audit(model, texts[::-1], examples=200)),
         "explanation": html.explanations([heed.explain(model, HOSTILE, m) for m in OFFERED]),
     }
     for name, page in found.items():
@@ -341,7 +341,8 @@ def test_a_page_of_long_documents_stays_below_3_mb() -> None:
     words = list(heed.load().tokenizer.backend.get_vocab())[:400]  # type: ignore[attr-defined]
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(words, 250)) for _ in range(200)]
-    found = heed.audit(heed.load(), texts, ["used", "removes"], ["attention-mean", "lime-exact"])
+    methods = ["attention-mean", "lime-exact"]
+    found = heed.audit(heed.load(), texts, ["used", "removes"], methods, examples=200)
     page = html.audit(found)
     assert len(page.encode()) < 3e6
     assert page.count('"heads":{') == 200
