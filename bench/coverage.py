@@ -202,7 +202,7 @@ def run() -> None:
     found = list(simulated())
     by = {(f.case, f.n): f for f in found}
     sizes = " | ".join(f"{100 * level:.4g} %, n = {n}" for level in LEVELS for n in SIZES)
-    print(f"\nHow often the interval holds the truth ({REPETITIONS:,} repetitions)\n")
+    print(f"\nHow often the interval contains the truth ({REPETITIONS:,} repetitions)\n")
     print(f"| claim | rows | {sizes} |\n" + "|---" * (2 + len(LEVELS) * len(SIZES)) + "|")
     for case in CASES:
         shares = " | ".join(
@@ -210,10 +210,10 @@ def run() -> None:
         )
         print(f"| `{case.like}` | {case.about} | {shares} |")
     print(
-        "\nVerdicts among 15 claims: supported / refuted where the threshold is the truth,"
-        " so that neither is right;"
+        "\nVerdicts among 15 claims: supported / refuted where the truth is the threshold,"
+        " so that both are wrong;"
     )
-    print("then wrong ones where it is one standard error away\n")
+    print("then wrong verdicts where the truth is one standard error away\n")
     print(
         f"| claim | rows | {' | '.join(f'n = {n}' for n in SIZES)} |\n"
         + "|---" * (2 + len(SIZES))
@@ -221,7 +221,7 @@ def run() -> None:
     )
     for case in CASES:
         rates = [by[case, n] for n in SIZES]
-        shown = " | ".join(
+        cells = " | ".join(
             f"{f.supported[-1]:.1%} / {f.refuted[-1]:.1%}; {f.wrong[-1]:.1%}" for f in rates
         )
-        print(f"| `{case.like}` | {case.about} | {shown} |")
+        print(f"| `{case.like}` | {case.about} | {cells} |")

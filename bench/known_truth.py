@@ -73,7 +73,7 @@ def by_cell(found: Found) -> str:
     How often the truth was found, what else was, and the range of the statistic.
     """
     lines = [
-        "| construction | claim | truth | found | else | statistic | asked |",
+        "| construction | claim | truth | correct | other verdicts | statistic | threshold |",
         "|---|---|---|---|---|---|---|",
     ]
     for (name, claim), verdicts in found.items():
@@ -92,5 +92,5 @@ def by_cell(found: Found) -> str:
 def run() -> None:
     found = over(range(SEEDS))
     good, total = right(found)
-    print(f"\n{good} of {total} verdicts are the truth ({SEEDS} seeds, 100 documents each)\n")
+    print(f"\n{good} of {total} verdicts are correct ({SEEDS} seeds, 100 documents each)\n")
     print(f"{confusion(found)}\n\n{by_cell(found)}")
