@@ -14,10 +14,10 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from heed.errors import InputError, NotApplicable, UnknownName
-from heed.models.classifier import Classifier, Removal, presence
+from heed.models.classifier import Classifier, Keep, Logits, Removal
 from heed.models.trace import Trace
 from heed.text import Tokenizer, Tokens
 
@@ -93,44 +93,26 @@ class Function(Classifier):
 
     # The doors
 
-    def logits(self, tokens: Sequence[Tokens]) -> Float[np.ndarray, "batch label"]:
+    def logits(self, tokens: Sequence[Tokens]) -> Logits:
         return self._run([_input(t.document.segments) for t in tokens])
 
-    def score(
-        self,
-        tokens: Sequence[Tokens],
-        keep: Sequence[Bool[np.ndarray, "_ _"]],
-        groups: Sequence[Int[np.ndarray, "_"]] | None = None,
-        removal: Removal | None = None,
-    ) -> list[Float[np.ndarray, "_ label"]]:
+    def perturbed(
+        self, tokens: Sequence[Tokens], present: Sequence[Keep], removal: Removal
+    ) -> Float[np.ndarray, "row label"]:
         """Texts of all documents share batches; equal texts are evaluated once."""
-        removal = self.removal(removal)
-        present, indices = presence(tokens, keep, groups)
-        outputs = self._run(
-            [
-                text
-                for t, p in zip(tokens, present, strict=True)
-                for text in self._texts(t, p, removal)
-            ]
-        )
-        return [outputs[index] for index in indices]
+        texts: list[Input] = []
+        for t, rows in zip(tokens, present, strict=True):
+            texts += self._texts(t, rows, removal)
+        return self._run(texts)
 
-    def trace(
-        self,
-        tokens: Sequence[Tokens],
-        attention: Any = None,
-        embeddings: Any = None,
-        layers: Any = None,
-    ) -> Trace:
+    def trace(self, *arguments: Any, **named: Any) -> Trace:
         raise NotApplicable(
             f"{self.name} is a plain function: heed sees its outputs, not what happens inside."
         )
 
     # Texts in, logits out
 
-    def _texts(
-        self, tokens: Tokens, present: Bool[np.ndarray, "row token"], removal: Removal
-    ) -> list[Input]:
+    def _texts(self, tokens: Tokens, present: Keep, removal: Removal) -> list[Input]:
         """The document with only some tokens present, for each row."""
         segments = []
         for index, text in enumerate(tokens.document.segments):

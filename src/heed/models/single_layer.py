@@ -19,37 +19,26 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from heed.algebra.ratios import Ratios
 from heed.errors import InputError
-from heed.models.classifier import (
-    ATTENTION,
-    CLOSED,
-    DIFFERENTIABLE,
-    GRADIENT,
-    PROJECTED,
-    REPLACEABLE,
-    Attending,
-    Gradient,
-    Output,
-    Removal,
-    linear_attending,
-    output_slope,
-)
-from heed.models.network import NetworkClassifier
+from heed.models import classifier
+from heed.models.arrays import Attended, Attention, Ids, Mask, Weights
+from heed.models.classifier import Gradient, Groups, Keep, Logits, Output, Removal
+from heed.models.network import AttentionNetwork, Inputs, NetworkClassifier
 from heed.models.scalar_form import ScalarForm
 from heed.models.shapes import Shape
 from heed.models.trace import Trace
 from heed.text import Tokens
 
 
-class Network(nn.Module):
+class Network(AttentionNetwork):
     """The parameters, in the paper's symbols with heads as an axis, and the pass for training."""
 
     def __init__(self, shape: Shape, generator: torch.Generator | None = None):
@@ -75,7 +64,6 @@ class Network(nn.Module):
         self.register_buffer(
             "W_p", positions(shape.max_words + 1, d, shape.position_base), persistent=False
         )
-        self.W_p: Tensor
 
     def folded(
         self, dtype: torch.dtype | None = None
@@ -105,22 +93,12 @@ class Network(nn.Module):
         """What has to be zero for all tokens to be attended to alike."""
         return [self.W_q, self.b_q] if self.shape.biases else [self.W_q]
 
-    def forward(
-        self, ids: Int[Tensor, "batch token"], mask: Bool[Tensor, "batch token"]
-    ) -> Float[Tensor, "batch label"]:
-        return self.attended(ids, mask)[0]
-
-    def attended(
-        self,
-        ids: Int[Tensor, "batch token"],
-        mask: Bool[Tensor, "batch token"],
-        weights: Float[Tensor, "batch token"] | None = None,
-    ) -> tuple[Float[Tensor, "batch label"], Float[Tensor, "batch token"]]:
-        """Logits, and attention, mean over heads: its own, unless weights are given."""
+    def attended(self, ids: Ids, mask: Mask, weights: Weights | None = None) -> Attended:
         u, w = self.folded()
         K, C = self.shape.heads, self.shape.labels
-        e = nn.functional.embedding(ids, self.W_e) + self.W_p[: ids.shape[1]]
-        both = e @ torch.cat([u, w.reshape(K * C, -1)]).T  # [batch, token, K + K·C]
+        both = (
+            self.embedded(ids) @ torch.cat([u, w.reshape(K * C, -1)]).T
+        )  # [batch, token, K + K·C]
         scores = both[..., :K].masked_fill(~mask.unsqueeze(-1), float("-inf"))
         a = scores.softmax(1) if weights is None else weights.unsqueeze(-1).expand_as(scores)
         logits = torch.einsum("btk,btkc->bc", a, both[..., K:].unflatten(-1, (K, C))) / K
@@ -156,7 +134,7 @@ class SingleLayer(NetworkClassifier):
     kind, title = "single-layer", "the single-layer classifier"
     shape_class, network_class = Shape, Network
     network: Network
-    offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, DIFFERENTIABLE, PROJECTED, CLOSED})
+    offers = NetworkClassifier.offers | {classifier.PROJECTED, classifier.CLOSED}
     removals: tuple[Removal, ...] = ("replace", "delete", "hide")
 
     def __init__(self, *arguments: Any, **named: Any):
@@ -184,14 +162,14 @@ class SingleLayer(NetworkClassifier):
 
     # The four doors
 
-    def logits(self, tokens: Sequence[Tokens]) -> Float[np.ndarray, "batch label"]:
+    def logits(self, tokens: Sequence[Tokens]) -> Logits:
         return self.scalars.logits([t.ids for t in tokens])
 
     def score(
         self,
         tokens: Sequence[Tokens],
-        keep: Sequence[Bool[np.ndarray, "_ _"]],
-        groups: Sequence[Int[np.ndarray, "_"]] | None = None,
+        keep: Sequence[Keep],
+        groups: Sequence[Groups] | None = None,
         removal: Removal | None = None,
     ) -> list[Float[np.ndarray, "_ label"]]:
         removal = self.removal(removal)
@@ -201,29 +179,19 @@ class SingleLayer(NetworkClassifier):
             for t, k, g in zip(tokens, keep, groups, strict=True)
         ]
 
-    def trace(
-        self,
-        tokens: Sequence[Tokens],
-        attention: Mapping[int, Float[Tensor, "*variant batch head query key"]] | None = None,
-        embeddings: Float[Tensor, "batch token dim"] | None = None,
-        layers: Sequence[int] | None = None,
+    def traced(
+        self, inputs: Inputs, attention: Mapping[int, Attention], layers: Sequence[int] | None
     ) -> Trace:
-        net = self.network
-        longest = max(self.width(t) for t in tokens)
-        ids, real = pad([t.ids for t in tokens], longest)
-        e = embeddings
-        if e is None:
-            e = net.W_e[ids] + net.W_p[:longest]
-            e = e.detach().requires_grad_(torch.is_grad_enabled())
+        net, e = self.network, inputs.embeddings
         q = torch.einsum("kad,bd->bka", net.W_q, e[:, 0])
         k = torch.einsum("kad,btd->bkta", net.W_k, e)
         v = torch.einsum("kod,btd->bkto", net.W_v, e)
         if self.shape.biases:
             q, k, v = q + net.b_q, k + net.b_k[:, None], v + net.b_v[:, None]
-        if attention is None or 0 not in attention:
+        if 0 not in attention:
             scores = torch.einsum("bka,bkta->bkt", q, k) / math.sqrt(self.shape.d_att)
             if self.shape.padding == "masked":
-                scores = scores.masked_fill(~real[:, None], float("-inf"))
+                scores = scores.masked_fill(~inputs.real[:, None], float("-inf"))
             a = scores.softmax(-1).unsqueeze(-2)
         else:
             a = attention[0].to(v.dtype)
@@ -231,13 +199,7 @@ class SingleLayer(NetworkClassifier):
         if self.shape.biases:
             logits = logits + net.b_l
         to_logits = net.W_l.permute(1, 2, 0) / self.shape.heads
-        return Trace(
-            logits, (a,), (v,), e, real, torch.zeros(len(tokens), dtype=torch.long), (to_logits,)
-        )
-
-    def attending(self, tokens: Sequence[Tokens]) -> Attending:
-        with torch.no_grad():
-            return linear_attending(self.trace(tokens))
+        return Trace(logits, (a,), (v,), e, inputs.real, inputs.row, (to_logits,))
 
     def gradient(
         self,
@@ -260,7 +222,9 @@ class SingleLayer(NetworkClassifier):
         for start in range(0, len(tokens), step):
             documents = tokens[start : start + step]
             rows = zip(self.logits(documents), labels[start : start + step], strict=True)
-            slopes = np.array([output_slope(z, c, output, self.exclusive) for z, c in rows])
+            slopes = np.array(
+                [classifier.output_slope(z, c, output, self.exclusive) for z, c in rows]
+            )
             gradients += self._gradients(documents, slopes, held)
         return gradients
 
@@ -308,12 +272,7 @@ class SingleLayer(NetworkClassifier):
         return Directions(w / K, u / K, query.flatten(0, 1).numpy() / K, net.W_p.double().numpy())
 
     def ratios(
-        self,
-        tokens: Tokens,
-        groups: Int[np.ndarray, "token"],
-        units: int,
-        label: int,
-        removal: Literal["replace", "hide"] = "replace",
+        self, tokens: Tokens, groups: Groups, units: int, label: int, removal: Removal = "replace"
     ) -> Ratios:
         return self.scalars.ratios(tokens.ids, groups, units, label, removal)
 
@@ -343,14 +302,3 @@ class SingleLayer(NetworkClassifier):
         return SingleLayer(
             part, self.tokenizer, self.labels, f"{self.name} head {index}", self.pairs
         )
-
-
-def pad(
-    documents: Sequence[Int[np.ndarray, "_"]], length: int
-) -> tuple[Int[Tensor, "batch token"], Bool[Tensor, "batch token"]]:
-    """Ids padded on the right with <unk> (id 0), and where they are real."""
-    lengths = np.array([len(ids) for ids in documents])
-    real = np.arange(length) < lengths[:, None]
-    ids = np.zeros((len(documents), length), dtype=np.int64)
-    ids[real] = np.concatenate(documents)
-    return torch.from_numpy(ids), torch.from_numpy(real)

@@ -61,7 +61,7 @@ class TrainableTransformer(nn.Module):
         inputs, _ = self.model.inputs(rows)
         with recording(Recorder(learning=True)) as recorder:
             logits = self.model._spread(self.network(**inputs, **self.model._uncached).logits)
-        attention, row = recorder.weights[-1].mean(1), self.model._rows(inputs)
+        attention, row = recorder.passed[-1].weights.mean(1), self.model._rows(inputs)
         if bool((row < 0).any()):
             return logits, (attention * real[..., None]).sum(1) / real.sum(1, keepdim=True)
         return logits, attention[torch.arange(len(attention)), row]

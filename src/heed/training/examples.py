@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heed.errors import InputError
 from heed.models.classifier import Classifier
-from heed.models.single_layer import pad
+from heed.models.passes import pad
 from heed.text import Document, Tokenizer, Tokens
 
 Weights = list[Float[np.ndarray, "token"]]
