@@ -108,7 +108,7 @@ class NetworkClassifier(Passes):
 
     kind: ClassVar[str]
     title: ClassVar[str]
-    shape_class: ClassVar[type]
+    shape_class: ClassVar[Any]
     network_class: ClassVar[type[AttentionNetwork]]
     network: Any
     offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, DIFFERENTIABLE})
