@@ -53,10 +53,7 @@ CLOSED = "a closed form"  # outputs as sums of ratios of sums over words
 
 
 class Gradient(NamedTuple):
-    """Embeddings of one document and the gradient of its output.
-
-    Rows beyond its tokens are padding that attends.
-    """
+    """Embeddings of one document (and of padding that attends), and the gradient of its output."""
 
     embeddings: Float[np.ndarray, "row dim"]
     gradient: Float[np.ndarray, "row dim"]

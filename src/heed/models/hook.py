@@ -138,10 +138,7 @@ def watching(model: PreTrainedModel, recorder: Recorder) -> Iterator[Maps]:
 
 
 def make_skippable(model: PreTrainedModel, recorder: Recorder) -> bool:
-    """Let a recorder see what layers put out, and give what those before the last put out.
-
-    False if the layers are in no list.
-    """
+    """Let recorders see and give what layers put out; False if the layers are in no list."""
     attention = [layer.module for layer in recorder.passed]
     for layers in model.modules():
         if not isinstance(layers, nn.ModuleList) or not len(layers) == len(attention) > 1:
@@ -262,10 +259,7 @@ def _eager(module: nn.Module) -> Callable[..., Any]:
 
 
 def keep_first_row(recorder: Recorder, maps: Maps) -> None:
-    """From the last attention on only the first row has a say, so only that is computed there.
-
-    Not where modules are shared between layers.
-    """
+    """Compute only the first row from the last attention on, unless layers share their modules."""
     *earlier, last = (layer.module for layer in recorder.passed)
     if last in earlier:
         return

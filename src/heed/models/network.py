@@ -74,10 +74,7 @@ class AttentionNetwork(nn.Module):
         return words + self.W_p[: ids.shape[1]] if hasattr(self, "W_p") else words
 
     def attended(self, ids: Ids, mask: Mask, weights: Weights | None = None) -> Attended:
-        """Logits, and the attention of the row that classifies, mean over heads.
-
-        The attention is the network's own, unless weights are given.
-        """
+        """Logits, and the classifying attention, mean over heads: its own, unless it is given."""
         raise NotImplementedError
 
     def forward(self, ids: Ids, mask: Mask) -> Float[Tensor, "batch label"]:
@@ -194,10 +191,7 @@ class NetworkClassifier(Passes):
 
     @classmethod
     def restore(cls, config: Mapping[str, Any], state: Mapping[str, Tensor], folder: Path) -> Self:
-        """The model of a folder, from its json, its tensors and its tokenizer.
-
-        The caller stands at the door: it makes one sentence of whatever goes wrong in here.
-        """
+        """The model of a folder; the caller makes one sentence of whatever goes wrong in here."""
         name = quoted(str(folder))
         with reading(f"The checkpoint {name} does not fit {cls.title}"):
             try:

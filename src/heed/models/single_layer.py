@@ -233,17 +233,13 @@ class SingleLayer(NetworkClassifier):
     ) -> list[Gradient]:
         """Those of a few documents, all their tokens in one row."""
         directions, K = self._directions, self.shape.heads
-        documents = [self.scalars.padded(t.ids) for t in tokens]
-        ids, lengths = np.concatenate(documents), np.array([len(d) for d in documents])
-        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-        at = np.arange(len(ids)) - np.repeat(starts, lengths)
-        s, w = self.scalars.at(ids, at)
-        g = np.exp(s - np.repeat(np.maximum.reduceat(s, starts), lengths, axis=0))
-        a = g / np.repeat(np.add.reduceat(g, starts), lengths, axis=0)
-        value = np.einsum("tkc,tc->tk", w, np.repeat(slopes, lengths, axis=0))
-        moved = a * (
-            value - np.repeat(np.add.reduceat(a * value, starts), lengths, axis=0)
-        )  # a_t (w_t - w̄)
+        row = self.scalars.in_one_row([t.ids for t in tokens])
+        ids, lengths, starts = row
+        s, w = self.scalars.at(ids, row.at)
+        g = row.exp(s)
+        a = g / row.spread(row.sums(g))
+        value = np.einsum("tkc,tc->tk", w, row.spread(slopes))
+        moved = a * (value - row.spread(row.sums(a * value)))  # a_t (w_t - w̄)
         both = a if held else np.hstack([a, moved])
         steered = np.einsum("bc,kcd->bkd", slopes, directions.values)
         e, gradient = (np.empty((len(ids), self.shape.d_e)) for _ in range(2))
@@ -266,9 +262,8 @@ class SingleLayer(NetworkClassifier):
     def _directions(self) -> Directions:
         net, K = self.network, self.shape.heads
         u, w = (x.numpy() for x in net.folded(torch.float64))
-        query = torch.einsum("kad,kae->ked", net.W_q.double(), net.W_k.double()) / math.sqrt(
-            self.shape.d_att
-        )
+        query = torch.einsum("kad,kae->ked", net.W_q.double(), net.W_k.double())
+        query = query / math.sqrt(self.shape.d_att)
         return Directions(w / K, u / K, query.flatten(0, 1).numpy() / K, net.W_p.double().numpy())
 
     def ratios(
@@ -277,19 +272,12 @@ class SingleLayer(NetworkClassifier):
         return self.scalars.ratios(tokens.ids, groups, units, label, removal)
 
     def head(self, index: int) -> SingleLayer:
-        """One head alone, as a classifier.
-
-        f is a mean over heads: with their W_l divided by K, heads add up to f.
-        """
+        """One head alone, as a classifier: with W_l divided by K, heads add up to f."""
         K = self.shape.heads
         if not 0 <= index < K:
             raise InputError(f"There is no head {index}: the model has heads 0 to {K - 1}.")
-        if index not in self._heads:
-            self._heads[index] = self._head(index)
-        return self._heads[index]
-
-    def _head(self, index: int) -> SingleLayer:
-        K = self.shape.heads
+        if index in self._heads:
+            return self._heads[index]
         part = Network(replace(self.shape, heads=1))
         state = self.network.state_dict()
         for key in ("W_q", "W_k", "W_v", "b_q", "b_k", "b_v"):
@@ -299,6 +287,6 @@ class SingleLayer(NetworkClassifier):
         if "b_l" in state:
             state["b_l"] = state["b_l"] / K
         part.to(self.network.W_e.dtype).load_state_dict(state)
-        return SingleLayer(
-            part, self.tokenizer, self.labels, f"{self.name} head {index}", self.pairs
-        )
+        name = f"{self.name} head {index}"
+        self._heads[index] = SingleLayer(part, self.tokenizer, self.labels, name, self.pairs)
+        return self._heads[index]

@@ -272,10 +272,7 @@ class Transformer(Passes):
         return inputs, real
 
     def _spread(self, logits: Float[Tensor, "batch output"]) -> Float[Tensor, "batch label"]:
-        """A single logit speaks for its label and against the other.
-
-        Half of it each, so that both can be explained.
-        """
+        """Half of a single logit speaks for its label and half against the other."""
         return torch.cat([-logits / 2, logits / 2], -1) if logits.shape[-1] == 1 else logits
 
     def _rows(self, inputs: Mapping[str, Tensor]) -> Rows:
@@ -288,10 +285,7 @@ class Transformer(Passes):
     # Probe
 
     def _probe(self) -> tuple[Literal["first", "last", "mean"], bool]:
-        """Which query row classifies, and whether padding changes the answer.
-
-        What there is to see of attention goes to `offers`.
-        """
+        """Which query row classifies, and whether padding changes the answer; sets `offers`."""
         most = min(len(self.tokenizer), self._embedded)  # added tokens may have no embedding
         ids = np.array([i for i in range(max(0, most - 8), most) if i != self._pad][-7:])
         ends = [self.model.config.eos_token_id] if self.model.config.is_encoder_decoder else []
@@ -415,10 +409,7 @@ def _name(model: str | Path) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the progress bars and reports of `transformers`.
-
-    What matters in them becomes a sentence of heed's.
-    """
+    """Without the progress bars and reports of `transformers`: heed says what matters in them."""
     bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
