@@ -99,7 +99,7 @@ class Function(Classifier):
     def perturbed(
         self, tokens: Sequence[Tokens], present: Sequence[Keep], removal: Removal
     ) -> Float[np.ndarray, "row label"]:
-        """Texts of all documents share batches; equal texts are evaluated once."""
+        """Equal texts, of whichever documents, are evaluated once."""
         texts: list[Input] = []
         for t, rows in zip(tokens, present, strict=True):
             texts += self._texts(t, rows, removal)
@@ -114,14 +114,12 @@ class Function(Classifier):
 
     def _texts(self, tokens: Tokens, present: Keep, removal: Removal) -> list[Input]:
         """The document with only some tokens present, for each row."""
+        build = _replaced if removal == "replace" else _deleted
         segments = []
         for index, text in enumerate(tokens.document.segments):
             here = np.flatnonzero(tokens.segment == index)
-            spans = tokens.spans[here].tolist()
-            build = _replaced if removal == "replace" else _deleted
-            segments.append(
-                [build(text, spans, row, self.replacement) for row in present[:, here].tolist()]
-            )
+            spans, rows = tokens.spans[here].tolist(), present[:, here].tolist()
+            segments.append([build(text, spans, row, self.replacement) for row in rows])
         return [_input(parts) for parts in zip(*segments, strict=True)]
 
     def _run(self, inputs: Sequence[Input]) -> Float[np.ndarray, "row label"]:
@@ -130,9 +128,8 @@ class Function(Classifier):
             distinct = [i for i in dict.fromkeys(inputs) if isinstance(i, kind)]
             for start in range(0, len(distinct), self.batch):
                 part = distinct[start : start + self.batch]
-                outputs.update(
-                    zip(part, self._logits(self.function(list(part)), len(part)), strict=True)
-                )
+                logits = self._logits(self.function(list(part)), len(part))
+                outputs.update(zip(part, logits, strict=True))
         return np.array([outputs[i] for i in inputs])
 
     def _logits(self, values: Any, n: int) -> Float[np.ndarray, "row label"]:
@@ -176,9 +173,8 @@ class Function(Classifier):
             )
         rows = rows.reshape(n, -1)
         if rows.shape[1] == 1 and self.exclusive:  # it speaks for the second of two labels
-            rows = np.hstack(
-                [1 - rows if self.output == "probability" else np.zeros_like(rows), rows]
-            )
+            other = 1 - rows if self.output == "probability" else np.zeros_like(rows)
+            rows = np.hstack([other, rows])
         if "labels" not in self.__dict__:
             self.labels = _numbers(rows.shape[1])
         if rows.shape[1] != len(self.labels):

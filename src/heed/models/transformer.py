@@ -60,9 +60,8 @@ class Transformer(Passes):
     facts: Mapping[str, Any] = MappingProxyType({})  # how heed trained it, if it did
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str):
-        with folders.reading(
-            f"The family {model.config.model_type} of {quoted(name)} is not one that heed can run"
-        ):
+        family = f"The family {model.config.model_type} of {quoted(name)}"
+        with folders.reading(f"{family} is not one that heed can run"):
             self._set_up(model, tokenizer, name)
 
     def _set_up(
@@ -81,9 +80,8 @@ class Transformer(Passes):
         self._embedded = len(table)  # a tokenizer may have more ids, if tokens were added to it
         self.notes = _set_padding(model, tokenizer, self._embedded)
         self._pad = int(model.config.pad_token_id)
-        self._typed = "token_type_ids" in tokenizer.model_input_names and _takes(
-            model, "token_type_ids"
-        )
+        types = "token_type_ids"
+        self._typed = types in tokenizer.model_input_names and _takes(model, types)
         self._uncached = {"use_cache": False} if _takes(model, "use_cache") else {}
         backend = tokenizers.Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self.tokenizer = Tokenizer(backend, longest(model, tokenizer), tokenizer.unk_token_id)
@@ -97,23 +95,20 @@ class Transformer(Passes):
         several = model.config.problem_type == "multi_label_classification"
         self.exclusive = not several or model.config.num_labels == 1
         # a decoder looks for its last token by its id: padding cannot stand in for a word
-        fillers = [
-            i
-            for i in (tokenizer.mask_token_id, tokenizer.unk_token_id)
-            if i is not None and i != self._pad and i < self._embedded
-        ]
+        candidates = (tokenizer.mask_token_id, tokenizer.unk_token_id)
+        usable = [i for i in candidates if i is not None and i != self._pad]
+        fillers = [i for i in usable if i < self._embedded]
         self.filler = int(fillers[0]) if fillers else self._pad
         self.removals = ("replace", "delete", "hide") if fillers else ("hide", "delete")
         with quiet():
             self._hooked = hook.install(model)
-        self.offers = frozenset({offer.GRADIENT})
         self._depth = 0
         self._skippable = False
         self._projections: tuple[nn.Module, ...] = ()
-        if not model.config.is_encoder_decoder:
-            self.offers |= (
-                {offer.ATTENTION, offer.REPLACEABLE} if self._hooked else {offer.ATTENTION}
-            )
+        attention = {offer.ATTENTION, offer.REPLACEABLE} if self._hooked else {offer.ATTENTION}
+        if model.config.is_encoder_decoder:
+            attention = set()
+        self.offers = frozenset({offer.GRADIENT, *attention})
         self._row, self.even = self._probe()
         with suppress(InputError):  # an added token without an embedding: other texts can be read
             self([folders.ODD_TEXT])
@@ -157,14 +152,11 @@ class Transformer(Passes):
         def logits(rows: Attention) -> Float[Tensor, "*variant batch label"]:
             many = rows.shape[:-4]
             n = many.numel()
-            given = state.repeat(n, 1, 1)
-            row_recorder = Recorder(
-                {0: rows},
-                given=(given, *others) if isinstance(recorder.below, tuple) else given,
-                seen=trace.values[-1],
-            )
+            given: Any = state.repeat(n, 1, 1)
+            if isinstance(recorder.below, tuple):
+                given = (given, *others)
             repeated = {key: value.repeat(n, 1) for key, value in alone.items()}
-            with recording(row_recorder):
+            with recording(Recorder({0: rows}, given=given, seen=trace.values[-1])):
                 output = self.model(**repeated, **self._uncached)
             return self._spread(output.logits).unflatten(0, (*many, len(tokens)))
 
@@ -176,9 +168,8 @@ class Transformer(Passes):
     def randomised(self, seed: int) -> Transformer:
         config = copy.deepcopy(self.model.config)
         with quiet(), torch.random.fork_rng(devices=[]):
-            network = AutoModelForSequenceClassification.from_config(
-                config, attn_implementation=hook.before(config)
-            )
+            attention = {"attn_implementation": hook.before(config)}
+            network = AutoModelForSequenceClassification.from_config(config, **attention)
         network.load_state_dict(self.model.state_dict())
         redraw_weights(network, seed)
         name = f"{self.name}, weights drawn anew"
@@ -235,18 +226,18 @@ class Transformer(Passes):
         """Many replacements for the same documents, a few at a time; only logits are kept."""
         count = max(w.shape[0] for w in attention.values() if w.ndim > 4)
         step = max(1, self.batch_tokens // real.numel())
-        parts, looked_up = [], real.new_empty(0)
+        parts = []
         for start in range(0, count, step):
             n = min(step, count - start)
-            replaced = {
-                layer: (w[start : start + n] if w.ndim > 4 else w.expand(n, *w.shape)).flatten(0, 1)
-                for layer, w in attention.items()
-            }
+            replaced = {}
+            for layer, w in attention.items():
+                part = w[start : start + n] if w.ndim > 4 else w.expand(n, *w.shape)
+                replaced[layer] = part.flatten(0, 1)
             repeated = {key: value.repeat(n, 1) for key, value in inputs.items()}
             states = None if embeddings is None else embeddings.repeat(n, 1, 1)
             trace, _ = self._recorded(repeated, real.repeat(n, 1), replaced, states, ())
             parts.append(trace.logits.unflatten(0, (n, -1)))
-            looked_up = trace.embeddings[: len(real)]
+        looked_up = trace.embeddings[: len(real)]
         return Trace(torch.cat(parts), (), (), looked_up, real, self._rows(inputs))
 
     # Passes
@@ -299,11 +290,9 @@ class Transformer(Passes):
         inputs, _ = self.inputs(rows[:1])
         options = {} if self._hooked else {"output_attentions": offer.ATTENTION in self.offers}
         options["output_hidden_states"] = True
-        with (
-            torch.enable_grad(),
-            recording(Recorder()) as recorder,
-            hook.watching(self.model, recorder) as maps,
-        ):
+        recorder = Recorder()
+        watching = hook.watching(self.model, recorder)
+        with torch.enable_grad(), recording(recorder), watching as maps:
             output = self.model(**inputs, **self._uncached, **options)
         self._skippable = self._hooked and hook.make_skippable(self.model, recorder)
         last = recorder.passed[-1].outputs if recorder.passed else output.hidden_states[-1]
@@ -311,9 +300,8 @@ class Transformer(Passes):
         total = (output.logits * torch.linspace(1, 2, output.logits.shape[-1])).sum()
         if offer.ATTENTION in self.offers:
             weights = [layer.weights for layer in recorder.passed]
-            self._look(
-                total, weights if self._hooked else output.attentions, maps, len(rows[0].ids)
-            )
+            weights = weights if self._hooked else output.attentions
+            self._look(total, weights, maps, len(rows[0].ids))
         (gradient,) = torch.autograd.grad(total, last, allow_unused=True)
         if gradient is None:  # what the family shows of its states is a copy (XLNet)
             summary = getattr(self.model.config, "summary_type", "")
@@ -370,30 +358,24 @@ def wrap(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Transfor
     """A model and its tokenizer as a user holds them."""
     if not any(cls.__name__.endswith("ForSequenceClassification") for cls in type(model).__mro__):
         raise InputError(f"heed explains sequence classifiers, got {type(model).__name__}.")
-    return Transformer(
-        model, tokenizer, _name(model.config.name_or_path or model.config.model_type)
-    )
+    name = model.config.name_or_path or model.config.model_type
+    return Transformer(model, tokenizer, _name(name))
 
 
 def read(
     model: str | Path, **options: Any
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list[str]]:
     """A network in single precision, its tokenizer, and names of weights that the files lack."""
-    safe = {"trust_remote_code": False}
+    safe: dict[str, Any] = {"trust_remote_code": False}
     name = quoted(str(model))
     with folders.reading(f"The model {name} cannot be loaded"), quiet():
         config = AutoConfig.from_pretrained(model, **safe)
         if getattr(config, "num_hidden_layers", 0) > _MOST_LAYERS:
             raise ValueError(f"its config.json names {config.num_hidden_layers} layers")
         tokenizer = AutoTokenizer.from_pretrained(model, **safe)
-        network, info = AutoModelForSequenceClassification.from_pretrained(
-            model,
-            use_safetensors=True,
-            output_loading_info=True,
-            dtype=torch.float32,
-            **safe,
-            **options,
-        )
+        safe |= {"use_safetensors": True, "output_loading_info": True, "dtype": torch.float32}
+        load_network = AutoModelForSequenceClassification.from_pretrained
+        network, info = load_network(model, **safe, **options)
         vocabulary = int(getattr(network.config, "vocab_size", 0))
     if 10 * len(tokenizer) < vocabulary:  # the library makes one up where files lack
         raise CheckpointError(
@@ -426,10 +408,9 @@ def _view(model: PreTrainedModel) -> PreTrainedModel:
     kinds = {(p.device.type, p.dtype) for p in model.parameters()}
     if not kinds <= {("cpu", torch.float32), ("cpu", torch.float64)}:
         raise InputError("heed computes on the CPU in single precision: pass model.float().cpu().")
-    shared: dict[int, Any] = {
-        id(p): nn.Parameter(p.data, requires_grad=False) for p in model.parameters()
-    }
-    shared |= {id(b): b for b in model.buffers()}
+    shared: dict[int, Any] = {id(b): b for b in model.buffers()}
+    for parameter in model.parameters():
+        shared[id(parameter)] = nn.Parameter(parameter.data, requires_grad=False)
     return copy.deepcopy(model, shared).eval()
 
 
@@ -469,11 +450,8 @@ def longest(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
     if positions < 1:  # no limit
         positions = _LONGEST
     for name, module in model.named_modules():
-        if (
-            name.endswith("position_embeddings")
-            and isinstance(module, nn.Embedding)
-            and module.padding_idx is not None
-        ):
+        placed = name.endswith("position_embeddings") and isinstance(module, nn.Embedding)
+        if placed and module.padding_idx is not None:
             # positions are counted from behind that of padding
             positions = min(positions, module.num_embeddings - module.padding_idx - 1)
     return int(min(tokenizer.model_max_length, positions, _LONGEST))
