@@ -74,9 +74,8 @@ class Document:
         two = isinstance(value, Sequence) and len(value) == 2
         if two and all(isinstance(v, str) for v in value):
             return cls(value[0], value[1])
-        raise InputError(
-            f"A text must be a string or a pair of strings, got {type(value).__name__}."
-        )
+        kind = type(value).__name__
+        raise InputError(f"A text must be a string or a pair of strings, got {kind}.")
 
 
 class Word(NamedTuple):
@@ -139,13 +138,9 @@ class Tokens:
         inside = self.word >= 0
         first = np.flatnonzero((np.diff(self.word, prepend=-1) != 0) & inside)
         last = np.flatnonzero((np.diff(self.word, append=-1) != 0) & inside)
-        places = zip(
-            self.segment[first].tolist(),
-            self.spans[first, 0].tolist(),
-            self.spans[last, 1].tolist(),
-            strict=True,
-        )
-        return tuple(self._word(*place) for place in places)
+        begin, end = self.spans[first, 0], self.spans[last, 1]
+        spans = np.stack([self.segment[first], begin, end], 1).tolist()
+        return tuple(self._word(*span) for span in spans)
 
     def _word(self, segment: int, start: int, end: int) -> Word:
         text = self.document.segments[segment][start:end]
@@ -210,8 +205,8 @@ class Tokenizer:
         if len(segment) <= self.max_tokens:
             return read
         room = max(0, self.max_tokens - int((segment < 0).sum()))
-        places = [np.flatnonzero(segment == s) for s in (0, 1)]
-        short, long = sorted(places, key=len)
+        texts = [np.flatnonzero(segment == s) for s in (0, 1)]
+        short, long = sorted(texts, key=len)
         fits = min(len(short), room // 2)
         read[short[fits:]] = False
         read[long[room - fits :]] = False

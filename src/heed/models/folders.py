@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -151,6 +151,11 @@ def _read_json(path: Path, schema: type[msgspec.Struct]) -> dict[str, Any]:
         config = json.loads(path.read_text(encoding="utf8"))
         msgspec.convert(config, schema)
     return config
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    text = json.dumps(values, indent=1, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf8")
 
 
 def check_free(folder: Path) -> None:

@@ -252,10 +252,9 @@ def _default(
 
 def _eager(module: nn.Module) -> Callable[..., Any]:
     """The eager attention of a family, from the file of its class or of one it derives from."""
-    files = (sys.modules[cls.__module__] for cls in type(module).__mro__)
-    return next(
-        file.eager_attention_forward for file in files if hasattr(file, "eager_attention_forward")
-    )
+    name = "eager_attention_forward"
+    files = [sys.modules[cls.__module__] for cls in type(module).__mro__]
+    return next(getattr(file, name) for file in files if hasattr(file, name))
 
 
 def keep_first_row(recorder: Recorder, maps: Maps) -> None:

@@ -176,9 +176,8 @@ class NetworkClassifier(Passes):
     def randomised(self, seed: int) -> Classifier:
         network = copy.deepcopy(self.network)
         redraw_weights(network, seed)
-        return type(self)(
-            network, self.tokenizer, self.labels, f"{self.name}, weights drawn anew", self.pairs
-        )
+        name = f"{self.name}, weights drawn anew"
+        return type(self)(network, self.tokenizer, self.labels, name, self.pairs)
 
     def to_dict(self) -> dict[str, object]:
         """What a `model.json` says of the model."""
@@ -217,9 +216,8 @@ class NetworkClassifier(Passes):
                 f"The tokenizer of {name} has {len(tokenizer):,} words,"
                 f" and the model {shape.vocabulary:,}."
             )
-        model = cls(
-            network, tokenizer, labels, config.get("name") or folder.name, bool(config.get("pairs"))
-        )
+        title, pairs = config.get("name") or folder.name, bool(config.get("pairs"))
+        model = cls(network, tokenizer, labels, title, pairs)
         model.facts = config
         model([ODD_TEXT])  # a tokenizer that lacks something fails only when it is used
         return model

@@ -48,10 +48,9 @@ class RecurrentNetwork(AttentionNetwork):
                 self.onward = nn.LSTM(shape.width, H // 2, batch_first=True)
                 self.back = nn.LSTM(shape.width, H // 2, batch_first=True)
             elif shape.encoder == "cnn":
-                each = H // len(KERNELS)
-                self.convolutions = nn.ModuleList(
-                    nn.Conv1d(shape.width, each, k, padding=k // 2) for k in KERNELS
-                )
+                sizes = (shape.width, H // len(KERNELS))
+                parts = [nn.Conv1d(*sizes, k, padding=k // 2) for k in KERNELS]
+                self.convolutions = nn.ModuleList(parts)
             else:
                 self.token = nn.Linear(shape.width, H)
             if shape.attention == "additive":

@@ -28,9 +28,18 @@ from torch import Tensor, nn
 
 from heed.algebra.ratios import Ratios
 from heed.errors import InputError
-from heed.models import classifier
 from heed.models.arrays import Attended, Attention, Ids, Mask, Weights
-from heed.models.classifier import Gradient, Groups, Keep, Logits, Output, Removal
+from heed.models.classifier import (
+    CLOSED,
+    PROJECTED,
+    Gradient,
+    Groups,
+    Keep,
+    Logits,
+    Output,
+    Removal,
+    output_slope,
+)
 from heed.models.network import AttentionNetwork, Inputs, NetworkClassifier
 from heed.models.scalar_form import ScalarForm
 from heed.models.shapes import Shape
@@ -61,9 +70,8 @@ class Network(AttentionNetwork):
             self.b_k = nn.Parameter(torch.zeros(K, shape.d_att))
             self.b_v = nn.Parameter(torch.zeros(K, shape.d_out))
             self.b_l = nn.Parameter(torch.zeros(C))
-        self.register_buffer(
-            "W_p", positions(shape.max_words + 1, d, shape.position_base), persistent=False
-        )
+        table = positions(shape.max_words + 1, d, shape.position_base)
+        self.register_buffer("W_p", table, persistent=False)
 
     def folded(
         self, dtype: torch.dtype | None = None
@@ -73,9 +81,8 @@ class Network(AttentionNetwork):
         u with q·k_t/√d_att = u·e_t, up to a constant that softmax cancels; and W_l W_v with
         w_t = (W_l W_v) e_t.
         """
-        W_q, W_k, W_v, W_l = (
-            x.to(dtype or x.dtype) for x in (self.W_q, self.W_k, self.W_v, self.W_l)
-        )
+        maps = (self.W_q, self.W_k, self.W_v, self.W_l)
+        W_q, W_k, W_v, W_l = (x.to(dtype or x.dtype) for x in maps)
         q = torch.einsum("kad,d->ka", W_q, self.W_e[1].to(W_q.dtype) + self.W_p[0])
         if self.shape.biases:
             q = q + self.b_q
@@ -134,7 +141,7 @@ class SingleLayer(NetworkClassifier):
     kind, title = "single-layer", "the single-layer classifier"
     shape_class, network_class = Shape, Network
     network: Network
-    offers = NetworkClassifier.offers | {classifier.PROJECTED, classifier.CLOSED}
+    offers = NetworkClassifier.offers | {PROJECTED, CLOSED}
     removals: tuple[Removal, ...] = ("replace", "delete", "hide")
 
     def __init__(self, *arguments: Any, **named: Any):
@@ -174,10 +181,8 @@ class SingleLayer(NetworkClassifier):
     ) -> list[Float[np.ndarray, "_ label"]]:
         removal = self.removal(removal)
         groups = [t.word for t in tokens] if groups is None else groups
-        return [
-            self.scalars.score(t.ids, k, np.asarray(g), removal)
-            for t, k, g in zip(tokens, keep, groups, strict=True)
-        ]
+        documents = zip(tokens, keep, groups, strict=True)
+        return [self.scalars.score(t.ids, k, np.asarray(g), removal) for t, k, g in documents]
 
     def traced(
         self, inputs: Inputs, attention: Mapping[int, Attention], layers: Sequence[int] | None
@@ -222,9 +227,7 @@ class SingleLayer(NetworkClassifier):
         for start in range(0, len(tokens), step):
             documents = tokens[start : start + step]
             rows = zip(self.logits(documents), labels[start : start + step], strict=True)
-            slopes = np.array(
-                [classifier.output_slope(z, c, output, self.exclusive) for z, c in rows]
-            )
+            slopes = np.array([output_slope(z, c, output, self.exclusive) for z, c in rows])
             gradients += self._gradients(documents, slopes, held)
         return gradients
 
@@ -253,10 +256,8 @@ class SingleLayer(NetworkClassifier):
             drawn[i] = (moved[here].T @ e[here]).ravel()
         if not held:  # Σ_s a_s (w_s - w̄) = 0, so the bias of the keys does not show
             gradient[starts] += drawn @ directions.cls
-        return [
-            Gradient(e[i : i + n], gradient[i : i + n])
-            for i, n in zip(starts, lengths, strict=True)
-        ]
+        parts = [slice(i, i + n) for i, n in zip(starts, lengths, strict=True)]
+        return [Gradient(e[part], gradient[part]) for part in parts]
 
     @cached_property
     def _directions(self) -> Directions:

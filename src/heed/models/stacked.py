@@ -93,10 +93,8 @@ class StackNetwork(AttentionNetwork):
             if record is None:
                 heads = functional.scaled_dot_product_attention(q, k, v, mask[:, None, None])
             else:
-                weights = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).masked_fill(
-                    ~mask[:, None, None], -torch.inf
-                )
-                weights = weights.softmax(-1)
+                scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+                weights = scores.masked_fill(~mask[:, None, None], -torch.inf).softmax(-1)
                 if replaced and i in replaced:
                     weights = _replaced(weights, replaced[i])
                 heads = weights @ v

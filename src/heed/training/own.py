@@ -67,13 +67,9 @@ def fit(
     examples, checks = (Examples.of(tokenizer, d) for d in (learnt, held))
     steps = recipe.epochs * math.ceil(len(learnt) / recipe.batch)
     run = Run(network, optimizer, averaged(network, recipe.average))
-    train(
-        run,
-        _DroppedWords(recipe, examples, checks, rng, generator),
-        recipe.epochs,
-        schedule=cosine(steps) if recipe.schedule == "cosine" else constant,
-        unfinished=unfinished,
-    )
+    task = _DroppedWords(recipe, examples, checks, rng, generator)
+    schedule = cosine(steps) if recipe.schedule == "cosine" else constant
+    train(run, task, recipe.epochs, schedule=schedule, unfinished=unfinished)
     pairs = any(d.pair is not None for d in learnt)
     model = kind(run.kept, tokenizer, labels, name, pairs)
     return Training(model, recipe, run.history, run.best, run.seconds)
@@ -99,9 +95,8 @@ class _DroppedWords:
         if self.recipe.word_dropout:
             dropped = torch.rand(ids.shape) < self.recipe.word_dropout
             ids = ids.masked_fill(dropped & (ids > _SPECIAL), 0)
-        return functional.cross_entropy(
-            network(ids, mask), self.examples.gold[batch], label_smoothing=self.recipe.smoothing
-        )
+        logits, gold = network(ids, mask), self.examples.gold[batch]
+        return functional.cross_entropy(logits, gold, label_smoothing=self.recipe.smoothing)
 
     @torch.no_grad()
     def validate(self, network: Any) -> dict[str, float]:

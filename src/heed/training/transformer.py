@@ -6,7 +6,6 @@ All randomness of a step comes from the seed and the step's number.
 from __future__ import annotations
 
 import copy
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +30,7 @@ from transformers import (
 
 from heed.errors import NotApplicable
 from heed.models import transformer
-from heed.models.folders import FACTS, writing
+from heed.models.folders import FACTS, write_json, writing
 from heed.models.hook import Recorder, install, recording
 from heed.models.passes import Row
 from heed.models.transformer import Transformer
@@ -97,14 +96,9 @@ def fit(
         )
     steps = recipe.epochs * math.ceil(len(learnt) / recipe.batch)
     with recording(Recorder(uniform=True)) if uniform else nullcontext():
-        train(
-            run,
-            _MaskedTokens(recipe, seed, model, learnt, held, rng),
-            recipe.epochs,
-            schedule=cosine(steps, recipe.warmup),
-            clip=_CLIP,
-            unfinished=unfinished,
-        )
+        task = _MaskedTokens(recipe, seed, model, learnt, held, rng)
+        options: dict[str, Any] = {"schedule": cosine(steps, recipe.warmup), "clip": _CLIP}
+        train(run, task, recipe.epochs, **options, unfinished=unfinished)
     progress = (run.history, run.best, run.seconds)
     return TrainedTransformer(model, recipe, *progress, run.kept, tokenizer)
 
@@ -146,9 +140,8 @@ class _MaskedTokens:
         rows = [Row(self._mask(self.learnt[i], rng), self.learnt[i].types) for i in batch]
         inputs, _ = self.model.inputs(rows)
         torch.manual_seed(int(rng.integers(1 << 62)))
-        return functional.cross_entropy(
-            network(**inputs).logits, self.gold[batch], label_smoothing=self.recipe.smoothing
-        )
+        logits, gold = network(**inputs).logits, self.gold[batch]
+        return functional.cross_entropy(logits, gold, label_smoothing=self.recipe.smoothing)
 
     def _mask(self, tokens: Tokens, rng: np.random.Generator) -> Int[np.ndarray, "token"]:
         masked = ~tokens.special & (rng.random(len(tokens)) < self.recipe.word_dropout)
@@ -167,9 +160,7 @@ def save(
     with writing(folder) as scratch, transformer.quiet():
         network.save_pretrained(scratch)
         trained.tokenizer.save_pretrained(scratch)
-        (scratch / FACTS).write_text(
-            json.dumps(dict(facts), indent=1, ensure_ascii=False) + "\n", encoding="utf8"
-        )
+        write_json(scratch / FACTS, facts)
         (scratch / "README.md").write_text(transformer_card(trained, facts), encoding="utf8")
 
 
@@ -254,10 +245,8 @@ def _family_options(recipe: Tuning) -> dict[str, Any]:
 
 
 def _names(labels: Sequence[str]) -> dict[str, Any]:
-    return {
-        "id2label": dict(enumerate(labels)),
-        "label2id": {name: i for i, name in enumerate(labels)},
-    }
+    numbers = {name: i for i, name in enumerate(labels)}
+    return {"id2label": dict(enumerate(labels)), "label2id": numbers}
 
 
 def _wordpiece(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:
@@ -270,9 +259,8 @@ def _wordpiece(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:
         words.update(w for w, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
     pieces = _pieces(words, size)
     vocabulary = {piece: i for i, piece in enumerate([*_SPECIAL.values(), *pieces])}
-    backend = tokenizers.Tokenizer(
-        tokenizers.models.WordPiece(vocabulary, unk_token=_SPECIAL["unk_token"])
-    )
+    model = tokenizers.models.WordPiece(vocabulary, unk_token=_SPECIAL["unk_token"])
+    backend = tokenizers.Tokenizer(model)
     backend.normalizer, backend.pre_tokenizer = normalizer, splitter
     backend.decoder = tokenizers.decoders.WordPiece()
     cls, sep = _SPECIAL["cls_token"], _SPECIAL["sep_token"]
