@@ -38,7 +38,7 @@ def of(model: Model) -> Classifier:
 
 
 def load(model: str | Path | None = None) -> Classifier:
-    """A model by its folder, its hub id, or the name of a bundled one; by default the default."""
+    """A model by its folder, its hub id, or the name of a bundled one (None: the default)."""
     from heed.models import folders
 
     if folders.is_transformer(model):

@@ -84,7 +84,7 @@ def bundled() -> dict[str, Path]:
 
 
 def find(model: str | Path | None) -> Path:
-    """The folder of a model: a bundled one by its name (by default the default), or any other."""
+    """The folder of a model: a bundled one by its name (None: the default), or any other."""
     name = str(model or DEFAULT)
     return bundled().get(name) or Path(name).expanduser()
 
@@ -160,8 +160,8 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 
 def check_free(folder: Path) -> None:
     """Refuse a folder that no model can be written to, before hours are spent on training."""
-    ours = any((folder / name).exists() for name in OURS)
-    if folder.is_dir() and any(folder.iterdir()) and not ours:
+    holds_files = folder.is_dir() and any(folder.iterdir())
+    if holds_files and not any((folder / name).exists() for name in OURS):
         raise OutputError(
             f"{folder} holds other files: give a new folder, or one that holds a model of heed."
         )

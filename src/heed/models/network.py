@@ -18,16 +18,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heed.errors import CheckpointError, InputError, quoted
+from heed.models import classifier as offer
 from heed.models.arrays import Attended, Attention, Embeddings, Ids, Mask, Rows, Weights
-from heed.models.classifier import (
-    ATTENTION,
-    DIFFERENTIABLE,
-    GRADIENT,
-    PROJECTED,
-    REPLACEABLE,
-    Attending,
-    Classifier,
-)
+from heed.models.classifier import Attending, Classifier
 from heed.models.folders import ODD_TEXT, reading
 from heed.models.passes import Passes, Row, attended_to, pad
 from heed.models.trace import Trace
@@ -108,7 +101,7 @@ class NetworkClassifier(Passes):
     shape_class: ClassVar[Any]
     network_class: ClassVar[type[AttentionNetwork]]
     network: Any
-    offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, DIFFERENTIABLE})
+    offers = frozenset({offer.ATTENTION, offer.REPLACEABLE, offer.GRADIENT, offer.DIFFERENTIABLE})
     filler = 0
     facts: Mapping[str, Any] = MappingProxyType({})  # how it was trained, as its folder says
 
@@ -159,7 +152,7 @@ class NetworkClassifier(Passes):
 
     def attending(self, tokens: Sequence[Tokens]) -> Attending:
         """With projected values, the output is linear in the one attention: a sum over keys."""
-        if PROJECTED not in self.offers:
+        if offer.PROJECTED not in self.offers:
             return super().attending(tokens)
         with torch.no_grad():
             trace = self.trace(tokens)

@@ -28,18 +28,9 @@ from torch import Tensor, nn
 
 from heed.algebra.ratios import Ratios
 from heed.errors import InputError
+from heed.models import classifier as offer
 from heed.models.arrays import Attended, Attention, Ids, Mask, Weights
-from heed.models.classifier import (
-    CLOSED,
-    PROJECTED,
-    Gradient,
-    Groups,
-    Keep,
-    Logits,
-    Output,
-    Removal,
-    output_slope,
-)
+from heed.models.classifier import Gradient, Groups, Keep, Logits, Output, Removal, output_slope
 from heed.models.network import AttentionNetwork, Inputs, NetworkClassifier
 from heed.models.scalar_form import ScalarForm
 from heed.models.shapes import Shape
@@ -103,9 +94,8 @@ class Network(AttentionNetwork):
     def attended(self, ids: Ids, mask: Mask, weights: Weights | None = None) -> Attended:
         u, w = self.folded()
         K, C = self.shape.heads, self.shape.labels
-        both = (
-            self.embedded(ids) @ torch.cat([u, w.reshape(K * C, -1)]).T
-        )  # [batch, token, K + K·C]
+        # scores and values in one product: [batch, token, K + K·C]
+        both = self.embedded(ids) @ torch.cat([u, w.reshape(K * C, -1)]).T
         scores = both[..., :K].masked_fill(~mask.unsqueeze(-1), float("-inf"))
         a = scores.softmax(1) if weights is None else weights.unsqueeze(-1).expand_as(scores)
         logits = torch.einsum("btk,btkc->bc", a, both[..., K:].unflatten(-1, (K, C))) / K
@@ -141,7 +131,7 @@ class SingleLayer(NetworkClassifier):
     kind, title = "single-layer", "the single-layer classifier"
     shape_class, network_class = Shape, Network
     network: Network
-    offers = NetworkClassifier.offers | {PROJECTED, CLOSED}
+    offers = NetworkClassifier.offers | {offer.PROJECTED, offer.CLOSED}
     removals: tuple[Removal, ...] = ("replace", "delete", "hide")
 
     def __init__(self, *arguments: Any, **named: Any):

@@ -263,7 +263,7 @@ class Transformer(Passes):
         return inputs, real
 
     def _spread(self, logits: Float[Tensor, "batch output"]) -> Float[Tensor, "batch label"]:
-        """Half of a single logit speaks for its label and half against the other."""
+        """Half of a single logit is for its label, half against the other: both are explained."""
         return torch.cat([-logits / 2, logits / 2], -1) if logits.shape[-1] == 1 else logits
 
     def _rows(self, inputs: Mapping[str, Tensor]) -> Rows:

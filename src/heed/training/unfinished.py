@@ -65,7 +65,7 @@ class Unfinished:
             safetensors.torch.save_file(copies, scratch / UNFINISHED, header)
 
     def restore(self, run: Run) -> Tensor | None:
-        """Put a run where a saved one stopped; the state that torch's generator then had."""
+        """Resume a saved run, if there is one; the state that torch's generator then had."""
         if not self.path.exists():
             return None
         try:
