@@ -491,15 +491,17 @@ def test_functions_cannot_be_told_apart_and_keep_nothing(tmp_path: Path) -> None
 def test_a_share_of_attention_on_special_tokens_is_no_disagreement() -> None:
     """Mass that moves from words to <cls> alike for all words leaves KL at zero."""
     from heed.training.examples import Examples
-    from heed.training.goals import Disagree
+    from heed.training.goals import Disagree, said_by
 
     model = recurrent(encoder="average")
     documents = [Document("the film is good")]
-    goal = Disagree.of(model, documents, 1.0)
-    key = next(iter(goal.attention))
-    goal.attention[key] = goal.attention[key] * 0.3
-    goal.attention[key][0] = 0.7
-    _, divergence = goal.terms(model.network, Examples.of(model.tokenizer, documents), [0])
+    said = said_by(model, documents)
+    ((key, (outputs, weights)),) = said.items()
+    said[key] = (outputs, weights * 0.3)
+    said[key][1][0] = 0.7
+    examples = Examples.of(model.tokenizer, documents)
+    goal = Disagree(examples, examples, 1, np.random.default_rng(0), 1.0, said)
+    _, divergence = goal.terms(model.network, examples, [0])
     assert divergence.item() == pytest.approx(0, abs=1e-6)
 
 

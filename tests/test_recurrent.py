@@ -12,13 +12,14 @@ import heed
 from heed.errors import CheckpointError, InputError
 from heed.methods import METHODS, GradientInput
 from heed.models import checkpoint
+from heed.models.classifier import Classifier
 from heed.models.recurrent import KERNELS, Recurrent, RecurrentNetwork
 from heed.models.shapes import RecurrentShape
 from heed.text import Document, Tokenizer
 from heed.training.again import Retraining
 from heed.training.card import recurrent_card
 from heed.training.examples import Examples, Guide
-from heed.training.goals import Disagree
+from heed.training.goals import Disagree, said_by
 from heed.training.recipes import RecurrentRecipe
 from heed.training.recurrent import fit
 from tests.conftest import LABELS, TEXTS, WORDS
@@ -275,6 +276,13 @@ def test_a_guide_is_all_the_attention_there_is() -> None:
         assert (found == examples.gold.numpy()).mean() == pytest.approx(expected, abs=0.01)
 
 
+def against(
+    model: Classifier, documents: list[Document], examples: Examples, strength: float
+) -> Disagree:
+    rng, said = np.random.default_rng(0), said_by(model, documents)
+    return Disagree(examples, examples, 1, rng, strength, said)
+
+
 def test_an_adversary_keeps_predictions_and_moves_attention() -> None:
     documents = reviews(240)
     base = fit(documents, ("negative", "positive"), SMALL).model
@@ -283,9 +291,8 @@ def test_an_adversary_keeps_predictions_and_moves_attention() -> None:
     found = {}
     for strength in (0.0, 1.0):
         other = Retraining(base, documents[:200], documents[200:]).adversary(strength, epochs=6)
-        goal = Disagree.of(base, documents[200:], strength)
         checks = Examples.of(base.tokenizer, documents[200:])
-        found[strength] = goal.validate(other.network, checks)
+        found[strength] = against(base, documents[200:], checks, strength).validate(other.network)
     assert base.network.state_dict().keys() and base.revision == before
     assert found[1.0]["kl"] > found[0.0]["kl"] + 0.1
     assert found[0.0]["tvd"] < 0.05
@@ -294,8 +301,8 @@ def test_an_adversary_keeps_predictions_and_moves_attention() -> None:
 def test_terms_of_disagreement_are_the_distances(any_recurrent: Recurrent) -> None:
     documents = [Document.of(t) for t in TEXTS]
     other = build(encoder="average", attention="additive")
-    goal = Disagree.of(any_recurrent, documents, 0.5)
     examples = Examples.of(other.tokenizer, documents)
+    goal = against(any_recurrent, documents, examples, 0.5)
     with torch.no_grad():
         distance, divergence = goal.terms(other.network, examples, range(len(documents)))
     for i, t in enumerate(other.tokens(documents)):

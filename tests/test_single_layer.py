@@ -11,7 +11,8 @@ import torch
 
 from heed.errors import InputError, UnknownName
 from heed.models import scalar_form
-from heed.models.single_layer import Network, Shape, SingleLayer, pad, positions
+from heed.models.passes import pad
+from heed.models.single_layer import Network, Shape, SingleLayer, positions
 from heed.text import Tokens
 
 NONSENSE = "zzqx"  # not in the vocabulary

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ from jaxtyping import Bool, Int
 
 from heed.errors import CheckpointError, InputError
 
+Ids = Int[np.ndarray, "token"]
+Mask = Bool[np.ndarray, "token"]
 UNKNOWN, CLS, SEP = "<unk>", "<cls>", "<sep>"
 
 # A word is a run of letters, marks and digits, with English contractions split off (do|n't, it|'s),
@@ -68,15 +71,11 @@ class Document:
             return value
         if isinstance(value, str):
             return cls(value)
-        if (
-            isinstance(value, Sequence)
-            and len(value) == 2
-            and all(isinstance(v, str) for v in value)
-        ):
+        two = isinstance(value, Sequence) and len(value) == 2
+        if two and all(isinstance(v, str) for v in value):
             return cls(value[0], value[1])
-        raise InputError(
-            f"A text must be a string or a pair of strings, got {type(value).__name__}."
-        )
+        kind = type(value).__name__
+        raise InputError(f"A text must be a string or a pair of strings, got {kind}.")
 
 
 class Word(NamedTuple):
@@ -139,13 +138,9 @@ class Tokens:
         inside = self.word >= 0
         first = np.flatnonzero((np.diff(self.word, prepend=-1) != 0) & inside)
         last = np.flatnonzero((np.diff(self.word, append=-1) != 0) & inside)
-        places = zip(
-            self.segment[first].tolist(),
-            self.spans[first, 0].tolist(),
-            self.spans[last, 1].tolist(),
-            strict=True,
-        )
-        return tuple(self._word(*place) for place in places)
+        begin, end = self.spans[first, 0], self.spans[last, 1]
+        spans = np.stack([self.segment[first], begin, end], 1).tolist()
+        return tuple(self._word(*span) for span in spans)
 
     def _word(self, segment: int, start: int, end: int) -> Word:
         text = self.document.segments[segment][start:end]
@@ -198,24 +193,20 @@ class Tokenizer:
             segment=segment[read],
             word=np.where(number < 0, -1, np.searchsorted(kept, number)),
             types=np.array(encoding.type_ids, dtype=np.int64)[read],
-            names=tuple(encoding.tokens)
-            if read.all()
-            else tuple(t for t, r in zip(encoding.tokens, read, strict=True) if r),
+            names=tuple(compress(encoding.tokens, read)),
             dropped=int(starts.sum()) - len(kept),
             cut_short=len(np.intersect1d(number[number >= 0], every[~read])),
             tokenizer=self,
         )
 
     def _read(self, segment: Int[np.ndarray, "token"]) -> Bool[np.ndarray, "token"]:
-        """Which tokens fit: special ones always, then the beginning of each text; the longer text
-        is cut first.
-        """
+        """Which tokens fit: special ones, and the beginning of each text, the longer cut first."""
         read = np.ones(len(segment), dtype=bool)
         if len(segment) <= self.max_tokens:
             return read
         room = max(0, self.max_tokens - int((segment < 0).sum()))
-        places = [np.flatnonzero(segment == s) for s in (0, 1)]
-        short, long = sorted(places, key=len)
+        texts = [np.flatnonzero(segment == s) for s in (0, 1)]
+        short, long = sorted(texts, key=len)
         fits = min(len(short), room // 2)
         read[short[fits:]] = False
         read[long[room - fits :]] = False
@@ -244,11 +235,8 @@ class Tokenizer:
     def words(cls, vocabulary: Sequence[str], max_tokens: int) -> Tokenizer:
         """A word-level, lower-casing tokenizer: `<cls> text`, or `<cls> text <sep> pair`."""
         names = [UNKNOWN, CLS, SEP, *vocabulary]
-        backend = tokenizers.Tokenizer(
-            tokenizers.models.WordLevel(
-                {name: i for i, name in enumerate(names)}, unk_token=UNKNOWN
-            )
-        )
+        numbered = {name: i for i, name in enumerate(names)}
+        backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(numbered, unk_token=UNKNOWN))
         backend.normalizer = _normalizer()
         backend.pre_tokenizer = _splitter()
         backend.post_processor = tokenizers.processors.TemplateProcessing(
@@ -267,9 +255,7 @@ class Tokenizer:
     def train(
         cls, texts: Iterable[str], max_tokens: int, size: int | None = None, min_count: int = 1
     ) -> Tokenizer:
-        """The word-level tokenizer of the `size` most frequent words, each of which occurs at least
-        `min_count` times.
-        """
+        """The tokenizer of the `size` most frequent words that occur at least `min_count` times."""
         normalizer, splitter = _normalizer(), _splitter()
         counts: Counter[str] = Counter()
         for text in texts:
@@ -284,12 +270,8 @@ def _needs_mending(backend: tokenizers.Tokenizer) -> bool:
 
 
 def _mended(
-    document: Document,
-    segment: Int[np.ndarray, "token"],
-    spans: Int[np.ndarray, "token 2"],
-    key: Int[np.ndarray, "token"],
-    starts: Bool[np.ndarray, "token"],
-) -> tuple[Int[np.ndarray, "token"], Bool[np.ndarray, "token"]]:
+    document: Document, segment: Ids, spans: Int[np.ndarray, "token 2"], key: Ids, starts: Mask
+) -> tuple[Ids, Mask]:
     """Words that reach over no blank, and blanks that are no words.
 
     Tokenizers of whole texts (Llama's) give all tokens one number. Byte-level ones make tokens of
@@ -309,20 +291,16 @@ def _mended(
             # Tokens of one character, which stand for its bytes, share its place.
             behind = a > begun and text[a - 1 : a].isspace()
             apart = bool(starts[i]) or not piece.strip() or piece[:1].isspace() or behind
-            starts[i] = (
-                bool(filled)
-                and i <= filled[-1]
-                and (i == here[0] or (apart and bool(before.strip())))
-            )
+            first = i == here[0] or (apart and bool(before.strip()))
+            starts[i] = first and bool(filled) and i <= filled[-1]
             before, begun = piece, a
     return key, starts
 
 
 def _normalizer() -> tokenizers.normalizers.Normalizer:
     n = tokenizers.normalizers
-    return n.Sequence(
-        [n.Replace(tokenizers.Regex(r"(?i)<br ?/?>"), " "), n.Replace("’", "'"), n.Lowercase()]
-    )
+    line_breaks = n.Replace(tokenizers.Regex(r"(?i)<br ?/?>"), " ")
+    return n.Sequence([line_breaks, n.Replace("’", "'"), n.Lowercase()])
 
 
 def _splitter() -> tokenizers.pre_tokenizers.PreTokenizer:
@@ -339,9 +317,7 @@ _JOINERS = "\u200c\u200d"  # which shape letters and emoji, and steer nothing
 
 
 def printable(text: str) -> str:
-    """Text in one line that cannot steer a terminal: runs of blanks become one, and control and
-    direction characters a dot.
-    """
+    """Text in one line that cannot steer a terminal: as `harmless`, with single blanks."""
     return harmless(re.sub(r"\s+", " ", text))
 
 

@@ -15,18 +15,14 @@ Model = Classifier | Callable[[list[Any]], Any] | tuple[Any, Any]
 
 
 def of(model: Model) -> Classifier:
-    """The classifier that a user passed.
-
-    Or the one that it makes: a transformer beside its tokenizer (or both in a pipeline of
-    `transformers`), or a plain function from texts to probabilities.
+    """The classifier that a user passed, or that heed makes of a plain function from texts to
+    probabilities, of a transformer and its tokenizer, or of a pipeline of `transformers`.
     """
     if isinstance(model, Classifier):
         return model
-    both = (
-        model
-        if isinstance(model, tuple)
-        else (getattr(model, "model", None), getattr(model, "tokenizer", None))
-    )
+    both = (getattr(model, "model", None), getattr(model, "tokenizer", None))
+    if isinstance(model, tuple):
+        both = model
     if len(both) == 2 and hasattr(both[0], "config") and hasattr(both[1], "model_max_length"):
         from heed.models import transformer
 
@@ -42,10 +38,7 @@ def of(model: Model) -> Classifier:
 
 
 def load(model: str | Path | None = None) -> Classifier:
-    """A model by its folder, by its hub id, or by the name of a bundled one.
-
-    Without a name it is the default one.
-    """
+    """A model by its folder, its hub id, or the name of a bundled one (None: the default)."""
     from heed.models import folders
 
     if folders.is_transformer(model):

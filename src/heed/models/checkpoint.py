@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import safetensors.torch
 import torch
 
 from heed.errors import CheckpointError, quoted
-from heed.models.folders import find, read_config, reading, writing
+from heed.models.folders import find, read_config, reading, write_json, writing
 from heed.models.network import NetworkClassifier
 from heed.models.recurrent import Recurrent
 from heed.models.single_layer import SingleLayer
@@ -52,9 +51,7 @@ def save(
             state = {key: value.to(torch.float16) for key, value in state.items()}
         safetensors.torch.save_file(state, scratch / "model.safetensors")
         config = dict(facts) | model.to_dict() | {"name": folder.name}
-        (scratch / "model.json").write_text(
-            json.dumps(config, indent=1, ensure_ascii=False) + "\n", encoding="utf8"
-        )
+        write_json(scratch / "model.json", config)
         if card:
             (scratch / "README.md").write_text(card, encoding="utf8")
         model.tokenizer.save(scratch / "tokenizer.json")

@@ -31,7 +31,12 @@ if TYPE_CHECKING:  # methods are listed and checked without loading torch
     from torch import Tensor
 
     from heed.algebra.ratios import Ratios
+    from heed.models.arrays import Attention, Embeddings
 
+Logits = Float[np.ndarray, "batch label"]
+Keep = Bool[np.ndarray, "_ _"]  # a row for each choice of words, a column for each word
+Groups = Int[np.ndarray, "_"]  # the column that each token follows
+ColumnNames = Mapping[str, str | None]  # the names of a table's columns, by what they hold
 Output = Literal["logit", "log-odds", "probability"]
 Removal = Literal["replace", "hide", "delete"]
 REMOVALS: tuple[Removal, ...] = ("replace", "hide", "delete")
@@ -48,10 +53,7 @@ CLOSED = "a closed form"  # outputs as sums of ratios of sums over words
 
 
 class Gradient(NamedTuple):
-    """Embeddings of one document and the gradient of its output.
-
-    Rows beyond its tokens are padding that attends.
-    """
+    """Embeddings of one document (and of padding that attends), and the gradient of its output."""
 
     embeddings: Float[np.ndarray, "row dim"]
     gradient: Float[np.ndarray, "row dim"]
@@ -68,9 +70,7 @@ class Attending(NamedTuple):
     """
 
     trace: Trace
-    logits: Callable[
-        [Float[Tensor, "*variant batch head query key"]], Float[Tensor, "*variant batch label"]
-    ]
+    logits: Callable[[Attention], Float[Tensor, "*variant batch label"]]
     cheap: bool = True
     linear: bool = False
 
@@ -108,29 +108,48 @@ class Classifier(ABC):
     # The four doors
 
     @abstractmethod
-    def logits(self, tokens: Sequence[Tokens]) -> Float[np.ndarray, "batch label"]:
+    def logits(self, tokens: Sequence[Tokens]) -> Logits:
         """The output for each document."""
 
-    @abstractmethod
     def score(
         self,
         tokens: Sequence[Tokens],
-        keep: Sequence[Bool[np.ndarray, "_ _"]],
-        groups: Sequence[Int[np.ndarray, "_"]] | None = None,
+        keep: Sequence[Keep],
+        groups: Sequence[Groups] | None = None,
         removal: Removal | None = None,
     ) -> list[Float[np.ndarray, "_ label"]]:
         """The output of each document for each row of its `keep` (True = present).
 
         `groups` says which column of `keep` each token follows (-1: always present); by default the
-        columns are words.
+        columns are words. Equal rows of a document are evaluated once.
         """
+        removal = self.removal(removal)
+        rows: list[Keep] = []
+        indices: list[Int[np.ndarray, "_"]] = []
+        count = 0
+        for k, g in zip(keep, [t.word for t in tokens] if groups is None else groups, strict=True):
+            distinct, index = np.unique(k, axis=0, return_inverse=True)
+            rows.append(np.where(g >= 0, distinct[:, g], True))
+            indices.append(count + index.ravel())
+            count += len(distinct)
+        outputs = self.perturbed(tokens, rows, removal)
+        return [outputs[index] for index in indices]
+
+    def perturbed(
+        self, tokens: Sequence[Tokens], present: Sequence[Keep], removal: Removal
+    ) -> Float[np.ndarray, "row label"]:
+        """What `score` rests on, unless a model overrides that: outputs with some tokens removed.
+
+        One row for each row of `present`, which has a column for each token, document by document.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def trace(
         self,
         tokens: Sequence[Tokens],
-        attention: Mapping[int, Float[Tensor, "*variant batch head query key"]] | None = None,
-        embeddings: Float[Tensor, "batch token dim"] | None = None,
+        attention: Mapping[int, Attention] | None = None,
+        embeddings: Embeddings | None = None,
         layers: Sequence[int] | None = None,
     ) -> Trace:
         """What one pass shows.
@@ -156,7 +175,7 @@ class Classifier(ABC):
             cheap=False,
         )
 
-    def embeddings(self, tokens: Sequence[Tokens]) -> Float[Tensor, "batch token dim"]:
+    def embeddings(self, tokens: Sequence[Tokens]) -> Embeddings:
         """What the tokens look up."""
         import torch
 
@@ -198,12 +217,7 @@ class Classifier(ABC):
         return gradients
 
     def ratios(
-        self,
-        tokens: Tokens,
-        groups: Int[np.ndarray, "token"],
-        units: int,
-        label: int,
-        removal: Literal["replace", "hide"] = "replace",
+        self, tokens: Tokens, groups: Groups, units: int, label: int, removal: Removal = "replace"
     ) -> Ratios:
         """The output for a label in closed form, as a function of the units that are kept."""
         raise NotApplicable(
@@ -232,7 +246,7 @@ class Classifier(ABC):
     # Conveniences on top
 
     def documents(
-        self, texts: Any, columns: Mapping[str, str | None] | None = None, keep_all: bool = False
+        self, texts: Any, columns: ColumnNames | None = None, keep_all: bool = False
     ) -> Dataset:
         """What somebody passed to be read by this model, as `heed.data.documents` takes it."""
         dataset = documents(texts, columns, self.pairs, keep_all)
@@ -244,17 +258,13 @@ class Classifier(ABC):
         texts = list(texts) if isinstance(texts, tuple) else texts
         return self.tokenizer(documents(texts, pairs=True, keep_all=True).documents)
 
-    def __call__(
-        self, texts: Any, columns: Mapping[str, str | None] | None = None
-    ) -> Float[np.ndarray, "batch label"]:
+    def __call__(self, texts: Any, columns: ColumnNames | None = None) -> Logits:
         """Logits for a list or table of texts, as `heed.data.documents` takes it."""
         if is_one(texts):
             raise InputError("A model takes a list of texts, got one text: put it into a list.")
         return self.logits(self.tokens(self.documents(texts, columns, keep_all=True).documents))
 
-    def predict(
-        self, texts: Any, columns: Mapping[str, str | None] | None = None
-    ) -> Float[np.ndarray, "batch label"]:
+    def predict(self, texts: Any, columns: ColumnNames | None = None) -> Logits:
         """Probabilities for a list or table of texts, as `heed.data.documents` takes it."""
         return self.probabilities(self(texts, columns))
 
@@ -293,24 +303,6 @@ class Classifier(ABC):
         if removal not in self.removals:
             raise UnknownName("way to remove words", removal, self.removals)
         return removal
-
-
-def linear_attending(trace: Trace) -> Attending:
-    """`Attending` for a model whose output is linear in its one attention.
-
-    Then the output is a sum over keys, plus a constant.
-    """
-    import torch
-
-    (values,), (projection,) = trace.values, trace.projections
-    # what each key would add to the logits if it had all the attention
-    worth = torch.einsum("bkto,koc->bktc", values, projection).detach()
-    constant = trace.logits.detach() - torch.einsum(
-        "bkqt,bktc->bc", trace.attention[0].detach(), worth
-    )
-    return Attending(
-        trace, lambda rows: torch.einsum("...bkqt,bktc->...bc", rows, worth) + constant, linear=True
-    )
 
 
 def softmax(logits: Float[np.ndarray, "*batch label"]) -> Float[np.ndarray, "*batch label"]:
@@ -366,26 +358,6 @@ def select_output(
     if output == "probability":
         return (selected - logits.logsumexp(-1)).exp()
     return selected - logits.scatter(-1, index, float("-inf")).logsumexp(-1)
-
-
-def presence(
-    tokens: Sequence[Tokens],
-    keep: Sequence[Bool[np.ndarray, "_ _"]],
-    groups: Sequence[Int[np.ndarray, "_"]] | None = None,
-) -> tuple[list[Bool[np.ndarray, "_ _"]], list[Int[np.ndarray, "_"]]]:
-    """The distinct rows of each document's `keep`, by token.
-
-    And where every row of `keep` is among all of these.
-    """
-    rows: list[Bool[np.ndarray, "_ _"]] = []
-    indices: list[Int[np.ndarray, "_"]] = []
-    count = 0
-    for k, g in zip(keep, [t.word for t in tokens] if groups is None else groups, strict=True):
-        distinct, row = np.unique(k, axis=0, return_inverse=True)
-        rows.append(np.where(g >= 0, distinct[:, g], True))
-        indices.append(count + row.ravel())
-        count += len(distinct)
-    return rows, indices
 
 
 def batches(lengths: Sequence[int], tokens: int, even: bool = False) -> Iterator[list[int]]:

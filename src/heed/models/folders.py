@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,8 @@ FACTS = "training.json"  # how a transformer was trained
 UNFINISHED = "unfinished.safetensors"  # the state of a training that may go on
 OURS = ("model.json", FACTS, UNFINISHED)  # a folder that holds one of these is heed's
 # all that heed writes to a model's folder
-WRITTEN = (
-    *OURS,
-    "config.json",
-    "README.md",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-)
+WRITTEN = {*OURS, "config.json", "README.md", "tokenizer.json"}
+WRITTEN |= {"tokenizer_config.json", "special_tokens_map.json"}
 # read by every model that is loaded: a tokenizer without an unknown token fails on words like these
 ODD_TEXT = "a word that nobody knows: \ue000qzxv\ue001"
 PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
@@ -90,16 +84,9 @@ def bundled() -> dict[str, Path]:
 
 
 def find(model: str | Path | None) -> Path:
-    """The folder of a model: that of a bundled one by its name, or any other.
-
-    Without a name it is that of the default one.
-    """
-    folders = bundled()
-    return (
-        folders[str(model or DEFAULT)]
-        if str(model or DEFAULT) in folders
-        else Path(model or DEFAULT).expanduser()
-    )
+    """The folder of a model: a bundled one by its name (None: the default), or any other."""
+    name = str(model or DEFAULT)
+    return bundled().get(name) or Path(name).expanduser()
 
 
 def is_transformer(model: str | Path | None) -> bool:
@@ -111,10 +98,7 @@ def is_transformer(model: str | Path | None) -> bool:
 
 
 def transformer_at(model: str) -> Path | str:
-    """The folder or hub id of a Hugging Face model.
-
-    Anything else is refused before a network is asked.
-    """
+    """The folder or hub id of a Hugging Face model; all else is refused before the hub is asked."""
     folder = find(model)
     if not is_transformer(model):
         if folder.exists():
@@ -169,13 +153,15 @@ def _read_json(path: Path, schema: type[msgspec.Struct]) -> dict[str, Any]:
     return config
 
 
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    text = json.dumps(values, indent=1, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf8")
+
+
 def check_free(folder: Path) -> None:
     """Refuse a folder that no model can be written to, before hours are spent on training."""
-    if (
-        folder.is_dir()
-        and any(folder.iterdir())
-        and not any((folder / name).exists() for name in OURS)
-    ):
+    holds_files = folder.is_dir() and any(folder.iterdir())
+    if holds_files and not any((folder / name).exists() for name in OURS):
         raise OutputError(
             f"{folder} holds other files: give a new folder, or one that holds a model of heed."
         )
@@ -190,9 +176,8 @@ def writing(folder: Path) -> Iterator[Path]:
     perhaps because it was of another kind, are removed.
     """
     check_free(folder)
-    written: set[str] = set()
     with writing_folder(folder) as scratch:
         yield scratch
-        written |= {path.name for path in scratch.iterdir()}
-    for name in set(WRITTEN) - written:
+        written = {path.name for path in scratch.iterdir()}
+    for name in WRITTEN - written:
         (folder / name).unlink(missing_ok=True)

@@ -14,10 +14,10 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from heed.errors import InputError, NotApplicable, UnknownName
-from heed.models.classifier import Classifier, Removal, presence
+from heed.models.classifier import Classifier, Keep, Logits, Removal
 from heed.models.trace import Trace
 from heed.text import Tokenizer, Tokens
 
@@ -93,53 +93,33 @@ class Function(Classifier):
 
     # The doors
 
-    def logits(self, tokens: Sequence[Tokens]) -> Float[np.ndarray, "batch label"]:
+    def logits(self, tokens: Sequence[Tokens]) -> Logits:
         return self._run([_input(t.document.segments) for t in tokens])
 
-    def score(
-        self,
-        tokens: Sequence[Tokens],
-        keep: Sequence[Bool[np.ndarray, "_ _"]],
-        groups: Sequence[Int[np.ndarray, "_"]] | None = None,
-        removal: Removal | None = None,
-    ) -> list[Float[np.ndarray, "_ label"]]:
-        """Texts of all documents share batches; equal texts are evaluated once."""
-        removal = self.removal(removal)
-        present, indices = presence(tokens, keep, groups)
-        outputs = self._run(
-            [
-                text
-                for t, p in zip(tokens, present, strict=True)
-                for text in self._texts(t, p, removal)
-            ]
-        )
-        return [outputs[index] for index in indices]
+    def perturbed(
+        self, tokens: Sequence[Tokens], present: Sequence[Keep], removal: Removal
+    ) -> Float[np.ndarray, "row label"]:
+        """Equal texts, of whichever documents, are evaluated once."""
+        texts: list[Input] = []
+        for t, rows in zip(tokens, present, strict=True):
+            texts += self._texts(t, rows, removal)
+        return self._run(texts)
 
-    def trace(
-        self,
-        tokens: Sequence[Tokens],
-        attention: Any = None,
-        embeddings: Any = None,
-        layers: Any = None,
-    ) -> Trace:
+    def trace(self, *arguments: Any, **named: Any) -> Trace:
         raise NotApplicable(
             f"{self.name} is a plain function: heed sees its outputs, not what happens inside."
         )
 
     # Texts in, logits out
 
-    def _texts(
-        self, tokens: Tokens, present: Bool[np.ndarray, "row token"], removal: Removal
-    ) -> list[Input]:
+    def _texts(self, tokens: Tokens, present: Keep, removal: Removal) -> list[Input]:
         """The document with only some tokens present, for each row."""
+        build = _replaced if removal == "replace" else _deleted
         segments = []
         for index, text in enumerate(tokens.document.segments):
             here = np.flatnonzero(tokens.segment == index)
-            spans = tokens.spans[here].tolist()
-            build = _replaced if removal == "replace" else _deleted
-            segments.append(
-                [build(text, spans, row, self.replacement) for row in present[:, here].tolist()]
-            )
+            spans, rows = tokens.spans[here].tolist(), present[:, here].tolist()
+            segments.append([build(text, spans, row, self.replacement) for row in rows])
         return [_input(parts) for parts in zip(*segments, strict=True)]
 
     def _run(self, inputs: Sequence[Input]) -> Float[np.ndarray, "row label"]:
@@ -148,9 +128,8 @@ class Function(Classifier):
             distinct = [i for i in dict.fromkeys(inputs) if isinstance(i, kind)]
             for start in range(0, len(distinct), self.batch):
                 part = distinct[start : start + self.batch]
-                outputs.update(
-                    zip(part, self._logits(self.function(list(part)), len(part)), strict=True)
-                )
+                logits = self._logits(self.function(list(part)), len(part))
+                outputs.update(zip(part, logits, strict=True))
         return np.array([outputs[i] for i in inputs])
 
     def _logits(self, values: Any, n: int) -> Float[np.ndarray, "row label"]:
@@ -194,9 +173,8 @@ class Function(Classifier):
             )
         rows = rows.reshape(n, -1)
         if rows.shape[1] == 1 and self.exclusive:  # it speaks for the second of two labels
-            rows = np.hstack(
-                [1 - rows if self.output == "probability" else np.zeros_like(rows), rows]
-            )
+            other = 1 - rows if self.output == "probability" else np.zeros_like(rows)
+            rows = np.hstack([other, rows])
         if "labels" not in self.__dict__:
             self.labels = _numbers(rows.shape[1])
         if rows.shape[1] != len(self.labels):

@@ -16,19 +16,32 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.pytorch_utils import Conv1D
 
+from heed.models.arrays import Attention, Embeddings, Rows
+
 NAME = "heed"
 _DEFAULT = "heed_default_attention"  # where a config keeps what the model used before
 _FIRST = "heed_first_row"  # marks an attention of which only the first row has a say
+
+
+class Layer(NamedTuple):
+    """What passed through one attention; empty tensors where it was not to be written down."""
+
+    module: nn.Module
+    queries: Float[Tensor, "batch head query dim"]
+    keys: Float[Tensor, "batch group key dim"]
+    values: Float[Tensor, "batch head key dim"]
+    weights: Float[Tensor, "batch head query key"]
+    outputs: Float[Tensor, "batch query head dim"]
 
 
 @dataclass
@@ -38,7 +51,8 @@ class Recorder:
     attention    weights by layer; NaN leaves the model's own weight where it is; with a single
                  query row they replace that of `row` (all rows where it is -1)
     embeddings   used in place of what the ids look up
-    layers       those to write down (all, if None); the others show empty tensors
+    layers       those to write down (all, if None)
+    passed       the layers so far
     states       what each layer put out, if all are written down and layers are modules in a list
     below        what the layer before the last put out; if it is `given`, neither that nor those
                  before it are run
@@ -48,37 +62,31 @@ class Recorder:
     learning     leave the embeddings in the graph, for a pass that is learnt from
     """
 
-    attention: Mapping[int, Float[Tensor, "batch head query key"]] = field(default_factory=dict)
-    embeddings: Float[Tensor, "batch token dim"] | None = None
-    row: Int[Tensor, "batch"] | None = None
+    attention: Mapping[int, Attention] = field(default_factory=dict)
+    embeddings: Embeddings | None = None
+    row: Rows | None = None
     layers: frozenset[int] | None = None
     uniform: bool = False
     learning: bool = False
     given: Any = None
     seen: Float[Tensor, "batch head key dim"] | None = None
-    looked_up: Float[Tensor, "batch token dim"] | None = None
+    looked_up: Embeddings | None = None
     below: Any = None
     states: list[Any] = field(default_factory=list)
-    modules: list[nn.Module] = field(default_factory=list)
-    queries: list[Tensor] = field(default_factory=list)
-    keys: list[Tensor] = field(default_factory=list)
-    values: list[Float[Tensor, "batch head key dim"]] = field(default_factory=list)
-    weights: list[Float[Tensor, "batch head query key"]] = field(default_factory=list)
-    outputs: list[Float[Tensor, "batch query head dim"]] = field(default_factory=list)
+    passed: list[Layer] = field(default_factory=list)
 
     @property
     def lean(self) -> bool:
         """Whether it looks at the embeddings alone: then attention is the model's own default."""
         return self.layers == frozenset() and not self.attention and not self.uniform
 
-    def skip(self, query: Tensor, value: Tensor) -> bool:
+    def skip(self, module: nn.Module, query: Tensor) -> bool:
         """Whether the next layer need neither be written down nor replaced; if so, note that."""
-        layer = len(self.weights)  # layers are counted by calls
-        if self.layers is None or layer in self.layers or layer in self.attention:
+        number = len(self.passed)  # layers are counted by calls
+        if self.layers is None or number in self.layers or number in self.attention:
             return False
-        nothing = value.new_empty(len(query), query.shape[1], 0, 0)
-        for record in (self.queries, self.keys, self.values, self.weights, self.outputs):
-            record.append(nothing)
+        nothing = query.new_empty(*query.shape[:2], 0, 0)
+        self.passed.append(Layer(module, nothing, nothing, nothing, nothing, nothing))
         return True
 
 
@@ -112,12 +120,12 @@ def watching(model: PreTrainedModel, recorder: Recorder) -> Iterator[Maps]:
     maps = Maps()
 
     def look(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        maps.called.append((len(recorder.outputs), module))
-        if recorder.outputs and inputs and isinstance(inputs[0], Tensor):
-            given, put_out = inputs[0].flatten(), recorder.outputs[-1].flatten()
+        maps.called.append((len(recorder.passed), module))
+        if recorder.passed and inputs and isinstance(inputs[0], Tensor):
+            given, put_out = inputs[0].flatten(), recorder.passed[-1].outputs.flatten()
             # compared by value, because some families copy it on the way
             if given.dtype == put_out.dtype and torch.equal(given, put_out):
-                maps.fed.setdefault(len(recorder.outputs) - 1, []).append(module)
+                maps.fed.setdefault(len(recorder.passed) - 1, []).append(module)
 
     # quantised maps, which derive from these, hold no plain matrix
     plain = [m for m in model.modules() if type(m) in (nn.Linear, Conv1D)]
@@ -130,24 +138,18 @@ def watching(model: PreTrainedModel, recorder: Recorder) -> Iterator[Maps]:
 
 
 def make_skippable(model: PreTrainedModel, recorder: Recorder) -> bool:
-    """Let a recorder see what layers put out, and give what those before the last put out.
-
-    False if the layers are in no list.
-    """
-    attention = recorder.modules
+    """Let recorders see and give what layers put out; False if the layers are in no list."""
+    attention = [layer.module for layer in recorder.passed]
     for layers in model.modules():
-        if isinstance(layers, nn.ModuleList) and len(layers) == len(attention) > 1:
-            inside = [
-                any(m is a for m in layer.modules())
-                for layer, a in zip(layers, attention, strict=True)
-            ]
-            if all(inside):
-                for layer in layers:
-                    forward = layer.forward
-                    # a view of a view has it already
-                    if not (isinstance(forward, partial) and forward.func is _given_or_run):
-                        layer.forward = partial(_given_or_run, forward, layer is layers[-1])
-                return True
+        if not isinstance(layers, nn.ModuleList) or not len(layers) == len(attention) > 1:
+            continue
+        if all(a in layer.modules() for layer, a in zip(layers, attention, strict=True)):
+            for layer in layers:
+                forward = layer.forward
+                # a view of a view has it already
+                if not (isinstance(forward, partial) and forward.func is _given_or_run):
+                    layer.forward = partial(_given_or_run, forward, layer is layers[-1])
+            return True
     return False
 
 
@@ -187,9 +189,8 @@ def before(config: Any) -> str:
 
 def lookup(model: PreTrainedModel) -> nn.Module:
     """What looks up the embeddings of a text; where there is a decoder, that of the encoder."""
-    return (
-        model.get_encoder() if model.config.is_encoder_decoder else model
-    ).get_input_embeddings()
+    reader = model.get_encoder() if model.config.is_encoder_decoder else model
+    return reader.get_input_embeddings()
 
 
 def attend(
@@ -202,29 +203,23 @@ def attend(
 ) -> tuple[Tensor, Tensor | None]:
     """The registered attention function."""
     recorder = _attention_recorder()
-    default = getattr(module.config, _DEFAULT, "eager")
-    if recorder is not None and recorder.seen is not None:
+    inputs = (module, query, key, value, attention_mask)
+    if recorder is None:
+        return _default(*inputs, **options)
+    if recorder.seen is not None:
         rows = recorder.attention[0].to(recorder.seen.dtype)
-        return torch.einsum("...bhqt,bhtd->...bqhd", rows, recorder.seen).flatten(
-            0, -4
-        ).contiguous(), None
-    if recorder is not None and recorder.uniform:
+        output = torch.einsum("...bhqt,bhtd->...bqhd", rows, recorder.seen)
+        return output.flatten(0, -4).contiguous(), None
+    if recorder.uniform:
         return _uniform(query, key, value, attention_mask)
-    if recorder is None and default == "sdpa" and getattr(module, _FIRST, False):
-        return _first_row(module, query, key, value, attention_mask, **options)
-    if recorder is None and default != "eager":
-        return ALL_ATTENTION_FUNCTIONS[default](
-            module, query, key, value, attention_mask, **options
-        )
-    if recorder is not None and default == "sdpa" and recorder.skip(query, value):
-        return ALL_ATTENTION_FUNCTIONS[default](
-            module, query, key, value, attention_mask, **options
-        )
-    output, weights = _eager(module)(module, query, key, value, attention_mask, **options)
-    if recorder is None or recorder.skip(query, value):
+    skipped = recorder.skip(module, query)
+    if skipped and before(module.config) == "sdpa":
+        return ALL_ATTENTION_FUNCTIONS["sdpa"](*inputs, **options)
+    output, weights = _eager(module)(*inputs, **options)
+    if skipped:
         return output, weights
     repeated = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
-    wanted = recorder.attention.get(len(recorder.weights))
+    wanted = recorder.attention.get(len(recorder.passed))
     if wanted is not None:
         wanted = wanted.to(weights.dtype)
         left = wanted.isnan()
@@ -233,39 +228,45 @@ def attend(
             left = left | ~(replaced | (recorder.row < 0)[:, None])[:, None, :, None]
         weights = torch.where(left, weights, wanted)
         output = (weights @ repeated).transpose(1, 2).contiguous()
-    recorder.modules.append(module)
-    recorder.queries.append(query)
-    recorder.keys.append(key)
-    recorder.values.append(repeated)
-    recorder.weights.append(weights)
-    recorder.outputs.append(output)
+    recorder.passed.append(Layer(module, query, key, repeated, weights, output))
     return output, weights
+
+
+def _default(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    **options: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """What the model used before; for the first row alone where nobody reads the others."""
+    default = before(module.config)
+    run = _eager(module) if default == "eager" else ALL_ATTENTION_FUNCTIONS[default]
+    if default != "sdpa" or not getattr(module, _FIRST, False):
+        return run(module, query, key, value, mask, **options)
+    mask = None if mask is None else mask[:, :, :1]
+    output, weights = run(module, query[:, :, :1], key, value, mask, **options)
+    return nn.functional.pad(output, (0, 0, 0, 0, 0, query.shape[2] - 1)), weights
 
 
 def _eager(module: nn.Module) -> Callable[..., Any]:
     """The eager attention of a family, from the file of its class or of one it derives from."""
-    files = (sys.modules[cls.__module__] for cls in type(module).__mro__)
-    return next(
-        file.eager_attention_forward for file in files if hasattr(file, "eager_attention_forward")
-    )
+    name = "eager_attention_forward"
+    files = [sys.modules[cls.__module__] for cls in type(module).__mro__]
+    return next(getattr(file, name) for file in files if hasattr(file, name))
 
 
 def keep_first_row(recorder: Recorder, maps: Maps) -> None:
-    """From the last attention on only the first row has a say, so only that is computed there.
-
-    Not where modules are shared between layers.
-    """
-    *before, last = recorder.modules
-    if any(module is last for module in before):
+    """Compute only the first row from the last attention on, unless layers share their modules."""
+    *earlier, last = (layer.module for layer in recorder.passed)
+    if last in earlier:
         return
     setattr(last, _FIRST, True)
-    elsewhere = {id(module) for layers, module in maps.called if layers < len(recorder.modules)}
+    depth = len(recorder.passed)
+    elsewhere = {module for layers, module in maps.called if layers < depth}
     for layers, module in maps.called:
-        if (
-            layers == len(recorder.modules)
-            and id(module) not in elsewhere
-            and type(module) is nn.Linear
-        ):
+        if layers == depth and module not in elsewhere and type(module) is nn.Linear:
             module.forward = partial(_first_row_of_map, module)  # type: ignore[method-assign]
 
 
@@ -274,22 +275,6 @@ def _first_row_of_map(module: nn.Linear, states: Tensor) -> Tensor:
         return nn.functional.linear(states, module.weight, module.bias)
     row = nn.functional.linear(states[:, :1], module.weight, module.bias)
     return nn.functional.pad(row, (0, 0, 0, states.shape[1] - 1))
-
-
-def _first_row(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    **options: Any,
-) -> tuple[Tensor, Tensor | None]:
-    """The default attention for the first row, and zeros for the others, which nobody reads."""
-    mask = None if attention_mask is None else attention_mask[:, :, :1]
-    output, weights = ALL_ATTENTION_FUNCTIONS["sdpa"](
-        module, query[:, :, :1], key, value, mask, **options
-    )
-    return nn.functional.pad(output, (0, 0, 0, 0, 0, query.shape[2] - 1)), weights
 
 
 def _uniform(
@@ -306,7 +291,7 @@ def _uniform(
 
 def mask(*arguments: Any, **options: Any) -> Tensor | None:
     """The registered mask function: additive for eager attention, the default's own otherwise."""
-    default = getattr(options.get("config"), _DEFAULT, "eager")
+    default = before(options.get("config"))
     if _attention_recorder() is not None or default == "eager":
         return eager_mask(*arguments, **options)
     return ALL_MASK_ATTENTION_FUNCTIONS[default](*arguments, **options)

@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from heed.errors import CheckpointError, InputError, quoted
-from heed.models.classifier import Classifier
+from heed.models import classifier as offer
+from heed.models.arrays import Attended, Attention, Embeddings, Ids, Mask, Rows, Weights
+from heed.models.classifier import Attending, Classifier
 from heed.models.folders import ODD_TEXT, reading
+from heed.models.passes import Passes, Row, attended_to, pad
+from heed.models.trace import Trace
 from heed.settings import read as read_settings
-from heed.text import Tokenizer
+from heed.text import Tokenizer, Tokens
 
 _MOST_WORDS = 1_000_000  # more than any document has; positions take memory for each
+
+
+def fingerprint(state: Mapping[str, Tensor]) -> str:
+    """What provenance says of the weights of a model."""
+    digest = hashlib.sha256()
+    for key, value in sorted(state.items()):
+        digest.update(key.encode() + value.detach().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:12]
 
 
 def redraw_weights(network: nn.Module, seed: int) -> None:
@@ -39,7 +54,40 @@ def round_to_fp16(network: nn.Module) -> None:
         parameter.data.copy_(parameter.data.half())
 
 
-class NetworkClassifier(Classifier):
+class AttentionNetwork(nn.Module):
+    """A network of heed's own: embeddings `W_e` of words, and perhaps `W_p` of positions."""
+
+    shape: Any
+    W_e: nn.Parameter
+    W_p: Tensor
+
+    def embedded(self, ids: Ids) -> Embeddings:
+        """What the tokens look up."""
+        words = nn.functional.embedding(ids, self.W_e)
+        return words + self.W_p[: ids.shape[1]] if hasattr(self, "W_p") else words
+
+    def attended(self, ids: Ids, mask: Mask, weights: Weights | None = None) -> Attended:
+        """Logits, and the classifying attention, mean over heads: its own, unless it is given."""
+        raise NotImplementedError
+
+    def forward(self, ids: Ids, mask: Mask) -> Float[Tensor, "batch label"]:
+        return self.attended(ids, mask)[0]
+
+
+class Inputs(NamedTuple):
+    """Documents as a network reads them: ids, which of them are no padding, and embeddings."""
+
+    ids: Ids
+    real: Mask
+    embeddings: Embeddings
+
+    @property
+    def row(self) -> Rows:
+        """<cls>, whose row classifies, comes first."""
+        return torch.zeros(len(self.ids), dtype=torch.long)
+
+
+class NetworkClassifier(Passes):
     """A classifier of heed's own: a network that has a `shape`.
 
     kind            its name in a `model.json`
@@ -50,9 +98,10 @@ class NetworkClassifier(Classifier):
 
     kind: ClassVar[str]
     title: ClassVar[str]
-    shape_class: ClassVar[type]
-    network_class: ClassVar[type[nn.Module]]
+    shape_class: ClassVar[Any]
+    network_class: ClassVar[type[AttentionNetwork]]
     network: Any
+    offers = frozenset({offer.ATTENTION, offer.REPLACEABLE, offer.GRADIENT, offer.DIFFERENTIABLE})
     filler = 0
     facts: Mapping[str, Any] = MappingProxyType({})  # how it was trained, as its folder says
 
@@ -76,17 +125,52 @@ class NetworkClassifier(Classifier):
 
     @cached_property
     def revision(self) -> str:  # type: ignore[override]
-        digest = hashlib.sha256()
-        for key, value in sorted(self.network.state_dict().items()):
-            digest.update(key.encode() + value.contiguous().numpy().tobytes())
-        return digest.hexdigest()[:12]
+        return fingerprint(self.network.state_dict())
+
+    def outputs(self, rows: Sequence[Row]) -> Float[np.ndarray, "row label"]:
+        ids, real = pad([r.ids for r in rows])
+        return self.network(ids, attended_to(rows, real)).double().numpy()
+
+    def trace(
+        self,
+        tokens: Sequence[Tokens],
+        attention: Mapping[int, Attention] | None = None,
+        embeddings: Embeddings | None = None,
+        layers: Sequence[int] | None = None,
+    ) -> Trace:
+        ids, real = pad([t.ids for t in tokens], max(self.width(t) for t in tokens))
+        if embeddings is None:
+            embeddings = self.network.embedded(ids).detach()
+            embeddings.requires_grad_(torch.is_grad_enabled())
+        return self.traced(Inputs(ids, real, embeddings), attention or {}, layers)
+
+    @abstractmethod
+    def traced(
+        self, inputs: Inputs, attention: Mapping[int, Attention], layers: Sequence[int] | None
+    ) -> Trace:
+        """What one pass through the network shows."""
+
+    def attending(self, tokens: Sequence[Tokens]) -> Attending:
+        """With projected values, the output is linear in the one attention: a sum over keys."""
+        if offer.PROJECTED not in self.offers:
+            return super().attending(tokens)
+        with torch.no_grad():
+            trace = self.trace(tokens)
+            (values,), (projection,) = trace.values, trace.projections
+            # what each key would add to the logits if it had all the attention
+            worth = torch.einsum("bkto,koc->bktc", values, projection)
+            constant = trace.logits - torch.einsum("bkqt,bktc->bc", trace.attention[0], worth)
+        return Attending(
+            trace,
+            lambda rows: torch.einsum("...bkqt,bktc->...bc", rows, worth) + constant,
+            linear=True,
+        )
 
     def randomised(self, seed: int) -> Classifier:
         network = copy.deepcopy(self.network)
         redraw_weights(network, seed)
-        return type(self)(
-            network, self.tokenizer, self.labels, f"{self.name}, weights drawn anew", self.pairs
-        )
+        name = f"{self.name}, weights drawn anew"
+        return type(self)(network, self.tokenizer, self.labels, name, self.pairs)
 
     def to_dict(self) -> dict[str, object]:
         """What a `model.json` says of the model."""
@@ -99,10 +183,7 @@ class NetworkClassifier(Classifier):
 
     @classmethod
     def restore(cls, config: Mapping[str, Any], state: Mapping[str, Tensor], folder: Path) -> Self:
-        """The model of a folder, from its json, its tensors and its tokenizer.
-
-        The caller stands at the door: it makes one sentence of whatever goes wrong in here.
-        """
+        """The model of a folder; the caller makes one sentence of whatever goes wrong in here."""
         name = quoted(str(folder))
         with reading(f"The checkpoint {name} does not fit {cls.title}"):
             try:
@@ -128,9 +209,8 @@ class NetworkClassifier(Classifier):
                 f"The tokenizer of {name} has {len(tokenizer):,} words,"
                 f" and the model {shape.vocabulary:,}."
             )
-        model = cls(
-            network, tokenizer, labels, config.get("name") or folder.name, bool(config.get("pairs"))
-        )
+        title, pairs = config.get("name") or folder.name, bool(config.get("pairs"))
+        model = cls(network, tokenizer, labels, title, pairs)
         model.facts = config
         model([ODD_TEXT])  # a tokenizer that lacks something fails only when it is used
         return model

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
-from heed.models.classifier import Classifier, Removal, batches, presence
+from heed.models.arrays import Ids, Mask
+from heed.models.classifier import Classifier, Keep, Logits, Removal, batches
 from heed.progress import counter
 from heed.text import Tokens
 
@@ -30,28 +31,19 @@ class Passes(Classifier):
     def outputs(self, rows: Sequence[Row]) -> Float[np.ndarray, "row label"]:
         """Logits of a few rows in one pass."""
 
-    def logits(self, tokens: Sequence[Tokens]) -> Float[np.ndarray, "batch label"]:
+    def logits(self, tokens: Sequence[Tokens]) -> Logits:
         return self.run([len(t) for t in tokens], lambda i: Row(tokens[i].ids, tokens[i].types))
 
-    def score(
-        self,
-        tokens: Sequence[Tokens],
-        keep: Sequence[Bool[np.ndarray, "_ _"]],
-        groups: Sequence[Int[np.ndarray, "_"]] | None = None,
-        removal: Removal | None = None,
-    ) -> list[Float[np.ndarray, "_ label"]]:
-        """Rows of all documents share batches; equal rows of a document are evaluated once."""
-        removal = self.removal(removal)
-        rows, indices = presence(tokens, keep, groups)
-        owners = [t for t, p in zip(tokens, rows, strict=True) for _ in p]
-        present = [row for p in rows for row in p]
-        lengths = (
-            [int(row.sum()) or 1 for row in present]
-            if removal == "delete"
-            else [len(row) for row in present]
-        )
-        outputs = self.run(lengths, lambda i: self._removed(owners[i], present[i], removal))
-        return [outputs[index] for index in indices]
+    def perturbed(
+        self, tokens: Sequence[Tokens], present: Sequence[Keep], removal: Removal
+    ) -> Float[np.ndarray, "row label"]:
+        """Rows of all documents share batches."""
+        owners = [t for t, rows in zip(tokens, present, strict=True) for _ in rows]
+        rows = [row for rows in present for row in rows]
+        lengths = [len(row) for row in rows]
+        if removal == "delete":
+            lengths = [int(row.sum()) or 1 for row in rows]
+        return self.run(lengths, lambda i: self._removed(owners[i], rows[i], removal))
 
     def _removed(self, tokens: Tokens, present: Bool[np.ndarray, "token"], removal: Removal) -> Row:
         """A document without some of its tokens."""
@@ -73,3 +65,23 @@ class Passes(Classifier):
                 outputs[batch] = self.outputs([row(i) for i in batch])
                 bar.advance(len(batch))
         return outputs
+
+
+def pad(
+    documents: Sequence[Int[np.ndarray, "_"]], length: int | None = None, filler: int = 0
+) -> tuple[Ids, Mask]:
+    """Ids padded on the right, up to the longest unless a length is given, and which are real."""
+    lengths = np.array([len(ids) for ids in documents])
+    real = np.arange(length or lengths.max()) < lengths[:, None]
+    ids = np.full(real.shape, filler)
+    ids[real] = np.concatenate(documents)
+    return torch.from_numpy(ids), torch.from_numpy(real)
+
+
+def attended_to(rows: Sequence[Row], real: Mask) -> Mask:
+    """The tokens that may be attended to."""
+    mask = real.clone()
+    for i, row in enumerate(rows):
+        if row.seen is not None:
+            mask[i, : len(row.seen)] = torch.from_numpy(row.seen)
+    return mask

@@ -19,34 +19,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
 
-from heed.models.classifier import (
-    ATTENTION,
-    DIFFERENTIABLE,
-    GRADIENT,
-    PROJECTED,
-    REPLACEABLE,
-    Attending,
-    Removal,
-    linear_attending,
-)
-from heed.models.network import NetworkClassifier
-from heed.models.passes import Passes, Row
+from heed.models.arrays import Attended, Attention, Embeddings, Ids, Mask, Weights
+from heed.models.classifier import DIFFERENTIABLE, PROJECTED, Removal
+from heed.models.network import AttentionNetwork, Inputs, NetworkClassifier
 from heed.models.shapes import RecurrentShape
-from heed.models.single_layer import pad
 from heed.models.trace import Trace
-from heed.text import Tokens
 
 KERNELS = (1, 3, 5, 7)
 _SPECIAL = 2  # the ids 1 and 2 are <cls> and <sep>
 
 
-class RecurrentNetwork(nn.Module):
+class RecurrentNetwork(AttentionNetwork):
     """The parameters, and the pass."""
 
     def __init__(self, shape: RecurrentShape, generator: torch.Generator | None = None):
@@ -61,10 +48,9 @@ class RecurrentNetwork(nn.Module):
                 self.onward = nn.LSTM(shape.width, H // 2, batch_first=True)
                 self.back = nn.LSTM(shape.width, H // 2, batch_first=True)
             elif shape.encoder == "cnn":
-                each = H // len(KERNELS)
-                self.convolutions = nn.ModuleList(
-                    nn.Conv1d(shape.width, each, k, padding=k // 2) for k in KERNELS
-                )
+                sizes = (shape.width, H // len(KERNELS))
+                parts = [nn.Conv1d(*sizes, k, padding=k // 2) for k in KERNELS]
+                self.convolutions = nn.ModuleList(parts)
             else:
                 self.token = nn.Linear(shape.width, H)
             if shape.attention == "additive":
@@ -79,28 +65,12 @@ class RecurrentNetwork(nn.Module):
         modules = {"additive": ("W_1", "w_2"), "dot": ("w",), "uniform": ()}[self.shape.attention]
         return [p for name in modules for p in getattr(self, name).parameters()]
 
-    def forward(
-        self,
-        ids: Int[Tensor, "batch token"],
-        real: Bool[Tensor, "batch token"],
-        weights: Float[Tensor, "batch token"] | None = None,
-    ) -> Float[Tensor, "batch label"]:
-        return self.attended(ids, real, weights)[0]
-
-    def attended(
-        self,
-        ids: Int[Tensor, "batch token"],
-        real: Bool[Tensor, "batch token"],
-        weights: Float[Tensor, "batch token"] | None = None,
-    ) -> tuple[Float[Tensor, "batch label"], Float[Tensor, "batch token"]]:
-        """Logits, and the attention behind them: its own, unless weights are given."""
-        h = self.states(functional.embedding(ids, self.W_e), real)
-        a = self.weights(h, words_of(ids, real)) if weights is None else weights
+    def attended(self, ids: Ids, mask: Mask, weights: Weights | None = None) -> Attended:
+        h = self.states(self.embedded(ids), mask)
+        a = self.weights(h, words_of(ids, mask)) if weights is None else weights
         return self.read(torch.einsum("bt,bth->bh", a, h)), a
 
-    def states(
-        self, e: Float[Tensor, "batch token dim"], real: Bool[Tensor, "batch token"]
-    ) -> Float[Tensor, "batch token hidden"]:
+    def states(self, e: Embeddings, real: Mask) -> Float[Tensor, "batch token hidden"]:
         """What the encoder makes of every token."""
         if self.shape.encoder == "average":
             return self.token(e).tanh()
@@ -114,9 +84,7 @@ class RecurrentNetwork(nn.Module):
         back = self.back(e.gather(1, reversed_order.expand_as(e)))[0]
         return torch.cat([self.onward(e)[0], back.gather(1, reversed_order.expand_as(back))], -1)
 
-    def weights(
-        self, h: Float[Tensor, "batch token hidden"], words: Bool[Tensor, "batch token"]
-    ) -> Float[Tensor, "batch token"]:
+    def weights(self, h: Float[Tensor, "batch token hidden"], words: Mask) -> Weights:
         """The attention of the model; nothing where there is no word."""
         if self.shape.attention == "uniform":
             return words.to(h.dtype) / words.sum(1, keepdim=True).clamp(min=1)
@@ -138,20 +106,18 @@ class RecurrentNetwork(nn.Module):
         return (torch.cat([-w / 2, w / 2]) if self.shape.labels == 2 else w).T[None]
 
 
-def words_of(
-    ids: Int[Tensor, "batch token"], real: Bool[Tensor, "batch token"]
-) -> Bool[Tensor, "batch token"]:
+def words_of(ids: Ids, real: Mask) -> Mask:
     """Which tokens may be attended to: those that are words."""
     return real & ((ids == 0) | (ids > _SPECIAL))
 
 
-class Recurrent(NetworkClassifier, Passes):
+class Recurrent(NetworkClassifier):
     """The classifier: a `RecurrentNetwork`, a word-level `Tokenizer` and names of the labels."""
 
     kind, title = "recurrent", "an encoder with attention"
     shape_class, network_class = RecurrentShape, RecurrentNetwork
     network: RecurrentNetwork
-    offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, DIFFERENTIABLE, PROJECTED})
+    offers = NetworkClassifier.offers | {PROJECTED}
     removals: tuple[Removal, ...] = ("delete", "replace")
     batch_tokens = 8192
 
@@ -160,34 +126,14 @@ class Recurrent(NetworkClassifier, Passes):
         if self.shape.attention == "uniform":
             self.offers = type(self).offers - {DIFFERENTIABLE}  # weights that depend on nothing
 
-    def outputs(self, rows: Sequence[Row]) -> Float[np.ndarray, "row label"]:
-        ids, real = pad([r.ids for r in rows], max(len(r.ids) for r in rows))
-        return self.network(ids, real).double().numpy()
-
-    def trace(
-        self,
-        tokens: Sequence[Tokens],
-        attention: Mapping[int, Float[Tensor, "*variant batch head query key"]] | None = None,
-        embeddings: Float[Tensor, "batch token dim"] | None = None,
-        layers: Sequence[int] | None = None,
+    def traced(
+        self, inputs: Inputs, attention: Mapping[int, Attention], layers: Sequence[int] | None
     ) -> Trace:
-        ids, real = pad([t.ids for t in tokens], max(len(t) for t in tokens))
-        e = embeddings
-        if e is None:
-            e = (
-                functional.embedding(ids, self.network.W_e)
-                .detach()
-                .requires_grad_(torch.is_grad_enabled())
-            )
+        ids, real, e = inputs
         h = self.network.states(e, real)
         a = self.network.weights(h, words_of(ids, real))[:, None, None]
-        if attention and 0 in attention:
+        if 0 in attention:
             wanted = attention[0].to(a.dtype)
             a = torch.where(wanted.isnan(), a, wanted)
         logits = self.network.read(torch.einsum("...bkqt,bth->...bh", a, h))
-        row = torch.zeros(len(tokens), dtype=torch.long)
-        return Trace(logits, (a,), (h[:, None],), e, real, row, (self.network.to_logits(),))
-
-    def attending(self, tokens: Sequence[Tokens]) -> Attending:
-        with torch.no_grad():
-            return linear_attending(self.trace(tokens))
+        return Trace(logits, (a,), (h[:, None],), e, real, inputs.row, (self.network.to_logits(),))

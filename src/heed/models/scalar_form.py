@@ -17,13 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
 from heed.algebra.ratios import Ratios
-from heed.models.classifier import Removal
+from heed.models.classifier import Logits, Removal
 
 # floats held at once while scoring: this bounds memory, however many samples are asked for
 _ENTRIES = 1 << 21
@@ -31,6 +32,32 @@ _ENTRIES = 1 << 21
 Keep = Bool[np.ndarray, "sample unit"]
 Ids = Int[np.ndarray, "token"]
 Scores = Float[np.ndarray, "sample label"]
+
+
+class OneRow(NamedTuple):
+    """The tokens of documents one behind the other: ids, and the length and start of each."""
+
+    ids: Ids
+    lengths: Int[np.ndarray, "document"]
+    starts: Int[np.ndarray, "document"]
+
+    @property
+    def at(self) -> Ids:
+        """The position of each token in its document."""
+        return np.arange(len(self.ids)) - self.spread(self.starts)
+
+    def spread(
+        self, values: Shaped[np.ndarray, "document *rest"]
+    ) -> Shaped[np.ndarray, "token *rest"]:
+        """What belongs to a document, for each of its tokens."""
+        return np.repeat(values, self.lengths, axis=0)
+
+    def sums(self, values: Float[np.ndarray, "token *rest"]) -> Float[np.ndarray, "document *rest"]:
+        return np.add.reduceat(values, self.starts)
+
+    def exp(self, s: Float[np.ndarray, "token head"]) -> Float[np.ndarray, "token head"]:
+        """e^s, scaled so that the largest of a document is 1: that cancels in ratios."""
+        return np.exp(s - self.spread(np.maximum.reduceat(s, self.starts)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,32 +99,28 @@ class ScalarForm:
     def padded(self, ids: Ids) -> Int[np.ndarray, "key"]:
         return np.pad(ids, (0, self.length - len(ids))) if self.padding_attends else ids
 
-    def logits(self, documents: Sequence[Int[np.ndarray, "_"]]) -> Float[np.ndarray, "batch label"]:
+    def in_one_row(self, documents: Sequence[Int[np.ndarray, "_"]]) -> OneRow:
+        padded = [self.padded(ids) for ids in documents]
+        lengths = np.array([len(ids) for ids in padded])
+        return OneRow(np.concatenate(padded), lengths, np.cumsum(lengths) - lengths)
+
+    def logits(self, documents: Sequence[Int[np.ndarray, "_"]]) -> Logits:
         """Outputs of whole documents, all their tokens in one row and summed by document."""
         parts = [np.zeros((0, self.labels))]
         step = max(1, _ENTRIES // (self.heads * self.length * (1 + self.labels)))
         for start in range(0, len(documents), step):
-            parts.append(
-                self._logits([self.padded(ids) for ids in documents[start : start + step]])
-            )
+            parts.append(self._logits(documents[start : start + step]))
         return np.concatenate(parts)
 
-    def _logits(
-        self, documents: Sequence[Int[np.ndarray, "_"]]
-    ) -> Float[np.ndarray, "batch label"]:
-        lengths = np.array([len(ids) for ids in documents])
-        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-        at = np.arange(lengths.sum()) - np.repeat(starts, lengths)
-        s, w = self.at(np.concatenate(documents), at)
-        g = np.exp(s - np.repeat(np.maximum.reduceat(s, starts), lengths, axis=0))
-        ratio = np.add.reduceat(g[:, :, None] * w, starts) / np.add.reduceat(g, starts)[:, :, None]
+    def _logits(self, documents: Sequence[Int[np.ndarray, "_"]]) -> Logits:
+        row = self.in_one_row(documents)
+        s, w = self.at(row.ids, row.at)
+        g = row.exp(s)
+        ratio = row.sums(g[:, :, None] * w) / row.sums(g)[:, :, None]
         return ratio.mean(1) + self.constant
 
     def score(self, ids: Ids, keep: Keep, groups: Ids, removal: Removal) -> Scores:
-        """Outputs of one document for each choice of units to keep.
-
-        `groups` is the unit of each token (-1: none).
-        """
+        """Outputs of one document for each choice of units; `groups` has the unit of each token."""
         if removal == "delete":
             return self._deleted(ids, keep, groups)
         return self._in_place(ids, keep, groups, removal)
@@ -151,10 +174,7 @@ class ScalarForm:
         return Ratios(kept[:K], n, removed[:K], m, fixed[:K], n_c, float(self.constant[label]))
 
     def _deleted(self, ids: Ids, keep: Keep, groups: Ids) -> Scores:
-        """What is left moves up.
-
-        A table holds (g, gw) of each token at each position that it can take.
-        """
+        """What is left moves up: a table holds (g, gw) of each token at each place it can take."""
         T = len(ids)
         token, position = np.tril_indices(T)  # a token only moves forward
         s, w = self.at(ids[token], position)
@@ -183,20 +203,15 @@ class ScalarForm:
         return outputs
 
     def _literally(self, ids: Ids, keep: Keep, groups: Ids, removal: Removal) -> Scores:
-        """Each sample on its own scale.
-
-        Where one word outweighs the rest by more than a sum in double precision can hold, sums that
-        share a scale would lose the rest.
+        """Each sample on its own scale: sums that share one lose the rest where one word outweighs
+        it by more than double precision holds.
         """
         outputs = np.empty((len(keep), self.labels))
         step = max(1, _ENTRIES // (self.length * self.heads * (1 + self.labels)))
         for start in range(0, len(keep), step):
             present = _present(keep[start : start + step], groups)
-            words, at, there = (
-                np.tile(ids, (len(present), 1)),
-                np.tile(np.arange(len(ids)), (len(present), 1)),
-                present,
-            )
+            words, there = np.tile(ids, (len(present), 1)), present
+            at = np.tile(np.arange(len(ids)), (len(present), 1))
             if removal == "replace":
                 words, there = np.where(present, words, self.filler), np.ones_like(present)
             elif removal == "delete":

@@ -11,8 +11,15 @@ from heed.settings import Above, AtLeast, Below, check, wrong
 Count = Annotated[int, AtLeast(1)]
 
 
+class Checked:
+    """Settings that are checked when they are made; a dataclass."""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
 @dataclass(frozen=True)
-class Shape:
+class Shape(Checked):
     """The sizes and choices that make up a single-layer classifier.
 
     padding="attends" fills every document with <unk> up to max_words, and these attend like any
@@ -29,9 +36,6 @@ class Shape:
     padding: Literal["masked", "attends"] = "masked"
     position_base: Annotated[float, Above(1), Below(math.inf)] = 10000.0
     biases: bool = False
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 @dataclass(frozen=True)

@@ -19,37 +19,26 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from heed.algebra.ratios import Ratios
 from heed.errors import InputError
-from heed.models.classifier import (
-    ATTENTION,
-    CLOSED,
-    DIFFERENTIABLE,
-    GRADIENT,
-    PROJECTED,
-    REPLACEABLE,
-    Attending,
-    Gradient,
-    Output,
-    Removal,
-    linear_attending,
-    output_slope,
-)
-from heed.models.network import NetworkClassifier
+from heed.models import classifier as offer
+from heed.models.arrays import Attended, Attention, Ids, Mask, Weights
+from heed.models.classifier import Gradient, Groups, Keep, Logits, Output, Removal, output_slope
+from heed.models.network import AttentionNetwork, Inputs, NetworkClassifier
 from heed.models.scalar_form import ScalarForm
 from heed.models.shapes import Shape
 from heed.models.trace import Trace
 from heed.text import Tokens
 
 
-class Network(nn.Module):
+class Network(AttentionNetwork):
     """The parameters, in the paper's symbols with heads as an axis, and the pass for training."""
 
     def __init__(self, shape: Shape, generator: torch.Generator | None = None):
@@ -72,10 +61,8 @@ class Network(nn.Module):
             self.b_k = nn.Parameter(torch.zeros(K, shape.d_att))
             self.b_v = nn.Parameter(torch.zeros(K, shape.d_out))
             self.b_l = nn.Parameter(torch.zeros(C))
-        self.register_buffer(
-            "W_p", positions(shape.max_words + 1, d, shape.position_base), persistent=False
-        )
-        self.W_p: Tensor
+        table = positions(shape.max_words + 1, d, shape.position_base)
+        self.register_buffer("W_p", table, persistent=False)
 
     def folded(
         self, dtype: torch.dtype | None = None
@@ -85,9 +72,8 @@ class Network(nn.Module):
         u with q·k_t/√d_att = u·e_t, up to a constant that softmax cancels; and W_l W_v with
         w_t = (W_l W_v) e_t.
         """
-        W_q, W_k, W_v, W_l = (
-            x.to(dtype or x.dtype) for x in (self.W_q, self.W_k, self.W_v, self.W_l)
-        )
+        maps = (self.W_q, self.W_k, self.W_v, self.W_l)
+        W_q, W_k, W_v, W_l = (x.to(dtype or x.dtype) for x in maps)
         q = torch.einsum("kad,d->ka", W_q, self.W_e[1].to(W_q.dtype) + self.W_p[0])
         if self.shape.biases:
             q = q + self.b_q
@@ -105,22 +91,11 @@ class Network(nn.Module):
         """What has to be zero for all tokens to be attended to alike."""
         return [self.W_q, self.b_q] if self.shape.biases else [self.W_q]
 
-    def forward(
-        self, ids: Int[Tensor, "batch token"], mask: Bool[Tensor, "batch token"]
-    ) -> Float[Tensor, "batch label"]:
-        return self.attended(ids, mask)[0]
-
-    def attended(
-        self,
-        ids: Int[Tensor, "batch token"],
-        mask: Bool[Tensor, "batch token"],
-        weights: Float[Tensor, "batch token"] | None = None,
-    ) -> tuple[Float[Tensor, "batch label"], Float[Tensor, "batch token"]]:
-        """Logits, and attention, mean over heads: its own, unless weights are given."""
+    def attended(self, ids: Ids, mask: Mask, weights: Weights | None = None) -> Attended:
         u, w = self.folded()
         K, C = self.shape.heads, self.shape.labels
-        e = nn.functional.embedding(ids, self.W_e) + self.W_p[: ids.shape[1]]
-        both = e @ torch.cat([u, w.reshape(K * C, -1)]).T  # [batch, token, K + K·C]
+        # scores and values in one product: [batch, token, K + K·C]
+        both = self.embedded(ids) @ torch.cat([u, w.reshape(K * C, -1)]).T
         scores = both[..., :K].masked_fill(~mask.unsqueeze(-1), float("-inf"))
         a = scores.softmax(1) if weights is None else weights.unsqueeze(-1).expand_as(scores)
         logits = torch.einsum("btk,btkc->bc", a, both[..., K:].unflatten(-1, (K, C))) / K
@@ -156,7 +131,7 @@ class SingleLayer(NetworkClassifier):
     kind, title = "single-layer", "the single-layer classifier"
     shape_class, network_class = Shape, Network
     network: Network
-    offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, DIFFERENTIABLE, PROJECTED, CLOSED})
+    offers = NetworkClassifier.offers | {offer.PROJECTED, offer.CLOSED}
     removals: tuple[Removal, ...] = ("replace", "delete", "hide")
 
     def __init__(self, *arguments: Any, **named: Any):
@@ -184,46 +159,34 @@ class SingleLayer(NetworkClassifier):
 
     # The four doors
 
-    def logits(self, tokens: Sequence[Tokens]) -> Float[np.ndarray, "batch label"]:
+    def logits(self, tokens: Sequence[Tokens]) -> Logits:
         return self.scalars.logits([t.ids for t in tokens])
 
     def score(
         self,
         tokens: Sequence[Tokens],
-        keep: Sequence[Bool[np.ndarray, "_ _"]],
-        groups: Sequence[Int[np.ndarray, "_"]] | None = None,
+        keep: Sequence[Keep],
+        groups: Sequence[Groups] | None = None,
         removal: Removal | None = None,
     ) -> list[Float[np.ndarray, "_ label"]]:
         removal = self.removal(removal)
         groups = [t.word for t in tokens] if groups is None else groups
-        return [
-            self.scalars.score(t.ids, k, np.asarray(g), removal)
-            for t, k, g in zip(tokens, keep, groups, strict=True)
-        ]
+        documents = zip(tokens, keep, groups, strict=True)
+        return [self.scalars.score(t.ids, k, np.asarray(g), removal) for t, k, g in documents]
 
-    def trace(
-        self,
-        tokens: Sequence[Tokens],
-        attention: Mapping[int, Float[Tensor, "*variant batch head query key"]] | None = None,
-        embeddings: Float[Tensor, "batch token dim"] | None = None,
-        layers: Sequence[int] | None = None,
+    def traced(
+        self, inputs: Inputs, attention: Mapping[int, Attention], layers: Sequence[int] | None
     ) -> Trace:
-        net = self.network
-        longest = max(self.width(t) for t in tokens)
-        ids, real = pad([t.ids for t in tokens], longest)
-        e = embeddings
-        if e is None:
-            e = net.W_e[ids] + net.W_p[:longest]
-            e = e.detach().requires_grad_(torch.is_grad_enabled())
+        net, e = self.network, inputs.embeddings
         q = torch.einsum("kad,bd->bka", net.W_q, e[:, 0])
         k = torch.einsum("kad,btd->bkta", net.W_k, e)
         v = torch.einsum("kod,btd->bkto", net.W_v, e)
         if self.shape.biases:
             q, k, v = q + net.b_q, k + net.b_k[:, None], v + net.b_v[:, None]
-        if attention is None or 0 not in attention:
+        if 0 not in attention:
             scores = torch.einsum("bka,bkta->bkt", q, k) / math.sqrt(self.shape.d_att)
             if self.shape.padding == "masked":
-                scores = scores.masked_fill(~real[:, None], float("-inf"))
+                scores = scores.masked_fill(~inputs.real[:, None], float("-inf"))
             a = scores.softmax(-1).unsqueeze(-2)
         else:
             a = attention[0].to(v.dtype)
@@ -231,13 +194,7 @@ class SingleLayer(NetworkClassifier):
         if self.shape.biases:
             logits = logits + net.b_l
         to_logits = net.W_l.permute(1, 2, 0) / self.shape.heads
-        return Trace(
-            logits, (a,), (v,), e, real, torch.zeros(len(tokens), dtype=torch.long), (to_logits,)
-        )
-
-    def attending(self, tokens: Sequence[Tokens]) -> Attending:
-        with torch.no_grad():
-            return linear_attending(self.trace(tokens))
+        return Trace(logits, (a,), (v,), e, inputs.real, inputs.row, (to_logits,))
 
     def gradient(
         self,
@@ -269,17 +226,13 @@ class SingleLayer(NetworkClassifier):
     ) -> list[Gradient]:
         """Those of a few documents, all their tokens in one row."""
         directions, K = self._directions, self.shape.heads
-        documents = [self.scalars.padded(t.ids) for t in tokens]
-        ids, lengths = np.concatenate(documents), np.array([len(d) for d in documents])
-        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-        at = np.arange(len(ids)) - np.repeat(starts, lengths)
-        s, w = self.scalars.at(ids, at)
-        g = np.exp(s - np.repeat(np.maximum.reduceat(s, starts), lengths, axis=0))
-        a = g / np.repeat(np.add.reduceat(g, starts), lengths, axis=0)
-        value = np.einsum("tkc,tc->tk", w, np.repeat(slopes, lengths, axis=0))
-        moved = a * (
-            value - np.repeat(np.add.reduceat(a * value, starts), lengths, axis=0)
-        )  # a_t (w_t - w̄)
+        row = self.scalars.in_one_row([t.ids for t in tokens])
+        ids, lengths, starts = row
+        s, w = self.scalars.at(ids, row.at)
+        g = row.exp(s)
+        a = g / row.spread(row.sums(g))
+        value = np.einsum("tkc,tc->tk", w, row.spread(slopes))
+        moved = a * (value - row.spread(row.sums(a * value)))  # a_t (w_t - w̄)
         both = a if held else np.hstack([a, moved])
         steered = np.einsum("bc,kcd->bkd", slopes, directions.values)
         e, gradient = (np.empty((len(ids), self.shape.d_e)) for _ in range(2))
@@ -293,44 +246,29 @@ class SingleLayer(NetworkClassifier):
             drawn[i] = (moved[here].T @ e[here]).ravel()
         if not held:  # Σ_s a_s (w_s - w̄) = 0, so the bias of the keys does not show
             gradient[starts] += drawn @ directions.cls
-        return [
-            Gradient(e[i : i + n], gradient[i : i + n])
-            for i, n in zip(starts, lengths, strict=True)
-        ]
+        parts = [slice(i, i + n) for i, n in zip(starts, lengths, strict=True)]
+        return [Gradient(e[part], gradient[part]) for part in parts]
 
     @cached_property
     def _directions(self) -> Directions:
         net, K = self.network, self.shape.heads
         u, w = (x.numpy() for x in net.folded(torch.float64))
-        query = torch.einsum("kad,kae->ked", net.W_q.double(), net.W_k.double()) / math.sqrt(
-            self.shape.d_att
-        )
+        query = torch.einsum("kad,kae->ked", net.W_q.double(), net.W_k.double())
+        query = query / math.sqrt(self.shape.d_att)
         return Directions(w / K, u / K, query.flatten(0, 1).numpy() / K, net.W_p.double().numpy())
 
     def ratios(
-        self,
-        tokens: Tokens,
-        groups: Int[np.ndarray, "token"],
-        units: int,
-        label: int,
-        removal: Literal["replace", "hide"] = "replace",
+        self, tokens: Tokens, groups: Groups, units: int, label: int, removal: Removal = "replace"
     ) -> Ratios:
         return self.scalars.ratios(tokens.ids, groups, units, label, removal)
 
     def head(self, index: int) -> SingleLayer:
-        """One head alone, as a classifier.
-
-        f is a mean over heads: with their W_l divided by K, heads add up to f.
-        """
+        """One head alone, as a classifier: with W_l divided by K, heads add up to f."""
         K = self.shape.heads
         if not 0 <= index < K:
             raise InputError(f"There is no head {index}: the model has heads 0 to {K - 1}.")
-        if index not in self._heads:
-            self._heads[index] = self._head(index)
-        return self._heads[index]
-
-    def _head(self, index: int) -> SingleLayer:
-        K = self.shape.heads
+        if index in self._heads:
+            return self._heads[index]
         part = Network(replace(self.shape, heads=1))
         state = self.network.state_dict()
         for key in ("W_q", "W_k", "W_v", "b_q", "b_k", "b_v"):
@@ -340,17 +278,6 @@ class SingleLayer(NetworkClassifier):
         if "b_l" in state:
             state["b_l"] = state["b_l"] / K
         part.to(self.network.W_e.dtype).load_state_dict(state)
-        return SingleLayer(
-            part, self.tokenizer, self.labels, f"{self.name} head {index}", self.pairs
-        )
-
-
-def pad(
-    documents: Sequence[Int[np.ndarray, "_"]], length: int
-) -> tuple[Int[Tensor, "batch token"], Bool[Tensor, "batch token"]]:
-    """Ids padded on the right with <unk> (id 0), and where they are real."""
-    lengths = np.array([len(ids) for ids in documents])
-    real = np.arange(length) < lengths[:, None]
-    ids = np.zeros((len(documents), length), dtype=np.int64)
-    ids[real] = np.concatenate(documents)
-    return torch.from_numpy(ids), torch.from_numpy(real)
+        name = f"{self.name} head {index}"
+        self._heads[index] = SingleLayer(part, self.tokenizer, self.labels, name, self.pairs)
+        return self._heads[index]

@@ -14,31 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from heed.models.classifier import (
-    ATTENTION,
-    BETWEEN,
-    DIFFERENTIABLE,
-    GRADIENT,
-    REPLACEABLE,
-    Removal,
-)
-from heed.models.network import NetworkClassifier
-from heed.models.passes import Passes, Row
+from heed.models.arrays import Attended, Attention, Embeddings, Ids, Mask, Weights
+from heed.models.classifier import BETWEEN, Removal
+from heed.models.network import AttentionNetwork, Inputs, NetworkClassifier
 from heed.models.shapes import StackShape
-from heed.models.single_layer import pad, positions
+from heed.models.single_layer import positions
 from heed.models.trace import Trace
-from heed.text import Tokens
-
-Weights = Mapping[int, Float[Tensor, "batch head query key"]]
 
 
-class StackNetwork(nn.Module):
+class StackNetwork(AttentionNetwork):
     """The parameters, and the pass."""
 
     def __init__(self, shape: StackShape, generator: torch.Generator | None = None):
@@ -68,42 +57,28 @@ class StackNetwork(nn.Module):
         if shape.readout == "linear":
             self.W_l = normal(shape.labels, d)
         self.register_buffer("W_p", positions(shape.max_words + 1, d, 10000.0), persistent=False)
-        self.W_p: Tensor
 
-    def forward(
-        self, ids: Int[Tensor, "batch token"], mask: Bool[Tensor, "batch token"]
-    ) -> Float[Tensor, "batch label"]:
+    def forward(self, ids: Ids, mask: Mask) -> Float[Tensor, "batch label"]:
         return self.passed(self.embedded(ids), mask)
 
     def queries(self) -> list[nn.Parameter]:
         """What has to be zero for all tokens to be attended to alike."""
         return [getattr(self, f"W_q{i}") for i in range(self.shape.layers)]
 
-    def attended(
-        self,
-        ids: Int[Tensor, "batch token"],
-        mask: Bool[Tensor, "batch token"],
-        weights: Float[Tensor, "batch token"] | None = None,
-    ) -> tuple[Float[Tensor, "batch label"], Float[Tensor, "batch token"]]:
-        """Logits, and the last attention of <cls>, mean over heads: its own, or what is given."""
+    def attended(self, ids: Ids, mask: Mask, weights: Weights | None = None) -> Attended:
         record: list[tuple[Tensor, ...]] = []
-        given = (
-            weights[:, None, None].expand(-1, self.shape.heads, -1, -1)
-            if weights is not None
-            else None
-        )
-        replaced = None if given is None else {self.shape.layers - 1: given}
+        replaced = {}
+        if weights is not None:
+            every_head = weights[:, None, None].expand(-1, self.shape.heads, -1, -1)
+            replaced = {self.shape.layers - 1: every_head}
         logits = self.passed(self.embedded(ids), mask, replaced, record)
         return logits, record[-1][0][:, :, 0].mean(1)
 
-    def embedded(self, ids: Int[Tensor, "batch token"]) -> Float[Tensor, "batch token dim"]:
-        return functional.embedding(ids, self.W_e) + self.W_p[: ids.shape[1]]
-
     def passed(
         self,
-        x: Float[Tensor, "batch token dim"],
-        mask: Bool[Tensor, "batch token"],
-        replaced: Weights | None = None,
+        x: Embeddings,
+        mask: Mask,
+        replaced: Mapping[int, Attention] | None = None,
         record: list[tuple[Tensor, ...]] | None = None,
     ) -> Float[Tensor, "batch label"]:
         """Logits from embeddings.
@@ -118,10 +93,8 @@ class StackNetwork(nn.Module):
             if record is None:
                 heads = functional.scaled_dot_product_attention(q, k, v, mask[:, None, None])
             else:
-                weights = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).masked_fill(
-                    ~mask[:, None, None], -torch.inf
-                )
-                weights = weights.softmax(-1)
+                scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+                weights = scores.masked_fill(~mask[:, None, None], -torch.inf).softmax(-1)
                 if replaced and i in replaced:
                     weights = _replaced(weights, replaced[i])
                 heads = weights @ v
@@ -164,50 +137,30 @@ def _replaced(weights: Tensor, wanted: Tensor) -> Tensor:
     return torch.where(wanted.isnan(), weights, wanted)
 
 
-class Stacked(NetworkClassifier, Passes):
+class Stacked(NetworkClassifier):
     """The classifier: a `StackNetwork`, a `Tokenizer` and the names of the labels."""
 
     kind, title = "stacked", "a stack of layers"
     shape_class, network_class = StackShape, StackNetwork
     network: StackNetwork
-    offers = frozenset({ATTENTION, REPLACEABLE, GRADIENT, DIFFERENTIABLE, BETWEEN})
+    offers = NetworkClassifier.offers | {BETWEEN}
     removals: tuple[Removal, ...] = ("replace", "delete", "hide")
     batch_tokens = 4096
 
-    def outputs(self, rows: Sequence[Row]) -> Float[np.ndarray, "row label"]:
-        ids, mask = pad([r.ids for r in rows], max(len(r.ids) for r in rows))
-        for i, row in enumerate(rows):
-            if row.seen is not None:
-                mask[i, : len(row.seen)] = torch.from_numpy(row.seen)
-        return self.network(ids, mask).double().numpy()
-
-    def trace(
-        self,
-        tokens: Sequence[Tokens],
-        attention: Mapping[int, Float[Tensor, "*variant batch head query key"]] | None = None,
-        embeddings: Float[Tensor, "batch token dim"] | None = None,
-        layers: Sequence[int] | None = None,
+    def traced(
+        self, inputs: Inputs, attention: Mapping[int, Attention], layers: Sequence[int] | None
     ) -> Trace:
-        ids, real = pad([t.ids for t in tokens], max(len(t) for t in tokens))
-        e = embeddings
-        if e is None:
-            e = self.network.embedded(ids).detach().requires_grad_(torch.is_grad_enabled())
-        row = torch.zeros(len(tokens), dtype=torch.long)
-        several = [w for w in (attention or {}).values() if w.ndim > 4]
-        if several:
-            variants = [
-                self.network.passed(
-                    e,
-                    real,
-                    {k: w[i] if w.ndim > 4 else w for k, w in (attention or {}).items()},
-                    [],
-                )
-                for i in range(len(several[0]))
-            ]
-            return Trace(torch.stack(variants), (), (), e, real, row)
+        _, real, e = inputs
+        variants = max((len(w) for w in attention.values() if w.ndim > 4), default=0)
+        if variants:
+            logits = []
+            for i in range(variants):
+                replaced = {k: w[i] if w.ndim > 4 else w for k, w in attention.items()}
+                logits.append(self.network.passed(e, real, replaced, []))
+            return Trace(torch.stack(logits), (), (), e, real, inputs.row)
         if layers is not None and not len(layers) and not attention:
-            return Trace(self.network.passed(e, real), (), (), e, real, row)
+            return Trace(self.network.passed(e, real), (), (), e, real, inputs.row)
         record: list[tuple[Tensor, ...]] = []
-        logits = self.network.passed(e, real, attention, record)
+        output = self.network.passed(e, real, attention, record)
         weights, values, queries, keys, states = (tuple(part) for part in zip(*record, strict=True))
-        return Trace(logits, weights, values, e, real, row, (), queries, keys, states)
+        return Trace(output, weights, values, e, real, inputs.row, (), queries, keys, states)

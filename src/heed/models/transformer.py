@@ -11,7 +11,6 @@ every layer puts behind the weighted values.
 from __future__ import annotations
 
 import copy
-import hashlib
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 import tokenizers
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import (
     AutoConfig,
@@ -35,31 +34,13 @@ from transformers import (
 from transformers.utils import logging
 
 from heed.errors import CheckpointError, InputError, NotApplicable, quoted
-from heed.models import folders
-from heed.models.classifier import (
-    ATTENTION,
-    BETWEEN,
-    DIFFERENTIABLE,
-    GRADIENT,
-    PROJECTED,
-    REPLACEABLE,
-    Attending,
-)
-from heed.models.folders import FACTS
-from heed.models.hook import (
-    Maps,
-    Recorder,
-    before,
-    by_head,
-    install,
-    keep_first_row,
-    lookup,
-    make_skippable,
-    recording,
-    watching,
-)
-from heed.models.network import redraw_weights
-from heed.models.passes import Passes, Row
+from heed.models import classifier as offer
+from heed.models import folders, hook
+from heed.models.arrays import Attention, Embeddings, Mask, Rows
+from heed.models.classifier import Attending
+from heed.models.hook import Recorder, recording
+from heed.models.network import fingerprint, redraw_weights
+from heed.models.passes import Passes, Row, attended_to, pad
 from heed.models.trace import Trace
 from heed.text import Tokenizer, Tokens
 
@@ -79,9 +60,8 @@ class Transformer(Passes):
     facts: Mapping[str, Any] = MappingProxyType({})  # how heed trained it, if it did
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str):
-        with folders.reading(
-            f"The family {model.config.model_type} of {quoted(name)} is not one that heed can run"
-        ):
+        family = f"The family {model.config.model_type} of {quoted(name)}"
+        with folders.reading(f"{family} is not one that heed can run"):
             self._set_up(model, tokenizer, name)
 
     def _set_up(
@@ -96,12 +76,12 @@ class Transformer(Passes):
         _check_classifies(model, name)
         self.model = model = _view(model)
         self.pretrained_tokenizer = tokenizer
-        self._embedded = _embedded_ids(model)
+        table: Any = hook.lookup(model).weight
+        self._embedded = len(table)  # a tokenizer may have more ids, if tokens were added to it
         self.notes = _set_padding(model, tokenizer, self._embedded)
         self._pad = int(model.config.pad_token_id)
-        self._typed = "token_type_ids" in tokenizer.model_input_names and _takes(
-            model, "token_type_ids"
-        )
+        types = "token_type_ids"
+        self._typed = types in tokenizer.model_input_names and _takes(model, types)
         self._uncached = {"use_cache": False} if _takes(model, "use_cache") else {}
         backend = tokenizers.Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self.tokenizer = Tokenizer(backend, longest(model, tokenizer), tokenizer.unk_token_id)
@@ -115,39 +95,36 @@ class Transformer(Passes):
         several = model.config.problem_type == "multi_label_classification"
         self.exclusive = not several or model.config.num_labels == 1
         # a decoder looks for its last token by its id: padding cannot stand in for a word
-        fillers = [
-            i
-            for i in (tokenizer.mask_token_id, tokenizer.unk_token_id)
-            if i is not None and i != self._pad and i < self._embedded
-        ]
+        candidates = (tokenizer.mask_token_id, tokenizer.unk_token_id)
+        usable = [i for i in candidates if i is not None and i != self._pad]
+        fillers = [i for i in usable if i < self._embedded]
         self.filler = int(fillers[0]) if fillers else self._pad
         self.removals = ("replace", "delete", "hide") if fillers else ("hide", "delete")
         with quiet():
-            self._hooked = install(model)
-        self.offers = frozenset({GRADIENT})
+            self._hooked = hook.install(model)
         self._depth = 0
         self._skippable = False
         self._projections: tuple[nn.Module, ...] = ()
-        if not model.config.is_encoder_decoder:
-            self.offers |= {ATTENTION, REPLACEABLE} if self._hooked else {ATTENTION}
+        attention = {offer.ATTENTION, offer.REPLACEABLE} if self._hooked else {offer.ATTENTION}
+        if model.config.is_encoder_decoder:
+            attention = set()
+        self.offers = frozenset({offer.GRADIENT, *attention})
         self._row, self.even = self._probe()
         with suppress(InputError):  # an added token without an embedding: other texts can be read
             self([folders.ODD_TEXT])
 
     @cached_property
     def revision(self) -> str:  # type: ignore[override]
-        digest = hashlib.sha256()
-        for key, value in sorted(self.model.state_dict().items()):
-            digest.update(key.encode() + value.detach().float().contiguous().numpy().tobytes())
-        return digest.hexdigest()[:12]
+        state = self.model.state_dict()
+        return fingerprint({key: value.float() for key, value in state.items()})
 
     # The four doors
 
     def trace(
         self,
         tokens: Sequence[Tokens],
-        attention: Mapping[int, Float[Tensor, "*variant batch head query key"]] | None = None,
-        embeddings: Float[Tensor, "batch token dim"] | None = None,
+        attention: Mapping[int, Attention] | None = None,
+        embeddings: Embeddings | None = None,
         layers: Sequence[int] | None = None,
     ) -> Trace:
         if attention and not self._hooked:
@@ -156,39 +133,9 @@ class Transformer(Passes):
                 " code for it."
             )
         inputs, real = self.inputs([Row(t.ids, t.types) for t in tokens])
-        several = [w.ndim > 4 for w in (attention or {}).values()]
-        if any(several):
+        if any(w.ndim > 4 for w in (attention or {}).values()):
             return self._variants(inputs, real, attention or {}, embeddings)
-        return self._trace(
-            inputs, real, *self._recorded(inputs, attention or {}, embeddings, layers)
-        )
-
-    def _trace(
-        self,
-        inputs: dict[str, Tensor],
-        real: Bool[Tensor, "batch token"],
-        output: Any,
-        recorder: Recorder,
-    ) -> Trace:
-        weights = (
-            tuple(recorder.weights) if self._hooked or recorder.lean else tuple(output.attentions)
-        )
-        projections = tuple(
-            by_head(m, v.shape[1]) for m, v in zip(self._projections, recorder.values, strict=False)
-        )
-        assert recorder.looked_up is not None
-        return Trace(
-            self._spread(output.logits),
-            weights,
-            tuple(recorder.values),
-            recorder.looked_up,
-            real,
-            self._rows(inputs),
-            projections,
-            tuple(recorder.queries),
-            tuple(recorder.keys),
-            tuple(s[0] if isinstance(s, tuple) else s for s in recorder.states),
-        )
+        return self._recorded(inputs, real, attention or {}, embeddings, layers)[0]
 
     def attending(self, tokens: Sequence[Tokens]) -> Attending:
         """Only the row that classifies goes through the last layer again: all else is known."""
@@ -196,86 +143,101 @@ class Transformer(Passes):
         if not self._skippable or self._row == "mean":
             return super().attending(tokens)
         with torch.no_grad():
-            output, recorder = self._recorded(inputs, {}, None, [-1])
-        trace = self._trace(inputs, real, output, recorder)
+            trace, recorder = self._recorded(inputs, real, {}, None, [-1])
         below, *others = recorder.below if isinstance(recorder.below, tuple) else (recorder.below,)
-        state = _row_of(below, trace.row)
+        index = trace.row.view(-1, 1, 1).expand(-1, 1, below.shape[2])
+        state = below.gather(1, index)
         alone = {key: value.gather(1, trace.row[:, None]) for key, value in inputs.items()}
 
-        def logits(
-            rows: Float[Tensor, "*variant batch head query key"],
-        ) -> Float[Tensor, "*variant batch label"]:
+        def logits(rows: Attention) -> Float[Tensor, "*variant batch label"]:
             many = rows.shape[:-4]
             n = many.numel()
-            given = state.repeat(n, 1, 1)
-            row_recorder = Recorder(
-                {0: rows},
-                given=(given, *others) if isinstance(recorder.below, tuple) else given,
-                seen=trace.values[-1],
-            )
-            with recording(row_recorder):
-                output = self.model(
-                    **{k: v.repeat(n, 1) for k, v in alone.items()}, **self._uncached
-                )
+            given: Any = state.repeat(n, 1, 1)
+            if isinstance(recorder.below, tuple):
+                given = (given, *others)
+            repeated = {key: value.repeat(n, 1) for key, value in alone.items()}
+            with recording(Recorder({0: rows}, given=given, seen=trace.values[-1])):
+                output = self.model(**repeated, **self._uncached)
             return self._spread(output.logits).unflatten(0, (*many, len(tokens)))
 
         with torch.no_grad():
-            same = torch.allclose(
-                logits(trace.classifying_rows()), trace.logits, rtol=1e-3, atol=1e-4
-            )
+            again = logits(trace.classifying_rows())
+        same = torch.allclose(again, trace.logits, rtol=1e-3, atol=1e-4)
         return Attending(trace, logits) if same else super().attending(tokens)
 
     def randomised(self, seed: int) -> Transformer:
         config = copy.deepcopy(self.model.config)
         with quiet(), torch.random.fork_rng(devices=[]):
-            network = AutoModelForSequenceClassification.from_config(
-                config, attn_implementation=before(config)
-            )
+            attention = {"attn_implementation": hook.before(config)}
+            network = AutoModelForSequenceClassification.from_config(config, **attention)
         network.load_state_dict(self.model.state_dict())
         redraw_weights(network, seed)
         name = f"{self.name}, weights drawn anew"
         return Transformer(network, self.pretrained_tokenizer, name)
 
-    def embeddings(self, tokens: Sequence[Tokens]) -> Float[Tensor, "batch token dim"]:
+    def embeddings(self, tokens: Sequence[Tokens]) -> Embeddings:
         inputs, _ = self.inputs([Row(t.ids, t.types) for t in tokens])
         with torch.no_grad():
-            return lookup(self.model)(inputs["input_ids"])
+            return hook.lookup(self.model)(inputs["input_ids"])
 
     def _recorded(
         self,
         inputs: dict[str, Tensor],
-        attention: Mapping[int, Float[Tensor, "batch head query key"]],
-        embeddings: Float[Tensor, "batch token dim"] | None,
-        layers: Sequence[int] | None = None,
-    ) -> tuple[Any, Recorder]:
-        recorded = None if layers is None else frozenset(layer % self._depth for layer in layers)
-        with recording(Recorder(attention, embeddings, self._rows(inputs), recorded)) as recorder:
+        real: Mask,
+        attention: Mapping[int, Attention],
+        embeddings: Embeddings | None,
+        layers: Sequence[int] | None,
+    ) -> tuple[Trace, Recorder]:
+        """What a pass shows, and what recorded it."""
+        wanted = None if layers is None else frozenset(layer % self._depth for layer in layers)
+        rows = self._rows(inputs)
+        with recording(Recorder(attention, embeddings, rows, wanted)) as recorder:
             extra = {} if self._hooked or recorder.lean else {"output_attentions": True}
-            return self.model(**inputs, **self._uncached, **extra), recorder
+            output = self.model(**inputs, **self._uncached, **extra)
+        passed = recorder.passed
+        weights = tuple(layer.weights for layer in passed)
+        if not self._hooked and not recorder.lean:
+            weights = tuple(output.attentions)
+        assert recorder.looked_up is not None
+        trace = Trace(
+            self._spread(output.logits),
+            weights,
+            tuple(layer.values for layer in passed),
+            recorder.looked_up,
+            real,
+            rows,
+            tuple(
+                hook.by_head(module, layer.values.shape[1])
+                for module, layer in zip(self._projections, passed, strict=False)
+            ),
+            tuple(layer.queries for layer in passed),
+            tuple(layer.keys for layer in passed),
+            tuple(s[0] if isinstance(s, tuple) else s for s in recorder.states),
+        )
+        return trace, recorder
 
     def _variants(
         self,
         inputs: dict[str, Tensor],
-        real: Bool[Tensor, "batch token"],
-        attention: Mapping[int, Float[Tensor, "*variant batch head query key"]],
-        embeddings: Float[Tensor, "batch token dim"] | None,
+        real: Mask,
+        attention: Mapping[int, Attention],
+        embeddings: Embeddings | None,
     ) -> Trace:
         """Many replacements for the same documents, a few at a time; only logits are kept."""
         count = max(w.shape[0] for w in attention.values() if w.ndim > 4)
         step = max(1, self.batch_tokens // real.numel())
-        parts, recorder = [], Recorder()
+        parts = []
         for start in range(0, count, step):
             n = min(step, count - start)
-            replaced = {
-                layer: (w[start : start + n] if w.ndim > 4 else w.expand(n, *w.shape)).flatten(0, 1)
-                for layer, w in attention.items()
-            }
+            replaced = {}
+            for layer, w in attention.items():
+                part = w[start : start + n] if w.ndim > 4 else w.expand(n, *w.shape)
+                replaced[layer] = part.flatten(0, 1)
             repeated = {key: value.repeat(n, 1) for key, value in inputs.items()}
             states = None if embeddings is None else embeddings.repeat(n, 1, 1)
-            output, recorder = self._recorded(repeated, replaced, states, ())
-            parts.append(self._spread(output.logits).unflatten(0, (n, -1)))
-        assert recorder.looked_up is not None
-        looked_up = recorder.looked_up[: len(real)]
+            trace, _ = self._recorded(repeated, real.repeat(n, 1), replaced, states, ())
+            parts.append(trace.logits.unflatten(0, (n, -1)))
+        looked_up = trace.embeddings[: len(real)]
         return Trace(torch.cat(parts), (), (), looked_up, real, self._rows(inputs))
 
     # Passes
@@ -284,42 +246,27 @@ class Transformer(Passes):
         inputs, _ = self.inputs(rows)
         return self._spread(self.model(**inputs, **self._uncached).logits).double().numpy()
 
-    def inputs(self, rows: Sequence[Row]) -> tuple[dict[str, Tensor], Bool[Tensor, "batch token"]]:
+    def inputs(self, rows: Sequence[Row]) -> tuple[dict[str, Tensor], Mask]:
         """What the model takes, padded on the right, and which of it is real."""
-        lengths = np.array([len(row.ids) for row in rows])
-        if not lengths.all():
+        if not all(len(row.ids) for row in rows):
             raise InputError(f"A text without a single token cannot be read by {self.name}.")
-        real = np.arange(lengths.max()) < lengths[:, None]
-        padded = np.full(real.shape, self._pad)
-        padded[real] = np.concatenate([row.ids for row in rows])
-        if padded.max() >= self._embedded:
-            token = self.tokenizer.backend.id_to_token(int(padded.max()))
+        ids, real = pad([row.ids for row in rows], filler=self._pad)
+        if ids.max() >= self._embedded:
+            token = self.tokenizer.backend.id_to_token(int(ids.max()))
             raise InputError(
                 f"The token '{quoted(token)}' of the tokenizer has no embedding in {self.name}: it"
                 " was added, and the model was never resized."
             )
-        attends = real.astype(np.int64)
-        for i, row in enumerate(rows):
-            if row.seen is not None:
-                attends[i, : len(row.seen)] = row.seen
-        inputs = {
-            "input_ids": torch.from_numpy(padded),
-            "attention_mask": torch.from_numpy(attends),
-        }
+        inputs = {"input_ids": ids, "attention_mask": attended_to(rows, real).long()}
         if self._typed:
-            kinds = np.zeros(real.shape, dtype=np.int64)
-            kinds[real] = np.concatenate([row.types for row in rows])
-            inputs["token_type_ids"] = torch.from_numpy(kinds)
-        return inputs, torch.from_numpy(real)
+            inputs["token_type_ids"], _ = pad([row.types for row in rows])
+        return inputs, real
 
     def _spread(self, logits: Float[Tensor, "batch output"]) -> Float[Tensor, "batch label"]:
-        """A single logit speaks for its label and against the other.
-
-        Half of it each, so that both can be explained.
-        """
+        """Half of a single logit is for its label, half against the other: both are explained."""
         return torch.cat([-logits / 2, logits / 2], -1) if logits.shape[-1] == 1 else logits
 
-    def _rows(self, inputs: Mapping[str, Tensor]) -> Int[Tensor, "batch"]:
+    def _rows(self, inputs: Mapping[str, Tensor]) -> Rows:
         """The row that classifies; decoders take the last one whose id is not that of padding."""
         ids = inputs["input_ids"]
         if self._row == "last":
@@ -329,10 +276,7 @@ class Transformer(Passes):
     # Probe
 
     def _probe(self) -> tuple[Literal["first", "last", "mean"], bool]:
-        """Which query row classifies, and whether padding changes the answer.
-
-        What there is to see of attention goes to `offers`.
-        """
+        """Which query row classifies, and whether padding changes the answer; sets `offers`."""
         most = min(len(self.tokenizer), self._embedded)  # added tokens may have no embedding
         ids = np.array([i for i in range(max(0, most - 8), most) if i != self._pad][-7:])
         ends = [self.model.config.eos_token_id] if self.model.config.is_encoder_decoder else []
@@ -344,30 +288,24 @@ class Transformer(Passes):
             raise CheckpointError(f"The outputs of {self.name} are not finite numbers.")
         even = bool(np.abs(together[1:] - alone).max() > 1e-3 * max(1, np.abs(together).max()))
         inputs, _ = self.inputs(rows[:1])
-        options = {} if self._hooked else {"output_attentions": ATTENTION in self.offers}
+        options = {} if self._hooked else {"output_attentions": offer.ATTENTION in self.offers}
         options["output_hidden_states"] = True
-        with (
-            torch.enable_grad(),
-            recording(Recorder()) as recorder,
-            watching(self.model, recorder) as maps,
-        ):
+        recorder = Recorder()
+        watching = hook.watching(self.model, recorder)
+        with torch.enable_grad(), recording(recorder), watching as maps:
             output = self.model(**inputs, **self._uncached, **options)
-        self._skippable = self._hooked and make_skippable(self.model, recorder)
-        last = recorder.outputs[-1] if recorder.outputs else output.hidden_states[-1]
+        self._skippable = self._hooked and hook.make_skippable(self.model, recorder)
+        last = recorder.passed[-1].outputs if recorder.passed else output.hidden_states[-1]
         # any combination of logits, but not their sum: heads may be trained to opposite weights
         total = (output.logits * torch.linspace(1, 2, output.logits.shape[-1])).sum()
-        if ATTENTION in self.offers:
-            self._look(
-                total,
-                recorder.weights if self._hooked else output.attentions,
-                maps,
-                len(rows[0].ids),
-            )
+        if offer.ATTENTION in self.offers:
+            weights = [layer.weights for layer in recorder.passed]
+            weights = weights if self._hooked else output.attentions
+            self._look(total, weights, maps, len(rows[0].ids))
         (gradient,) = torch.autograd.grad(total, last, allow_unused=True)
         if gradient is None:  # what the family shows of its states is a copy (XLNet)
-            return (
-                "last" if getattr(self.model.config, "summary_type", "") == "last" else "first"
-            ), even
+            summary = getattr(self.model.config, "summary_type", "")
+            return "last" if summary == "last" else "first", even
         moved = gradient.abs().flatten(2).sum(2)[0] > 0
         if not moved.any():
             self.notes += (
@@ -378,28 +316,28 @@ class Transformer(Passes):
         if not moved[0]:
             return "last", even
         if self._hooked:
-            keep_first_row(recorder, maps)
+            hook.keep_first_row(recorder, maps)
         return "first", even
 
     def _look(
-        self, total: Float[Tensor, ""], weights: Sequence[Tensor], maps: Maps, length: int
+        self, total: Float[Tensor, ""], weights: Sequence[Tensor], maps: hook.Maps, length: int
     ) -> None:
         """What one pass shows of attention: between all tokens, in the graph, with known maps."""
         if not weights or any(w is None for w in weights):
-            self.offers -= {ATTENTION, REPLACEABLE}
+            self.offers -= {offer.ATTENTION, offer.REPLACEABLE}
             return
         self._depth = len(weights)
         if any(w.shape[-2:] != (length, length) for w in weights):
             return
-        self.offers |= {BETWEEN}
+        self.offers |= {offer.BETWEEN}
         if all(w.requires_grad for w in weights):
             gradients = torch.autograd.grad(total, weights, retain_graph=True, allow_unused=True)
             if all(gradient is not None for gradient in gradients):
-                self.offers |= {DIFFERENTIABLE}
+                self.offers |= {offer.DIFFERENTIABLE}
         fed = [maps.fed.get(layer, []) for layer in range(len(weights))]
         if all(len(modules) == 1 for modules in fed):  # an adapter beside the map would be a second
             self._projections = tuple(modules[0] for modules in fed)
-            self.offers |= {PROJECTED}
+            self.offers |= {offer.PROJECTED}
 
 
 def load(model: str | Path) -> Transformer:
@@ -411,7 +349,7 @@ def load(model: str | Path) -> Transformer:
             f" {quoted(', '.join(missing[:3]))}."
         )
     classifier = Transformer(network, tokenizer, _name(model))
-    if (Path(model) / FACTS).is_file():
+    if (Path(model) / folders.FACTS).is_file():
         classifier.facts = folders.facts(Path(model))
     return classifier
 
@@ -420,30 +358,24 @@ def wrap(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Transfor
     """A model and its tokenizer as a user holds them."""
     if not any(cls.__name__.endswith("ForSequenceClassification") for cls in type(model).__mro__):
         raise InputError(f"heed explains sequence classifiers, got {type(model).__name__}.")
-    return Transformer(
-        model, tokenizer, _name(model.config.name_or_path or model.config.model_type)
-    )
+    name = model.config.name_or_path or model.config.model_type
+    return Transformer(model, tokenizer, _name(name))
 
 
 def read(
     model: str | Path, **options: Any
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list[str]]:
     """A network in single precision, its tokenizer, and names of weights that the files lack."""
-    safe = {"trust_remote_code": False}
+    safe: dict[str, Any] = {"trust_remote_code": False}
     name = quoted(str(model))
     with folders.reading(f"The model {name} cannot be loaded"), quiet():
         config = AutoConfig.from_pretrained(model, **safe)
         if getattr(config, "num_hidden_layers", 0) > _MOST_LAYERS:
             raise ValueError(f"its config.json names {config.num_hidden_layers} layers")
         tokenizer = AutoTokenizer.from_pretrained(model, **safe)
-        network, info = AutoModelForSequenceClassification.from_pretrained(
-            model,
-            use_safetensors=True,
-            output_loading_info=True,
-            dtype=torch.float32,
-            **safe,
-            **options,
-        )
+        safe |= {"use_safetensors": True, "output_loading_info": True, "dtype": torch.float32}
+        load_network = AutoModelForSequenceClassification.from_pretrained
+        network, info = load_network(model, **safe, **options)
         vocabulary = int(getattr(network.config, "vocab_size", 0))
     if 10 * len(tokenizer) < vocabulary:  # the library makes one up where files lack
         raise CheckpointError(
@@ -459,10 +391,7 @@ def _name(model: str | Path) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the progress bars and reports of `transformers`.
-
-    What matters in them becomes a sentence of heed's.
-    """
+    """Without the progress bars and reports of `transformers`: heed says what matters in them."""
     bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
@@ -479,17 +408,10 @@ def _view(model: PreTrainedModel) -> PreTrainedModel:
     kinds = {(p.device.type, p.dtype) for p in model.parameters()}
     if not kinds <= {("cpu", torch.float32), ("cpu", torch.float64)}:
         raise InputError("heed computes on the CPU in single precision: pass model.float().cpu().")
-    shared: dict[int, Any] = {
-        id(p): nn.Parameter(p.data, requires_grad=False) for p in model.parameters()
-    }
-    shared |= {id(b): b for b in model.buffers()}
+    shared: dict[int, Any] = {id(b): b for b in model.buffers()}
+    for parameter in model.parameters():
+        shared[id(parameter)] = nn.Parameter(parameter.data, requires_grad=False)
     return copy.deepcopy(model, shared).eval()
-
-
-def _row_of(
-    states: Float[Tensor, "batch token dim"], row: Int[Tensor, "batch"]
-) -> Float[Tensor, "batch 1 dim"]:
-    return states.gather(1, row.view(-1, 1, 1).expand(-1, 1, states.shape[2]))
 
 
 def _takes(model: PreTrainedModel, argument: str) -> bool:
@@ -507,12 +429,6 @@ def _check_classifies(model: PreTrainedModel, name: str) -> None:
             f"The model {quoted(name)} predicts a number, not a label: if its one output is the"
             " logit of a label, set problem_type to multi_label_classification in its config."
         )
-
-
-def _embedded_ids(model: PreTrainedModel) -> int:
-    """How many ids have an embedding. A tokenizer may have more, if tokens were added to it."""
-    table: Any = lookup(model).weight
-    return len(table)
 
 
 def _set_padding(
@@ -534,11 +450,8 @@ def longest(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
     if positions < 1:  # no limit
         positions = _LONGEST
     for name, module in model.named_modules():
-        if (
-            name.endswith("position_embeddings")
-            and isinstance(module, nn.Embedding)
-            and module.padding_idx is not None
-        ):
+        placed = name.endswith("position_embeddings") and isinstance(module, nn.Embedding)
+        if placed and module.padding_idx is not None:
             # positions are counted from behind that of padding
             positions = min(positions, module.num_embeddings - module.padding_idx - 1)
     return int(min(tokenizer.model_max_length, positions, _LONGEST))

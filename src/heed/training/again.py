@@ -23,7 +23,7 @@ from heed.errors import NotApplicable
 from heed.models import checkpoint
 from heed.models.classifier import Classifier
 from heed.models.network import NetworkClassifier
-from heed.models.recurrent import Recurrent
+from heed.models.recurrent import Recurrent, RecurrentNetwork
 from heed.models.stacked import Stacked
 from heed.progress import say
 from heed.settings import read as read_settings
@@ -32,8 +32,8 @@ from heed.text import Document, Tokenizer, Tokens
 from heed.training import own
 from heed.training import recurrent as recurrent_training
 from heed.training.examples import Examples, Guide, Weights, outputs_of, split
-from heed.training.goals import Disagree, GoalTask
-from heed.training.loop import Run, train
+from heed.training.goals import Disagree, said_by
+from heed.training.loop import Run, adamw, train
 from heed.training.recipes import Recipe, RecurrentRecipe, recurrent
 from heed.training.unfinished import Unfinished
 
@@ -90,33 +90,30 @@ class Retraining:
         settings = {"kind": "adversary", "strength": strength, "seed": seed, "epochs": epochs}
 
         def make(name: str, folder: Path | None) -> Classifier:
+            learnt, held = self.split
+            model = self._copied(name)
+            network = self._trainable(model)
+            said = said_by(self.model, [*learnt, *held])
+            examples, checks = (Examples.of(self.model.tokenizer, d) for d in (learnt, held))
+            rng = np.random.default_rng(seed)
+            task = Disagree(examples, checks, self.recipe.batch, rng, strength, said)
+            run = Run(network, self._optimizer(network))
             unfinished = None if folder is None else Unfinished(folder, settings)
-            return self._adversary(strength, seed, epochs, name, unfinished)
+            train(run, task, epochs, patience=_PATIENCE, unfinished=unfinished)
+            return model
 
         return self._kept(settings, make)
-
-    def _adversary(
-        self, strength: float, seed: int, epochs: int, name: str, unfinished: Unfinished | None
-    ) -> Classifier:
-        learnt, held = self.split
-        model = self._copied(name)
-        network = self._trainable(model)
-        goal = Disagree.of(self.model, [*learnt, *held], strength)
-        examples, checks = (Examples.of(self.model.tokenizer, d) for d in (learnt, held))
-        rng = np.random.default_rng(seed)
-        task = GoalTask(goal, examples, checks, self.recipe.batch, rng)
-        run = Run(network, self._optimizer(network))
-        train(run, task, epochs, patience=_PATIENCE, unfinished=unfinished)
-        return model
 
     def guided(self, name: str, guide: Guide | None, seed: int = 0) -> Guided:
         """A network that weighs tokens by a guide of this name; None: by attention of its own."""
         if (name, seed) not in self._guided:
             learnt, held = self.split
             recipe = self._guided_recipe(guide)
-            self._guided[name, seed] = Guided(
-                self.model.tokenizer, learnt, self.model.labels, held, guide, seed, recipe
+            model, tokenizer = self.model, self.model.tokenizer
+            trained = recurrent_training.fit(
+                learnt, model.labels, recipe, seed, "guided", held, tokenizer=tokenizer, guide=guide
             )
+            self._guided[name, seed] = Guided(guide, tokenizer, trained.model.network)
         return self._guided[name, seed]
 
     def _guided_recipe(self, guide: Guide | None) -> RecurrentRecipe:
@@ -129,20 +126,14 @@ class Retraining:
     # What differs between heed's own models and transformers
 
     def _again(self, seed: int, uniform: bool, name: str, resume: Path | None) -> Classifier:
-        given = (self.documents, self.model.labels)
-        shared: dict[str, Any] = {
-            "seed": seed,
-            "name": name,
-            "validation": self.validation,
-            "tokenizer": self.model.tokenizer,
-            "resume": resume,
-        }
-        if isinstance(self.recipe, RecurrentRecipe):
-            changes = {"attention": "uniform"} if uniform else {}
-            recipe = RecurrentRecipe(**(asdict(self.recipe) | changes))
-            return recurrent_training.fit(*given, recipe, **shared).model
+        data, recipe = (self.documents, self.model.labels), self.recipe
+        rest: Any = (seed, name, self.validation)
+        shared: dict[str, Any] = {"tokenizer": self.model.tokenizer, "resume": resume}
+        if isinstance(recipe, RecurrentRecipe):
+            recipe = replace(recipe, attention="uniform") if uniform else recipe
+            return recurrent_training.fit(*data, recipe, *rest, **shared).model
         stack = self.model.facts.get("stack") if isinstance(self.model, Stacked) else None
-        return own.fit(*given, self.recipe, **shared, stack=stack, uniform=uniform).model
+        return own.fit(*data, recipe, *rest, **shared, stack=stack, uniform=uniform).model
 
     def _copied(self, name: str) -> Any:
         """The model with weights of its own."""
@@ -157,12 +148,7 @@ class Retraining:
     def _optimizer(self, network: Any) -> torch.optim.Optimizer:
         if isinstance(self.recipe, RecurrentRecipe):
             return recurrent_training.optimizer(network, self.recipe)
-        return torch.optim.AdamW(
-            network.parameters(),
-            lr=self.recipe.learning_rate,
-            weight_decay=self.recipe.weight_decay,
-            fused=True,
-        )
+        return adamw(network.parameters(), self.recipe)
 
     def _save(self, model: Any, folder: Path, settings: Mapping[str, Any]) -> None:
         checkpoint.save(model, folder, dict(settings))
@@ -211,27 +197,16 @@ class Retraining:
         return digest.hexdigest()[:16]
 
 
+@dataclass(frozen=True, eq=False)
 class Guided:
     """A network that sees every token by itself, and weighs tokens as a guide says.
 
     It tests what attention weights are worth to another model (Wiegreffe and Pinter, 2019).
     """
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        documents: Sequence[Document],
-        labels: Sequence[str],
-        validation: Sequence[Document],
-        guide: Guide | None,
-        seed: int,
-        recipe: RecurrentRecipe,
-    ):
-        self.guide, self.tokenizer = guide, tokenizer
-        trained = recurrent_training.fit(
-            documents, labels, recipe, seed, "guided", validation, tokenizer=tokenizer, guide=guide
-        )
-        self.network = trained.model.network
+    guide: Guide | None
+    tokenizer: Tokenizer
+    network: RecurrentNetwork
 
     def predicted(self, documents: Sequence[Document]) -> Int[np.ndarray, "document"]:
         """The label of each document."""
@@ -254,15 +229,12 @@ def guide_uniform(tokens: Sequence[Tokens]) -> Weights:
 
 
 def guide_random(tokens: Sequence[Tokens]) -> Weights:
-    """Weights that have nothing to do with the words.
-
-    They are as peaked as trained ones often are, and the same for a document every time.
-    """
-    return [_on_words(t, np.exp(2 * _noise(t))) for t in tokens]
-
-
-def _noise(tokens: Tokens) -> Float[np.ndarray, "token"]:
-    return np.random.default_rng(list(tokens.ids.tobytes())).standard_normal(len(tokens))
+    """Weights that have nothing to do with the words; the same for a document every time."""
+    weights = []
+    for t in tokens:
+        noise = np.random.default_rng(list(t.ids.tobytes())).standard_normal(len(t))
+        weights.append(_on_words(t, np.exp(2 * noise)))  # as peaked as trained ones often are
+    return weights
 
 
 def _on_words(tokens: Tokens, weights: Float[np.ndarray, "token"]) -> Float[np.ndarray, "token"]:

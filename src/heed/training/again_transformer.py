@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import nn
 
 from heed.errors import NotApplicable
+from heed.models.arrays import Attended, Ids, Mask, Weights
 from heed.models.classifier import Classifier
 from heed.models.folders import reading, writing
 from heed.models.hook import Recorder, recording
@@ -47,21 +48,12 @@ class TrainableTransformer(nn.Module):
         self.network = model.model
         self.shape = SimpleNamespace(labels=len(model.labels), padding="masked")
 
-    def attended(
-        self,
-        ids: Int[Tensor, "batch token"],
-        real: Bool[Tensor, "batch token"],
-        weights: Float[Tensor, "batch token"] | None = None,
-    ) -> tuple[Float[Tensor, "batch label"], Float[Tensor, "batch token"]]:
-        lengths = real.sum(1).tolist()
-        rows = [
-            Row(i[:n].numpy(), np.zeros(n, dtype=np.int64))
-            for i, n in zip(ids, lengths, strict=True)
-        ]
-        inputs, _ = self.model.inputs(rows)
+    def attended(self, ids: Ids, real: Mask, weights: Weights | None = None) -> Attended:
+        documents = [row[mask].numpy() for row, mask in zip(ids, real, strict=True)]
+        inputs, _ = self.model.inputs([Row(d, np.zeros_like(d)) for d in documents])
         with recording(Recorder(learning=True)) as recorder:
             logits = self.model._spread(self.network(**inputs, **self.model._uncached).logits)
-        attention, row = recorder.weights[-1].mean(1), self.model._rows(inputs)
+        attention, row = recorder.passed[-1].weights.mean(1), self.model._rows(inputs)
         if bool((row < 0).any()):
             return logits, (attention * real[..., None]).sum(1) / real.sum(1, keepdim=True)
         return logits, attention[torch.arange(len(attention)), row]
@@ -86,18 +78,11 @@ class TransformerRetraining(Retraining):
 
     def _again(self, seed: int, uniform: bool, name: str, resume: Path | None) -> Classifier:
         config = self.model.model.config
+        size = (getattr(config, "num_hidden_layers", 2), getattr(config, "hidden_size", 128))
+        start: dict[str, Any] = {"base": self.base, "size": size, "uniform": uniform}
+        start |= {"tokenizer": self.model.pretrained_tokenizer, "resume": resume}
         trained = transformer.fit(
-            self.documents,
-            self.model.labels,
-            self.recipe,
-            seed,
-            name,
-            self.validation,
-            base=self.base,
-            size=(getattr(config, "num_hidden_layers", 2), getattr(config, "hidden_size", 128)),
-            tokenizer=self.model.pretrained_tokenizer,
-            uniform=uniform,
-            resume=resume,
+            self.documents, self.model.labels, self.recipe, seed, name, self.validation, **start
         )
         kind = UniformTransformer if uniform else Transformer
         return kind(trained.network, trained.tokenizer, name)

@@ -34,22 +34,19 @@ def facts(
     command: str,
 ) -> dict[str, Any]:
     """How a model came about and how good it is, for its folder and its card."""
-    measured = None if test is None else accuracy(done.model, test.documents)
+    tested: dict[str, Any] | None = None
+    if test is not None:
+        tested = {"data": test.name, "split": test.split, "documents": len(test)}
+        tested["accuracy"] = accuracy(done.model, test.documents)
+    source = {"name": data.name, "split": data.split, "documents": len(data), "source": data.source}
     return {
-        "data": {
-            "name": data.name,
-            "split": data.split,
-            "documents": len(data),
-            "source": data.source,
-        },
+        "data": source,
         "recipe": dict(recipe),
         "command": command,
         "seed": seed,
         "history": done.history,
         "best_epoch": done.best,
-        "test": None
-        if test is None
-        else {"data": test.name, "split": test.split, "documents": len(test), "accuracy": measured},
+        "test": tested,
         "seconds": round(done.seconds),
     }
 
@@ -125,24 +122,21 @@ def recurrent_card(model: Recurrent, facts: Mapping[str, Any]) -> str:
 
 def transformer_card(trained: TrainedTransformer, facts: Mapping[str, Any]) -> str:
     config = trained.network.config
-    heads, layers = (
-        getattr(config, "num_attention_heads", "?"),
-        getattr(config, "num_hidden_layers", "?"),
-    )
+    heads = getattr(config, "num_attention_heads", "?")
+    layers = getattr(config, "num_hidden_layers", "?")
     millions = sum(p.numel() for p in trained.network.parameters()) / 1e6
     base = facts["base"]
+    made, limits = "trained from scratch", ": words that are rare there mean little to it."
+    if base:
+        made, limits = f"fine-tuned from {base}", " and what its base had seen."
     return card(
         facts,
         trained.model.name,
         f"A {config.model_type} classifier for the labels {', '.join(trained.model.labels)},"
-        f" {f'fine-tuned from {base}' if base else 'trained from scratch'}.",
+        f" {made}.",
         f"{layers} layer{'s' * (layers != 1)}, {heads} heads, {millions:.1f} million weights,"
         f" {len(trained.tokenizer):,} word pieces; reads {trained.model.tokenizer.max_tokens}"
         " tokens",
         "it reads the beginning of a long text and was trained on nothing but the data above"
-        + (
-            " and what its base had seen."
-            if base
-            else ": words that are rare there mean little to it."
-        ),
+        + limits,
     )

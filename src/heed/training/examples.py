@@ -12,10 +12,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from heed.errors import InputError
+from heed.models.arrays import Attended, Ids, Mask
 from heed.models.classifier import Classifier
-from heed.models.single_layer import pad
+from heed.models.passes import pad
 from heed.text import Document, Tokenizer, Tokens
 
+Batch = Int[np.ndarray, "_"]  # the indices of the documents in a batch
 Weights = list[Float[np.ndarray, "token"]]
 Guide = Callable[[Sequence[Tokens]], Weights]  # gives the attention weights of documents
 _DOCUMENTS = 256  # in a batch that is not learnt from
@@ -51,6 +53,12 @@ def split(
     return shuffled[cut:], shuffled[:cut] + given
 
 
+def word_tokenizer(documents: Sequence[Document], max_words: int, recipe: Any) -> Tokenizer:
+    """The tokenizer of the words of documents, as many of them as a recipe says."""
+    texts = (segment for d in documents for segment in d.segments)
+    return Tokenizer.train(texts, max_words + 1, recipe.vocabulary, recipe.min_count)
+
+
 @dataclass(frozen=True)
 class Examples:
     """Documents as ids, with labels, which tokens are words, and attention weights if given."""
@@ -72,9 +80,7 @@ class Examples:
             weights=guide(tokens) if guide else None,
         )
 
-    def run(
-        self, network: Any, batch: Sequence[int] | Int[np.ndarray, "_"]
-    ) -> tuple[Float[Tensor, "document label"], Float[Tensor, "document token"]]:
+    def run(self, network: Any, batch: Sequence[int] | Batch) -> Attended:
         """Logits and attention of a batch; the attention is what was given, if it was."""
         ids, real = padded(network, [self.ids[i] for i in batch])
         weights = None
@@ -104,23 +110,23 @@ def in_rows(weights: Weights, length: int) -> Float[Tensor, "document token"]:
     return torch.from_numpy(rows)
 
 
-def padded(network: Any, documents: Sequence[Int[np.ndarray, "_"]]) -> tuple[Tensor, Tensor]:
+def padded(network: Any, documents: Sequence[Int[np.ndarray, "_"]]) -> tuple[Ids, Mask]:
     """Ids padded to the longest document, or to all that is read where padding attends."""
     if getattr(network.shape, "padding", "masked") == "masked":
-        return pad(documents, max(len(ids) for ids in documents))
+        return pad(documents)
     ids, mask = pad(documents, network.shape.max_words + 1)
     return ids, torch.ones_like(mask)
 
 
 def shuffled_batches(
     documents: Sequence[Int[np.ndarray, "_"]], size: int, rng: np.random.Generator
-) -> list[Int[np.ndarray, "_"]]:
+) -> list[Batch]:
     """Random batches of documents of similar length, so that little of them is padding.
 
     Documents are shuffled, sorted by length within stretches, and the batches shuffled again.
     """
     order = rng.permutation(len(documents))
-    batches: list[Int[np.ndarray, "_"]] = []
+    batches: list[Batch] = []
     for start in range(0, len(order), _STRETCH * size):
         stretch = order[start : start + _STRETCH * size]
         by_length = sorted(stretch, key=lambda i: len(documents[i]))
@@ -131,10 +137,7 @@ def shuffled_batches(
 def outputs_of(
     model: Classifier, documents: Sequence[Document]
 ) -> list[tuple[Tokens, Float[np.ndarray, "label"], Float[np.ndarray, "token"]]]:
-    """Tokens, probabilities and attention of each document.
-
-    Attention is that of the row that classifies, mean over heads.
-    """
+    """Tokens, probabilities and attention (classifying row, mean over heads) of each document."""
     tokens = model.tokens(documents)
     outputs: list[Any] = [None] * len(tokens)
     for batch in model.batches(tokens):

@@ -18,12 +18,13 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import AveragedModel
 
 from heed.progress import counter, say
+from heed.training.examples import Batch
 from heed.training.unfinished import Unfinished
 
 _SAVE_EVERY = 120.0  # seconds
@@ -37,10 +38,10 @@ class Task(Protocol):
 
     rng: np.random.Generator
 
-    def batches(self, epoch: int) -> list[Int[np.ndarray, "_"]]:
+    def batches(self, epoch: int) -> list[Batch]:
         """The documents of each step of an epoch. Torch's generator may be seeded here."""
 
-    def loss(self, network: Any, batch: Int[np.ndarray, "_"], step: int) -> Float[Tensor, ""]:
+    def loss(self, network: Any, batch: Batch, step: int) -> Float[Tensor, ""]:
         """What is to become small."""
 
     def validate(self, network: Any) -> dict[str, float]:
@@ -85,16 +86,14 @@ class Run:
 
 
 def averaged(network: nn.Module, decay: float) -> AveragedModel | None:
-    """A running mean of the weights of a network; none, if the decay is 0.
-
-    At first the mean follows faster than the decay says: by step / (step + 10).
-    """
+    """A running mean of the weights of a network; none, if the decay is 0."""
     if not decay:
         return None
 
     @torch.no_grad()
     def average(means: Any, weights: Any, updates: Tensor | int) -> None:
         step = int(updates)
+        # at first the mean follows faster than the decay says, away from the random start
         torch._foreach_lerp_(means, weights, 1 - min(decay, step / (step + 10)))
 
     mean = AveragedModel(network, multi_avg_fn=average)
@@ -116,6 +115,12 @@ def cosine(steps: int, warmup: float = 0.0) -> Callable[[int], float]:
 
 def constant(step: int) -> float:
     return 1.0
+
+
+def adamw(parameters: Any, recipe: Any) -> torch.optim.Optimizer:
+    """The optimizer of a recipe."""
+    rate, decay = recipe.learning_rate, recipe.weight_decay
+    return torch.optim.AdamW(parameters, lr=rate, weight_decay=decay, fused=True)
 
 
 def train(
@@ -143,7 +148,7 @@ def train(
     with _deferred_interrupt() as interrupt, torch.random.fork_rng(devices=[]):
         drawn = None if unfinished is None else unfinished.restore(run)
         scheduler = LambdaLR(run.optimizer, schedule)
-        if run.step:
+        if run.step:  # the first one has noted the learning rate, without which none can go on
             scheduler = LambdaLR(run.optimizer, schedule, last_epoch=run.step - 1)
         saved = time.monotonic()
         while len(run.history) < epochs and not _spent(run, patience):
@@ -163,28 +168,22 @@ def train(
                     bar.advance()
                     bar.note(f"loss {run.loss / (run.step - (epoch - 1) * len(batches)):.3f}")
                     late = time.monotonic() - saved > _SAVE_EVERY
-                    if unfinished is not None and (interrupt.asked or late):
+                    if unfinished is not None and (interrupt.is_set() or late):
                         unfinished.save(run)
                         saved = time.monotonic()
-                    if interrupt.asked:
+                    if interrupt.is_set():
                         raise KeyboardInterrupt
             _close_epoch(run, task, len(batches))
             if unfinished is not None:
                 unfinished.save(run)
                 saved = time.monotonic()
-            if interrupt.asked:
+            if interrupt.is_set():
                 raise KeyboardInterrupt
     run.kept.load_state_dict(run.weights)
     run.kept.eval().requires_grad_(False)
 
 
-def _learn(
-    run: Run,
-    task: Task,
-    batch: Int[np.ndarray, "_"],
-    scheduler: LambdaLR,
-    clip: float | None,
-) -> None:
+def _learn(run: Run, task: Task, batch: Batch, scheduler: LambdaLR, clip: float | None) -> None:
     began = time.perf_counter()
     loss = task.loss(run.network, batch, run.step)
     run.optimizer.zero_grad()
@@ -220,20 +219,15 @@ def _spent(run: Run, patience: int | None) -> bool:
     return patience is not None and len(run.history) - run.best >= patience
 
 
-@dataclass
-class _Interrupt:
-    asked: bool = False
-
-
 @contextmanager
-def _deferred_interrupt() -> Iterator[_Interrupt]:
+def _deferred_interrupt() -> Iterator[threading.Event]:
     """Ctrl-C waits for the step in hand, so that no half of it is saved; a second one does not."""
-    interrupt = _Interrupt()
+    interrupt = threading.Event()
 
     def ask(number: int, frame: Any) -> None:
-        if interrupt.asked:
+        if interrupt.is_set():
             raise KeyboardInterrupt
-        interrupt.asked = True
+        interrupt.set()
 
     if threading.current_thread() is not threading.main_thread():  # which alone hears of signals
         yield interrupt

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from heed.models.shapes import Shape, StackShape
-from heed.models.single_layer import Network, SingleLayer
-from heed.models.stacked import Stacked, StackNetwork
+from heed.models.network import NetworkClassifier
+from heed.models.single_layer import SingleLayer
+from heed.models.stacked import Stacked
 from heed.text import Document, Tokenizer
-from heed.training.examples import Examples, padded, shuffled_batches, split
-from heed.training.loop import Run, Training, averaged, constant, cosine, train
+from heed.training.examples import Batch, Examples, padded, shuffled_batches, split, word_tokenizer
+from heed.training.loop import Run, Training, adamw, averaged, constant, cosine, train
 from heed.training.recipes import RECIPES, Recipe
-from heed.training.unfinished import Unfinished, identity
+from heed.training.unfinished import Unfinished
 
 _SPECIAL = 2  # the ids 1 and 2 are <cls> and <sep>; 0 is <unk>
 
@@ -49,44 +49,28 @@ def fit(
     """
     rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
     learnt, held = split(documents, validation, labels, recipe.validation, rng)
-    unfinished = None
-    if resume is not None:
-        start = {"stack": dict(stack or {}), "uniform": uniform}
-        unfinished = Unfinished(resume, identity(recipe, seed, learnt, held, **start))
+    start = {"stack": dict(stack or {}), "uniform": uniform}
+    unfinished = Unfinished.of(resume, recipe, seed, [*learnt, *held], **start)
+    kind: type[NetworkClassifier] = SingleLayer if stack is None else Stacked
+    settings = recipe.shape if stack is None else stack
     if tokenizer is None:
-        default = Shape.max_words if stack is None else StackShape.max_words
-        words = (recipe.shape if stack is None else stack).get("max_words", default)
-        texts = (segment for d in learnt for segment in d.segments)
-        tokenizer = Tokenizer.train(texts, words + 1, recipe.vocabulary, recipe.min_count)
-    sizes: dict[str, Any] = {"vocabulary": len(tokenizer), "labels": len(labels)}
-    network: Network | StackNetwork
-    if stack is None:
-        network = Network(Shape(**sizes, **recipe.shape), generator)
-    else:
-        network = StackNetwork(StackShape(**sizes, **stack), generator)
+        words = settings.get("max_words", kind.shape_class.max_words)
+        tokenizer = word_tokenizer(learnt, words, recipe)
+    shape = kind.shape_class(vocabulary=len(tokenizer), labels=len(labels), **settings)
+    network: Any = kind.network_class(shape, generator)
     network.W_e.data.mul_(recipe.embedding_scale)
     if uniform:
         for parameter in network.queries():
             parameter.data.zero_()
             parameter.requires_grad_(False)
-    optimizer = torch.optim.AdamW(
-        [p for p in network.parameters() if p.requires_grad],
-        lr=recipe.learning_rate,
-        weight_decay=recipe.weight_decay,
-        fused=True,
-    )
+    optimizer = adamw([p for p in network.parameters() if p.requires_grad], recipe)
     examples, checks = (Examples.of(tokenizer, d) for d in (learnt, held))
     steps = recipe.epochs * math.ceil(len(learnt) / recipe.batch)
     run = Run(network, optimizer, averaged(network, recipe.average))
-    train(
-        run,
-        _DroppedWords(recipe, examples, checks, rng, generator),
-        recipe.epochs,
-        schedule=cosine(steps) if recipe.schedule == "cosine" else constant,
-        unfinished=unfinished,
-    )
+    task = _DroppedWords(recipe, examples, checks, rng, generator)
+    schedule = cosine(steps) if recipe.schedule == "cosine" else constant
+    train(run, task, recipe.epochs, schedule=schedule, unfinished=unfinished)
     pairs = any(d.pair is not None for d in learnt)
-    kind = SingleLayer if stack is None else Stacked
     model = kind(run.kept, tokenizer, labels, name, pairs)
     return Training(model, recipe, run.history, run.best, run.seconds)
 
@@ -101,19 +85,18 @@ class _DroppedWords:
     rng: np.random.Generator
     generator: torch.Generator
 
-    def batches(self, epoch: int) -> list[Int[np.ndarray, "_"]]:
+    def batches(self, epoch: int) -> list[Batch]:
         if epoch == 1:  # words are dropped by what the weights at the start were drawn from
             torch.set_rng_state(self.generator.get_state())
         return shuffled_batches(self.examples.ids, self.recipe.batch, self.rng)
 
-    def loss(self, network: Any, batch: Int[np.ndarray, "_"], step: int) -> Float[Tensor, ""]:
+    def loss(self, network: Any, batch: Batch, step: int) -> Float[Tensor, ""]:
         ids, mask = padded(network, [self.examples.ids[i] for i in batch])
         if self.recipe.word_dropout:
             dropped = torch.rand(ids.shape) < self.recipe.word_dropout
             ids = ids.masked_fill(dropped & (ids > _SPECIAL), 0)
-        return functional.cross_entropy(
-            network(ids, mask), self.examples.gold[batch], label_smoothing=self.recipe.smoothing
-        )
+        logits, gold = network(ids, mask), self.examples.gold[batch]
+        return functional.cross_entropy(logits, gold, label_smoothing=self.recipe.smoothing)
 
     @torch.no_grad()
     def validate(self, network: Any) -> dict[str, float]:

