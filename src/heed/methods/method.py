@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from heed.errors import InputError, NotApplicable, UnknownName
 from heed.methods.explanation import Explanation, Special, Unit, UnitKind
@@ -25,6 +25,8 @@ from heed.settings import check
 from heed.text import Tokens
 
 Merge = Literal["sum", "max"]
+Scores = Float[np.ndarray, "unit"]
+Keep = Bool[np.ndarray, "sample unit"]  # which words each text keeps
 _CHUNK = 64  # documents measured together
 
 
