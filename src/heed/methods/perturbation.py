@@ -218,12 +218,10 @@ class Lime(Repeating):
     def _notes(self, d: int) -> tuple[str, ...]:
         if d == 1 and self.ridge > 0:
             return ("With a single word the ridge pulls LIME's score towards 0: use occlusion.",)
-        if self.samples < 2 * d:
-            return (
-                f"{self.samples:,} samples are few for {d:,} words: "
-                "the standard errors are too small.",
-            )
-        return ()
+        few = (
+            f"{self.samples:,} samples are few for {d:,} words: the standard errors are too small."
+        )
+        return (few,) if self.samples < 2 * d else ()
 
 
 @dataclass(frozen=True)
