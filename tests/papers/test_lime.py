@@ -569,6 +569,7 @@ def test_controls_leave_a_linear_output_alone() -> None:
     removed = d - keep.sum(1)
     penalty = np.concatenate([np.zeros(d + phi.shape[1]), np.ones(d - 1)])
     design = Controlled(keep, np.arange(d), removed, phi, psi)
-    found = fit_ridge(design, keep @ beta + 3.0, np.ones(len(keep)), penalty, shown=d, pairs=True)
+    y, weights = keep @ beta + 3.0, np.ones(len(keep))
+    found = fit_ridge(design, y, weights, penalty, reported=d, pairs=True)
     np.testing.assert_allclose(found.coefficients, beta, atol=1e-8)
     assert found.intercept == pytest.approx(3.0, abs=1e-8) and found.r2 == pytest.approx(1.0)

@@ -204,9 +204,9 @@ class Space:
         if not batched:
             # where the exact method is not certain, the other one may be
             doubtful = unsolved[~fits(unsolved) | ~(doubts[unsolved] < CERTAIN)]
-            other = least_norm_batch(inner.Q, coordinates[doubtful])
-            better = ~np.isnan(other).any(1)
-            points[doubtful[better]], doubts[doubtful[better]] = other[better], 0.0
+            again = least_norm_batch(inner.Q, coordinates[doubtful])
+            solved = ~np.isnan(again).any(1)
+            points[doubtful[solved]], doubts[doubtful[solved]] = again[solved], 0.0
         points[~(doubts < _LAST_RESORT)] = np.nan
         fallbacks = len(unsolved) if batched else 0
         return Efficient((np.maximum(points, 0) / root)[:, index], fallbacks)

@@ -93,10 +93,10 @@ def ascend(
     """
     point = smallest(cost)
     for _ in range(rounds):
-        other = smallest(-np.sign(away(point)))
-        if np.abs(away(other)).sum() <= np.abs(away(point)).sum() + 1e-9:
+        higher = smallest(-np.sign(away(point)))
+        if np.abs(away(higher)).sum() <= np.abs(away(point)).sum() + 1e-9:
             break
-        point = other
+        point = higher
     return point
 
 

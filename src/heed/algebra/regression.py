@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -17,18 +17,9 @@ Columns = Float[np.ndarray, "column"]  # a number for each regressor
 Pairs = Float[np.ndarray, "pair 2"]
 
 
-class Design(Protocol):
-    """The regressors of a fit, made a few rows at a time."""
-
-    @property
-    def shape(self) -> tuple[int, int]: ...
-
-    def rows(self, which: slice, dtype: Any) -> Float[np.ndarray, "_ column"]: ...
-
-
 @dataclass(frozen=True, eq=False)
 class Words:
-    """Which words are kept."""
+    """The regressors of a fit, made a few rows at a time: which words are kept."""
 
     keep: Bool[np.ndarray, "sample unit"]
 
@@ -41,7 +32,7 @@ class Words:
 
 
 @dataclass(frozen=True, eq=False)
-class Controlled:
+class Controlled(Words):
     """Words, and beside them controls: columns that take up noise but not what words explain.
 
     words     the words to fit
@@ -51,7 +42,6 @@ class Controlled:
               number; for all words but one, since these columns add up to zero
     """
 
-    keep: Bool[np.ndarray, "sample unit"]
     words: Int[np.ndarray, "word"]
     removed: Int[np.ndarray, "sample"]
     phi: Float[np.ndarray, "size function"]
@@ -84,30 +74,30 @@ class Ridge:
 
 
 def ridge(
-    design: Design,
+    design: Words,
     y: Samples,
     weights: Samples,
     penalty: float | Columns,
     *,
-    shown: int | None = None,
+    reported: int | None = None,
     pairs: bool = False,
 ) -> Ridge:
     """Weighted ridge regression of y with a free intercept.
 
-    shown   how many columns to report, with their r2; the others are controls
-    pairs   whether two neighbouring rows are one draw, from the second row on
+    reported   how many columns to report, with their r2; the others are controls
+    pairs      whether two neighbouring rows are one draw, from the second row on
 
     The first row is the same in every run, and adds nothing to the standard errors.
     """
     columns = design.shape[1]
-    shown = columns if shown is None else shown
+    reported = columns if reported is None else reported
     # a narrow kernel makes all weights tiny; only their ratios matter
     weights, penalty = weights / weights.max(), penalty / weights.max()
     total = weights.sum()
     y_mean = weights @ y / total
     # an output that moves by rounding only leaves nothing to explain
     if np.ptp(y) <= 1e-12 * max(1.0, float(np.abs(y).max())):
-        return Ridge(np.zeros(shown), float(y_mean), np.zeros(shown), 1.0)
+        return Ridge(np.zeros(reported), float(y_mean), np.zeros(reported), 1.0)
     # centred, so that sums of squares are not swamped by the level of the output
     y = y - y_mean
     gram, moment, mean = np.zeros((columns, columns)), np.zeros(columns), np.zeros(columns)
@@ -132,17 +122,17 @@ def ridge(
         # each step makes the error smaller by the same factor, so that 1e-10 is left
         if np.abs(step).max() <= 1e-5 * np.abs(slope).max():
             break
-    errors = _Fit(design, weights, mean, residuals, inverse, shown, pairs).standard_errors()
+    errors = _Fit(design, weights, mean, residuals, inverse, reported, pairs).standard_errors()
     spread = float(weights @ y**2)
-    if shown < columns:  # the residuals of the words alone, without the controls
-        words = np.where(np.arange(columns) < shown, slope, 0)
+    if reported < columns:  # the residuals of the words alone, without the controls
+        words = np.where(np.arange(columns) < reported, slope, 0)
         *_, residuals = _gradient(design, y, weights, words)
     r2 = 1 - float(weights @ residuals**2) / spread if spread > 0 else 1.0
-    return Ridge(slope[:shown], float(y_mean - mean @ slope), errors, r2)
+    return Ridge(slope[:reported], float(y_mean - mean @ slope), errors, r2)
 
 
 def _gradient(
-    design: Design, y: Samples, weights: Samples, slope: Columns
+    design: Words, y: Samples, weights: Samples, slope: Columns
 ) -> tuple[Columns, Columns, Samples]:
     """Σ w r (x - x̄), x̄ and the residuals r of the fit with the best intercept for this slope."""
     product, mean, fitted = np.zeros(len(slope)), np.zeros(len(slope)), np.empty(len(y))
@@ -161,15 +151,15 @@ def _gradient(
 class _Fit(NamedTuple):
     """What the standard errors of a regression depend on."""
 
-    design: Design
+    design: Words
     weights: Samples
     mean: Columns
     residuals: Samples
     inverse: Float[np.ndarray, "column column"]
-    shown: int
+    reported: int
     pairs: bool
 
-    def standard_errors(self) -> Float[np.ndarray, "shown"]:
+    def standard_errors(self) -> Float[np.ndarray, "reported"]:
         """How far other samples would have moved the coefficients.
 
         Samples may have unequal variances, and two rows may be one draw. The fit makes residuals
@@ -197,8 +187,8 @@ class _Fit(NamedTuple):
             noise = enlarged(by_pair, 1 - leverage.reshape(-1, 2), cross).ravel()
         else:
             noise = residuals / np.sqrt(1 - leverage)
-        moved = influence[:, : self.shown] * (root * noise)[:, None]
-        by_draw = moved.reshape(-1, together, self.shown).sum(1)
+        moved = influence[:, : self.reported] * (root * noise)[:, None]
+        by_draw = moved.reshape(-1, together, self.reported).sum(1)
         variance = np.square(by_draw).sum(0, dtype=float) * (n - 1) / len(x)
         if self.pairs and 2 * columns <= n - 1 <= 800:
             with suppress(np.linalg.LinAlgError):
@@ -207,7 +197,7 @@ class _Fit(NamedTuple):
         return np.sqrt(variance)
 
 
-def _unbiased(fit: _Fit) -> Float[np.ndarray, "shown"]:
+def _unbiased(fit: _Fit) -> Float[np.ndarray, "reported"]:
     """Variances of the coefficients without bias (Hartley, Rao and Kiefer), for draws of two.
 
     Residuals are e = Mu. So the mean of e e^T in a draw is Σ_j M_j C_j M_j^T over the 2 × 2
@@ -227,7 +217,7 @@ def _unbiased(fit: _Fit) -> Float[np.ndarray, "shown"]:
     )
     e, f = (root * fit.residuals[1:]).reshape(-1, 2).T
     C = np.linalg.solve(system, np.concatenate([e**2, e * f, f**2])).reshape(3, -1)
-    u, v = influence[:, : fit.shown].reshape(-1, 2, fit.shown).swapaxes(0, 1)
+    u, v = influence[:, : fit.reported].reshape(-1, 2, fit.reported).swapaxes(0, 1)
     products = u**2, 2 * u * v, v**2
     return np.sum([part @ product for part, product in zip(C, products, strict=True)], 0)
 

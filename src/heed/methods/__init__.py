@@ -47,13 +47,12 @@ from heed.models.classifier import Classifier
 from heed.progress import say
 from heed.text import Document, Tokens
 
+Text = str | Document | tuple[str, str]
 PATIENCE = 30.0  # seconds that a method may take that nobody asked for by its name
 
 
 @overload
-def explain(
-    model: Model, text: str | Document | tuple[str, str], *args: Any, **settings: Any
-) -> Explanation: ...
+def explain(model: Model, text: Text, *args: Any, **settings: Any) -> Explanation: ...
 @overload
 def explain(
     model: Model, text: Sequence[Any], *args: Any, **settings: Any
@@ -87,7 +86,7 @@ def explain(
 
 def compare(
     model: Model,
-    text: str | Document | tuple[str, str],
+    text: Text,
     methods: Sequence[str | Method] | str | None = None,
     label: int | str | None = None,
     unit: UnitKind = "word",
@@ -101,26 +100,24 @@ def compare(
     """
     model = classifier_of(model)
     if not is_one(text):
-        raise InputError(
-            "compare takes one text (a string, a Document, or a pair in a tuple), got"
-            f" {type(text).__name__}."
-        )
+        one = "one text (a string, a Document, or a pair in a tuple)"
+        raise InputError(f"compare takes {one}, got {type(text).__name__}.")
     documents = model.documents(text, keep_all=True).documents
     left_out: dict[str, str] = {}
     if methods is None:
-        asked, left_out = quick_methods(model, documents[0], unit, patience)
+        to_run, left_out = quick_methods(model, documents[0], unit, patience)
     else:
         named = [methods] if isinstance(methods, str) else methods
-        asked = [make_method(m) for m in named]
-        if not asked:
+        to_run = [make_method(m) for m in named]
+        if not to_run:
             raise InputError("compare needs at least one method, got none.")
-    explanations = [m.explain(model, documents, label, unit, seed)[0] for m in asked]
+    explanations = [m.explain(model, documents, label, unit, seed)[0] for m in to_run]
     return Comparison(tuple(explanations), agreement(explanations), left_out)
 
 
 def quick_methods(
     model: Classifier,
-    text: str | Document | tuple[str, str],
+    text: Text,
     unit: UnitKind = "word",
     patience: float | None = None,
     methods: Iterable[Method] | None = None,

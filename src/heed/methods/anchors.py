@@ -95,17 +95,17 @@ class Anchors(Method):
     def _side_by_side(self, model: Classifier, side: list[tuple[Job, _Event]]) -> list[Measured]:
         searches = [self._explained(job, event) for job, event in side]
         results: dict[int, Measured] = {}
-        asked = {i: next(search) for i, search in enumerate(searches)}
-        while asked:
-            jobs = [side[i][0] for i in asked]
+        requests = {i: next(search) for i, search in enumerate(searches)}
+        while requests:
+            jobs = [side[i][0] for i in requests]
             tokens, groups = [job.tokens for job in jobs], [job.groups for job in jobs]
-            logits = model.score(tokens, list(asked.values()), groups, self.removal)
-            for i, rows in zip(list(asked), logits, strict=True):
+            logits = model.score(tokens, list(requests.values()), groups, self.removal)
+            for i, rows in zip(list(requests), logits, strict=True):
                 try:
-                    asked[i] = searches[i].send(side[i][1].held(rows))
+                    requests[i] = searches[i].send(side[i][1].held(rows))
                 except StopIteration as done:
                     results[i] = done.value
-                    del asked[i]
+                    del requests[i]
         return [results[i] for i in range(len(side))]
 
     def _explained(self, job: Job, event: _Event) -> Search[Measured]:
@@ -184,12 +184,13 @@ class Anchors(Method):
         interval = f"{100 * (1 - self.delta):.4g} % interval: {low} to {high} %"
         sure = "exact" if rule.exact else interval
         yield f"Rule: {names} → {event.name} in {share} % of {texts} ({sure})."
-        asked = f"a precision of {100 * self.precision:.4g} %"
+        wanted = f"a precision of {100 * self.precision:.4g} %"
         if rule.high < self.precision:
             words = f"{self.most} word{'s' * (self.most > 1)}"
-            yield f"No rule of at most {words} was found that reaches {asked}."
+            yield f"No rule of at most {words} was found that reaches {wanted}."
         elif rule.low < self.precision:
-            yield f"{self.samples:,} samples do not tell for sure whether the rule reaches {asked}."
+            unsure = "samples do not tell for sure whether the rule"
+            yield f"{self.samples:,} {unsure} reaches {wanted}."
         if not event.predicted:
             about = "the rule is about texts that lost some words"
             yield f"The whole text does not get this label: {about}."

@@ -81,9 +81,10 @@ class Attention(LayerMethod):
 
     def read(self, trace: Trace, tokens: Sequence[Tokens]) -> list[Measured]:
         layers = [trace.classifying(i).astype(float) for i in self.layers_of(len(trace.attention))]
-        return [
-            self._measured([heads[row] for heads in layers], len(t)) for row, t in enumerate(tokens)
-        ]
+        results = []
+        for row, t in enumerate(tokens):
+            results.append(self._measured([heads[row] for heads in layers], len(t)))
+        return results
 
     def _measured(self, layers: list[Heads], tokens: int) -> Measured:
         padding = float(np.concatenate(layers)[:, tokens:].sum(1).mean())
@@ -164,7 +165,6 @@ class ValueNorm(LayerMethod):
         ]
 
     def _norms(self, trace: Trace, layer: int) -> Float[np.ndarray, "batch key"]:
-        """The norms for one layer."""
         import torch
 
         # ‖Σ_h a_h u_h‖² = Σ_hg a_h a_g u_h·u_g: products of heads instead of a vector per pair of

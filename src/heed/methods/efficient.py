@@ -81,8 +81,12 @@ class Determined(BatchMethod):
             model, tokens, self.level, self.layer, self.head, tolerance=self.tolerance
         )
         raw = as_numbers(attending.trace.classifying_rows(self.layer))
-        solved = [{p: self.solve(p) for p in of_document} for of_document in parts]
-        rows = {p: x.rows for by_problem in solved for p, x in by_problem.items()}
+        solved: list[dict[Problem, Efficient]] = []
+        rows: dict[Problem, problems.Rows] = {}
+        for document in parts:
+            solutions = {problem: self.solve(problem) for problem in document}
+            rows |= {problem: solution.rows for problem, solution in solutions.items()}
+            solved.append(solutions)
         new = problems.swapped(attending, parts, rows, self.layer)
         moved, _ = problems.movement(model, attending, new, raw)
         layers = len(attending.trace.attention)
@@ -92,8 +96,9 @@ class Determined(BatchMethod):
         passes = 3 + below + (self.level == "prediction")
         results = []
         for b, job in enumerate(jobs):
-            of_document = solved[b], raw[b], new[b], float(moved[b])
-            results.append(self._measured(job, *of_document, attending.linear, passes))
+            attention = solved[b], raw[b], new[b]
+            moves = float(moved[b]), attending.linear
+            results.append(self._measured(job, *attention, *moves, passes))
         return results
 
     def _measured(
@@ -146,8 +151,8 @@ class Determined(BatchMethod):
     def _aggregated(self, rows: Attention, job: Job) -> Float[np.ndarray, "key"]:
         """One weight for each key; the weights of padding, if it has any, behind the tokens."""
         heads = rows if self.head is None else rows[self.head : self.head + 1]
-        each = heads[:, : len(job.tokens)].mean(1) if rows.shape[1] > 1 else heads[:, 0]
-        weights = each.mean(0) if self.aggregate == "mean" else each.max(0)
+        by_head = heads[:, : len(job.tokens)].mean(1) if rows.shape[1] > 1 else heads[:, 0]
+        weights = by_head.mean(0) if self.aggregate == "mean" else by_head.max(0)
         return weights if weights[len(job.tokens) :].any() else weights[: len(job.tokens)]
 
 

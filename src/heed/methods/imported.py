@@ -75,8 +75,8 @@ class Imported(Method):
             others.append(record)
         if not by_text:
             raise InputError(f"{self.name} holds no explanation.")
-        every = chain.from_iterable(by_text.values())
-        text = json.dumps([[r.document.segments, r.pieces, r.scores, r.label] for r in every])
+        explained = chain.from_iterable(by_text.values())
+        text = json.dumps([[r.document.segments, r.pieces, r.scores, r.label] for r in explained])
         digest = hashlib.sha256(text.encode("utf8", "replace")).hexdigest()[:16]
         object.__setattr__(self, "_by_text", by_text)
         object.__setattr__(self, "digest", digest)
@@ -102,8 +102,9 @@ class Imported(Method):
         return reasons
 
     def merges_repeats(self) -> bool:
-        every = chain.from_iterable(self._records().values())
-        return any(len(spans) > 1 for record in every for spans in record.pieces)
+        records = chain.from_iterable(self._records().values())
+        pieces = chain.from_iterable(record.pieces for record in records)
+        return any(len(spans) > 1 for spans in pieces)
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         records = [self._record(model, job.tokens.document, job.label) for job in jobs]
@@ -185,7 +186,7 @@ class Imported(Method):
         records = []
         for text, row, parts in zip(texts, scores, split, strict=True):
             records.append(_record(name, Document.of(text), row, parts, label))
-        return cls._of(name, records, signed)
+        return cls._from_records(name, records, signed)
 
     @classmethod
     def shap(cls, explanation: Any, name: str = "shap-package") -> Imported:
@@ -201,7 +202,7 @@ class Imported(Method):
             document, spans = Document("".join(strings)), list(pairwise(ends))
             for k in range(scores.shape[1]):
                 records.append(_record(name, document, scores[:, k], spans, k))
-        return cls._of(name, records, True)
+        return cls._from_records(name, records, True)
 
     @classmethod
     def lime(cls, explanations: Sequence[Any], name: str = "lime-package") -> Imported:
@@ -223,7 +224,7 @@ class Imported(Method):
             for label, weights in by_label.items():
                 pieces = tuple(_lime_spans(string, i) for i, _ in weights)
                 records.append(Record(document, pieces, tuple(w for _, w in weights), label))
-        return cls._of(name, records, True)
+        return cls._from_records(name, records, True)
 
     @classmethod
     def read(cls, path: Path | str) -> list[Imported]:
@@ -251,13 +252,13 @@ class Imported(Method):
         stem = path.name if path.stem in METHODS else path.stem
         names = {m: f"{stem}:{m}" if m and len(groups) > 1 else stem for m in groups}
         try:
-            return [cls._of(names[m], records, signed[m]) for m, records in groups.items()]
+            return [cls._from_records(names[m], groups[m], signed[m]) for m in groups]
         except InputError as error:
             raise DataError(f"{path.name}: {error}") from None
 
     @classmethod
-    def _of(cls, name: str, records: Sequence[Record], signed: bool | None = None) -> Imported:
-        negative = any(score < 0 for r in records for score in r.scores)
+    def _from_records(cls, name: str, records: Sequence[Record], signed: bool | None) -> Imported:
+        negative = any(min(record.scores, default=0.0) < 0 for record in records)
         return cls(name, negative if signed is None else signed, records)
 
 
@@ -341,8 +342,10 @@ def _from_row(name: str, row: dict[str, Any]) -> tuple[str, Record, bool | None]
     """The method that a row names, its record, and whether its scores have signs, if it says so."""
     if "units" in row or "explanation" in row:
         e = _explanation(row)
-        pieces = tuple(tuple(Span(a, b, u.segment) for a, b in u.spans) for u in e.units)
-        record = Record(e.document, pieces, tuple(e.scores.tolist()), e.label, e.revision)
+        pieces = []
+        for unit in e.units:
+            pieces.append(tuple(Span(start, end, unit.segment) for start, end in unit.spans))
+        record = Record(e.document, tuple(pieces), tuple(e.scores.tolist()), e.label, e.revision)
         return e.method, record, e.signed
     plain = msgspec.convert(row, _PlainRow)
     msgspec.json.encode(plain)  # refuses halves of characters, which no tokenizer can read

@@ -201,7 +201,8 @@ class Method(ABC):
         label = int(logits.argmax()) if job.label < 0 else job.label
         scores, raw = measured.scores, None
         specials: tuple[Special, ...] = ()
-        if measured.rows is not None:
+        if scores is None:
+            assert measured.rows is not None
             scores, specials = split_rows(job, measured.rows, settings["merge"])
         if measured.raw is not None:
             raw, _ = split_rows(job, measured.raw, settings["merge"])
@@ -341,12 +342,12 @@ def _reading_notes(tokens: Tokens, pairs: bool) -> tuple[str, ...]:
         notes.append(
             "The text is longer than the model reads: of its last word only the beginning was read."
         )
-    places = np.flatnonzero(tokens.unknown)
-    unknown = list(dict.fromkeys(tokens.text(int(i)) for i in places))
+    positions = np.flatnonzero(tokens.unknown)
+    unknown = list(dict.fromkeys(tokens.text(int(i)) for i in positions))
     if unknown:
         first = ", ".join(repr(w[:30]) for w in unknown[:5]) + (" …" if len(unknown) > 5 else "")
         many = "1 word is" if len(unknown) == 1 else f"{len(unknown)} words are"
-        stand_in = tokens.names[places[0]]
+        stand_in = tokens.names[positions[0]]
         notes.append(f"{many} unknown to the model, which reads {stand_in} instead: {first}.")
     return tuple(notes)
 

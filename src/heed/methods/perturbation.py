@@ -66,9 +66,9 @@ class Perturbation(Method):
             return []
         jobs = [job for job, _ in planned]
         # the output for the whole document is needed, too: it tells label and probabilities
-        asked = [k if k[0].all() else np.vstack([np.ones_like(k[:1]), k]) for _, k in planned]
+        texts = [k if k[0].all() else np.vstack([np.ones_like(k[:1]), k]) for _, k in planned]
         tokens, groups = [job.tokens for job in jobs], [job.groups for job in jobs]
-        logits = model.score(tokens, asked, groups, self.removal)
+        logits = model.score(tokens, texts, groups, self.removal)
         results = []
         for (job, keep), rows in zip(planned, logits, strict=True):
             label = int(rows[0].argmax()) if job.label < 0 else job.label
@@ -154,10 +154,10 @@ class Lime(Repeating):
 
     def plan(self, job: Job) -> Keep:
         d = len(job.units)
-        if self._every(d):
+        if self._scheme(d) == "every":
             return ~all_subsets(d)  # the whole document first
         keep = np.ones((self.samples, d), dtype=bool)
-        if not self._paired(d):
+        if self._scheme(d) == "lime":
             keep[1:] = ~uniform_subsets(job.rng, self.samples - 1, d)
             return keep
         keep[1] = False
@@ -166,39 +166,37 @@ class Lime(Repeating):
         keep[2 : 2 + 2 * pairs : 2], keep[3 : 2 + 2 * pairs : 2] = half, ~half
         return keep[: 2 + 2 * pairs]
 
-    def _paired(self, d: int) -> bool:
-        return d > 2 and self.samples > 3 and (self.sampling == "pairs" or self._auto(d))
-
-    def _every(self, d: int) -> bool:
-        """Whether all subsets are taken."""
-        return 1 < d < 30 and 2**d <= self.samples and (self.sampling == "pairs" or self._auto(d))
-
-    def _auto(self, d: int) -> bool:
-        return self.sampling == "auto" and self.samples >= 5 * d
+    def _scheme(self, d: int) -> Literal["every", "pairs", "lime"]:
+        """Which texts are taken: every subset of words, random pairs, or independent ones."""
+        if self.sampling == "lime" or (self.sampling == "auto" and self.samples < 5 * d):
+            return "lime"
+        if 1 < d < 30 and 2**d <= self.samples:
+            return "every"
+        return "pairs" if d > 2 and self.samples > 3 else "lime"
 
     def fit(self, job: Job, keep: Keep, outputs: Outputs) -> Measured:
-        every = np.arange(keep.shape[1])
-        fitted = self._fit(keep, outputs, every)
-        scores, errors = fitted.coefficients, fitted.standard_errors
-        if self.words is not None and self.words < len(scores):
-            strongest = np.sort(np.argsort(-np.abs(scores), kind="stable")[: self.words])
-            fitted = self._fit(keep, outputs, strongest)
-            scores, errors = np.zeros(len(scores)), np.zeros(len(errors))
-            scores[strongest], errors[strongest] = fitted.coefficients, fitted.standard_errors
+        d = keep.shape[1]
+        words = np.arange(d)
+        fitted = self._fit(keep, outputs, words)
+        if self.words is not None and self.words < d:
+            order = np.argsort(-np.abs(fitted.coefficients), kind="stable")
+            words = np.sort(order[: self.words])
+            fitted = self._fit(keep, outputs, words)
+        scores, errors = np.zeros((2, d))
+        scores[words], errors[words] = fitted.coefficients, fitted.standard_errors
         facts = {"intercept": fitted.intercept, "r2": fitted.r2}
-        return Measured(scores, None, errors, len(keep), facts, self._notes(len(job.units)))
+        return Measured(scores, None, errors, len(keep), facts, self._notes(d))
 
     def _fit(self, keep: Keep, y: Outputs, words: Int[np.ndarray, "word"]) -> Ridge:
-        """The regression on these words."""
         d = keep.shape[1]
         pi, removed = kernel(d, self.bandwidth), d - keep.sum(1)
-        if self._every(d):
+        if self._scheme(d) == "every":
             # every subset once: weights make up for how many subsets of a size there are
             subsets = np.array([math.comb(d, s) for s in range(d + 1)])
             weights = (self.samples / d * pi / subsets)[removed[1:]]
             fitted = ridge(Words(keep[1:, words]), y[1:], weights, self.ridge)
             return replace(fitted, standard_errors=np.zeros(len(words)))
-        if not self._paired(d):
+        if self._scheme(d) == "lime":
             return ridge(Words(keep[:, words]), y, pi[removed], self.ridge)
         # The document has no weight in the limit, and the empty one stands for its share of the
         # sizes 1 … d. The weights sum to that of as many independent samples, so that the ridge
@@ -213,7 +211,7 @@ class Lime(Repeating):
         # for the columns of words, of phi and of psi
         penalty = np.repeat([self.ridge, 0.0, d * square], [len(words), phi.shape[1], d - 1])
         design = Controlled(keep, words, removed, phi, psi)
-        return ridge(design, y, weights, penalty, shown=len(words), pairs=True)
+        return ridge(design, y, weights, penalty, reported=len(words), pairs=True)
 
     def _notes(self, d: int) -> tuple[str, ...]:
         if d == 1 and self.ridge > 0:

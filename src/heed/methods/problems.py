@@ -145,7 +145,6 @@ def _visible(weighty: Bool[np.ndarray, "row key"], tokens: Tokens) -> Bool[np.nd
 
 
 def _precision(values: Tensor) -> float:
-    """The relative precision of numbers."""
     import torch
 
     # half precision counts as single: its own rounding would fill the whole space
@@ -254,8 +253,8 @@ def _slopes(
 
 def efficient_rows(parts: Parts, variant: Variant = "norm") -> dict[Problem, Rows]:
     """The efficient attention of the rows of all problems."""
-    every = chain.from_iterable(parts)
-    return {p: p.space.efficient(p.rows, variant).rows for p in every}
+    problems = chain.from_iterable(parts)
+    return {p: p.space.efficient(p.rows, variant).rows for p in problems}
 
 
 def swapped(

@@ -23,7 +23,7 @@ from heed.settings import AtLeast, Below
 
 _ONE = 2**30  # how many units of capacity 1 is; scipy needs whole numbers of 32 bits
 
-Scores = Float[np.ndarray, "token"]
+Mass = Float[np.ndarray, "token"]  # how much starts or arrives at each token
 Edges = Float[np.ndarray, "query key"]  # of one layer
 
 
@@ -45,7 +45,7 @@ class AttentionGraph(BatchMethod):
     heads: Annotated[Literal["mean", "max"], "way to combine heads"] = "mean"
 
     @abstractmethod
-    def follow(self, start: Scores, layers: Sequence[Edges]) -> Scores:
+    def follow(self, start: Mass, layers: Sequence[Edges]) -> Mass:
         """What arrives at each token of what starts in the rows above the last layer."""
 
     def measure_batch(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
@@ -72,7 +72,7 @@ class Rollout(AttentionGraph):
     name: ClassVar[str] = "rollout"
     summary: ClassVar[str] = "attention multiplied through all layers"
 
-    def follow(self, start: Scores, layers: Sequence[Edges]) -> Scores:
+    def follow(self, start: Mass, layers: Sequence[Edges]) -> Mass:
         for edges in reversed(layers):
             start = start @ edges
         return start
@@ -89,7 +89,7 @@ class Flow(AttentionGraph):
     summary: ClassVar[str] = "maximum flow through the attention of all layers"
     longest: ClassVar[float] = 128
 
-    def follow(self, start: Scores, layers: Sequence[Edges]) -> Scores:
+    def follow(self, start: Mass, layers: Sequence[Edges]) -> Mass:
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import maximum_flow
 
