@@ -474,15 +474,15 @@ def test_standard_errors_have_an_answer_where_the_unbiased_ones_have_none(
 ) -> None:
     rng = np.random.default_rng(0)
     half = rng.random((40, 5)) < 0.5
-    keep = np.stack([half, ~half], 1).reshape(-1, 5)
-    y, w = keep @ rng.normal(size=5) + rng.normal(size=80), np.ones(80)
-    plain = fit_ridge(Words(keep), y, w, 0.1, first=0, together=2).standard_errors
+    keep = np.vstack([np.ones(5, bool), np.stack([half, ~half], 1).reshape(-1, 5)])
+    y, w = keep @ rng.normal(size=5) + rng.normal(size=81), np.ones(81)
+    plain = fit_ridge(Words(keep), y, w, 0.1, pairs=True).standard_errors
     monkeypatch.setattr(regression, "_unbiased", lambda *_: np.array([-1.0, 0.0, 4.0, 4.0, 4.0]))
-    some = fit_ridge(Words(keep), y, w, 0.1, first=0, together=2).standard_errors
+    some = fit_ridge(Words(keep), y, w, 0.1, pairs=True).standard_errors
     monkeypatch.setattr(
         regression, "_unbiased", lambda *_: np.linalg.solve(np.zeros((2, 2)), np.ones(2))
     )
-    none = fit_ridge(Words(keep), y, w, 0.1, first=0, together=2).standard_errors
+    none = fit_ridge(Words(keep), y, w, 0.1, pairs=True).standard_errors
     assert (some[:2] == none[:2]).all() and (some[2:] == 2).all() and (none > 0).all()
     assert (plain != none).all()
 
@@ -569,6 +569,7 @@ def test_controls_leave_a_linear_output_alone() -> None:
     removed = d - keep.sum(1)
     penalty = np.concatenate([np.zeros(d + phi.shape[1]), np.ones(d - 1)])
     design = Controlled(keep, np.arange(d), removed, phi, psi)
-    found = fit_ridge(design, keep @ beta + 3.0, np.ones(len(keep)), penalty, shown=d, together=2)
+    y, weights = keep @ beta + 3.0, np.ones(len(keep))
+    found = fit_ridge(design, y, weights, penalty, reported=d, pairs=True)
     np.testing.assert_allclose(found.coefficients, beta, atol=1e-8)
     assert found.intercept == pytest.approx(3.0, abs=1e-8) and found.r2 == pytest.approx(1.0)

@@ -164,7 +164,8 @@ def test_standard_errors_of_orders_are_the_spread_of_gains(d: int, pairs: int) -
     rng, depths = np.random.default_rng(2), min(10, d // 2)
     method = Shapley(samples=2 * pairs * (d - 1), estimator="permutation")
     keep, y = method._orders(rng, d), rng.normal(size=2 * pairs * (d - 1))
-    scores, errors = method._fit_orders(keep, y, 1.5, -0.5)
+    ends = np.array([[True] * d, [False] * d])
+    scores, errors = method._fit_orders(np.vstack([ends, keep]), np.append([1.5, -0.5], y))
     places = places_of(keep, d)
     steps = np.hstack(
         [np.full((2 * pairs, 1), -0.5), y.reshape(2 * pairs, d - 1), np.full((2 * pairs, 1), 1.5)]

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from heed.algebra.least_norm import CERTAIN, SUMS
 from heed.algebra.programs import NotReached, Program
-from heed.algebra.systems import factor, grams
+from heed.algebra.systems import Basis, Row, Rows, factor, grams
 
 if TYPE_CHECKING:  # the module is imported where methods are listed
     from torch import Tensor
@@ -23,23 +23,19 @@ _DOUBLE = float(np.finfo(float).eps)
 
 
 def most_entropy_batch(
-    U: Float[np.ndarray, "key rank"],
+    U: Basis,
     group: Int[np.ndarray, "key"],
     target: Float[np.ndarray, "row rank"],
     masses: Float[np.ndarray, "row group"],
     steps: int = 200,
-) -> Float[np.ndarray, "row key"]:
+) -> Rows:
     """x = softmax(Uλ) in every group by itself, with U^T x = target: damped Newton on the dual.
 
     Rows for which it is not found are NaN.
     """
     import torch
 
-    basis, c = (
-        torch.from_numpy(np.ascontiguousarray(U)),
-        torch.from_numpy(np.ascontiguousarray(target)),
-    )
-    mass = torch.from_numpy(np.ascontiguousarray(masses))
+    basis, c, mass = (torch.from_numpy(np.ascontiguousarray(x)) for x in (U, target, masses))
     names = np.unique(group)
     members = [torch.from_numpy(np.flatnonzero(group == g)) for g in names]
     group_of_key = torch.from_numpy(np.searchsorted(names, group))
@@ -57,23 +53,16 @@ def most_entropy_batch(
     x, top = shares(lam, mass)
     for _ in range(steps):
         slope = x @ basis - c
-        done = (
-            slope.abs().amax(1, keepdim=False) < 1e-15
-            if slope.shape[1]
-            else torch.ones(len(x), dtype=torch.bool)
-        )
-        if bool(done.any()):
-            points[rows[done]] = x[done]
-            rows, lam, c, mass, x, top, slope = (
-                t[~done] for t in (rows, lam, c, mass, x, top, slope)
-            )
+        done = (slope.abs() < 1e-15).all(1)
+        points[rows[done]] = x[done]
+        unsolved = (t[~done] for t in (rows, lam, c, mass, x, top, slope))
+        rows, lam, c, mass, x, top, slope = unsolved
         if not len(rows):
             break
         # the Hessian is the covariance of U under x: second moments minus those of the group means
         means = torch.stack([x[:, m] @ basis[m] for m in members], 1)
-        H = gram(x) - torch.einsum(
-            "bgr,bgs->brs", means / mass.clamp(min=1e-300)[:, :, None], means
-        )
+        scaled = means / mass.clamp(min=1e-300)[:, :, None]
+        H = gram(x) - torch.einsum("bgr,bgs->brs", scaled, means)
         move = -torch.cholesky_solve(slope[:, :, None], factor(H))[:, :, 0]
         # scores may change by 20 in one step: beyond that the quadratic model means nothing
         reach = (move @ basis.T).abs().amax(1)
@@ -84,27 +73,20 @@ def most_entropy_batch(
             trial = lam + size[:, None] * move
             x_new, top_new = shares(trial, mass)
             # Armijo's condition, with room for the rounding of the objective itself
-            worse = top_new - (trial * c).sum(
-                1
-            ) > before + 1e-4 * size * fall + 1e-15 * before.abs().clamp(min=1)
+            allowed = before + 1e-4 * size * fall + 1e-15 * before.abs().clamp(min=1)
+            worse = top_new - (trial * c).sum(1) > allowed
             if not bool(worse.any()):
                 break
             size = torch.where(worse, size / 2, size)
         better = (x_new @ basis - c).abs().amax(1) < slope.abs().amax(1)
-        near = slope.abs().amax(1) < 1e-11
-        stuck = near & ~better  # as far as rounding lets it go
-        if bool(stuck.any()):
-            points[rows[stuck]] = x[stuck]
-        on = ~stuck
-        rows, c, mass, lam, x, top = (t[on] for t in (rows, c, mass, trial, x_new, top_new))
+        # a row that is this close and does not improve is as exact as rounding allows
+        stuck = (slope.abs().amax(1) < 1e-11) & ~better
+        points[rows[stuck]] = x[stuck]
+        rows, c, mass, lam, x, top = (t[~stuck] for t in (rows, c, mass, trial, x_new, top_new))
     return points.numpy()
 
 
-def most_entropy_inside(
-    Q: Float[np.ndarray, "key rank"],
-    row: Float[np.ndarray, "key"],
-    near: Float[np.ndarray, "key"],
-) -> Float[np.ndarray, "key"]:
+def most_entropy_inside(Q: Basis, row: Row, near: Row) -> Row:
     """The same for a row so peaked that its class lies at the boundary.
 
     `near` is what the batch found, NaN if it found nothing.
@@ -119,12 +101,7 @@ def most_entropy_inside(
     )
 
 
-def most_entropy_from(
-    Q: Float[np.ndarray, "key rank"],
-    start: Float[np.ndarray, "key"],
-    row: Float[np.ndarray, "key"],
-    steps: int,
-) -> Float[np.ndarray, "key"] | None:
+def most_entropy_from(Q: Basis, start: Row, row: Row, steps: int) -> Row | None:
     """Newton's method within the class of a row, from a start with positive weights.
 
     A step is x (Qλ - log x) for the λ that fits log x best where x has its weight. It leaves the
@@ -152,17 +129,14 @@ def most_entropy_from(
         vanishing = (growth < 0) & (x < 1e-16)
         length = min(1.0, 0.99 / max(float(-growth[~vanishing].min()), 1e-300))
         with np.errstate(over="ignore", invalid="ignore"):
-            x = x * np.where(
-                vanishing, np.exp(np.clip(length * growth, -50, 0)), 1 + length * growth
-            )
+            shrunk = np.exp(np.clip(length * growth, -50, 0))
+            x = x * np.where(vanishing, shrunk, 1 + length * growth)
         if not np.isfinite(x).all():
             break
     return None
 
 
-def _widest(
-    Q: Float[np.ndarray, "key rank"], row: Float[np.ndarray, "key"]
-) -> Float[np.ndarray, "key"]:
+def _widest(Q: Basis, row: Row) -> Row:
     """A member of the row's class that has weight wherever any member has."""
     n = len(Q)
     # x = y + z with 0 ≤ y ≤ 1, z ≥ 0 and Q^T x = θ c for some θ ≥ 1: the more of y, the wider the
@@ -174,11 +148,7 @@ def _widest(
     return np.maximum(result[:n] + result[n : 2 * n], 0) / result[-1]
 
 
-def _graded(
-    Q: Float[np.ndarray, "key rank"],
-    x: Float[np.ndarray, "key"],
-    missing: Float[np.ndarray, "rank"],
-) -> tuple[Float[np.ndarray, "key"], Float[np.ndarray, "key"]]:
+def _graded(Q: Basis, x: Row, missing: Float[np.ndarray, "rank"]) -> tuple[Row, Row]:
     """Qλ - log x for the λ that fits best, each key weighing x; and x's relative change that adds
     `missing` to the output."""
     from scipy.linalg import qr, solve_triangular

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from heed.algebra.systems import factor, grams
+from heed.algebra.systems import Basis, Row, Rows, factor, grams
 
 if TYPE_CHECKING:  # the module is imported where methods are listed
     from torch import Tensor
@@ -23,9 +23,7 @@ CERTAIN = 5e-19
 SUMS = 1e-10  # how far the sums of the weights of a result may be off
 
 
-def excess(
-    x: Float[np.ndarray, "row key"], y: Float[np.ndarray, "row key"]
-) -> Float[np.ndarray, "row"]:
+def excess(x: Rows, y: Rows) -> Float[np.ndarray, "row"]:
     """An upper bound on how far ½|x|² lies above the least of the class of x; y is any Qλ.
 
     The dual problem says that no member has less than λ·Q^T x - ½|max(y, 0)|². The difference is
@@ -34,9 +32,7 @@ def excess(
     return np.square(x - np.maximum(y, 0)).sum(1) / 2 + (x * np.maximum(-y, 0)).sum(1)
 
 
-def on_support(
-    Q: Float[np.ndarray, "key rank"], c: Float[np.ndarray, "rank"], near: Float[np.ndarray, "key"]
-) -> tuple[Float[np.ndarray, "key"], float]:
+def on_support(Q: Basis, c: Float[np.ndarray, "rank"], near: Row) -> tuple[Row, float]:
     """x ≥ 0 near a point, positive nowhere else, with Q^T x = c; and how far Q^T x is off.
 
     What is added lies in the span of Q on the support, so that a least norm stays the least.
@@ -57,8 +53,8 @@ def on_support(
 
 
 def least_norm_batch(
-    Q: Float[np.ndarray, "key rank"], coordinates: Float[np.ndarray, "row rank"], steps: int = 300
-) -> Float[np.ndarray, "row key"]:
+    Q: Basis, coordinates: Float[np.ndarray, "row rank"], steps: int = 300
+) -> Rows:
     """The points of least norm of { x ≥ 0, Q^T x = c }, one for each row c of `coordinates`.
 
     An interior-point method (Mehrotra's predictor and corrector) for x - Qλ - s = 0, Q^T x = c,
@@ -67,10 +63,7 @@ def least_norm_batch(
     """
     import torch
 
-    basis, targets = (
-        torch.from_numpy(np.ascontiguousarray(Q)),
-        torch.from_numpy(np.ascontiguousarray(coordinates)),
-    )
+    basis, targets = (torch.from_numpy(np.ascontiguousarray(x)) for x in (Q, coordinates))
     gram, n = grams(basis, len(targets)), len(Q)
     points = _clipped(basis, targets, gram)
     rows = points.isnan().any(1).nonzero()[:, 0]
@@ -83,9 +76,8 @@ def least_norm_batch(
         off = c - x @ basis
         done = (mu < 1e-22) & (off.abs().amax(1) < 1e-13)
         done &= torch.from_numpy(excess(x.numpy(), y.numpy()) < CERTAIN)
-        if bool(done.any()):
-            points[rows[done]] = x[done]
-            rows, x, s, lam, c, mu, y, off = (t[~done] for t in (rows, x, s, lam, c, mu, y, off))
+        points[rows[done]] = x[done]
+        rows, x, s, lam, c, mu, y, off = (t[~done] for t in (rows, x, s, lam, c, mu, y, off))
         if not len(rows):
             break
         D = x / (x + s)
@@ -109,9 +101,8 @@ def least_norm_batch(
         # not all the way to the boundary, where the next system would be singular
         length = 0.9995 * length
         x, s, lam = x + length * dx, s + length * ds, lam + length * move
-        broken = ~(x.isfinite().all(1) & s.isfinite().all(1))
-        if bool(broken.any()):
-            rows, x, s, lam, c = (t[~broken] for t in (rows, x, s, lam, c))
+        finite = x.isfinite().all(1) & s.isfinite().all(1)
+        rows, x, s, lam, c = (t[finite] for t in (rows, x, s, lam, c))
     solved = (~points.isnan().any(1)).nonzero()[:, 0]
     points[solved] = _settled(basis, targets[solved], gram, points[solved])
     return points.numpy()

@@ -45,20 +45,20 @@ def lime_limit(
     """
     d, q = len(kept) if d is None else d, len(kept)
     s, pi = np.arange(1, d + 1), kernel(d, bandwidth)[1:]
-    none, one = float(pi.mean()), float((pi * (d - s) / d).mean())
     # With α_p = E[π z_1 … z_p]: x = α1 - α2 and x + d y = d α0 Var(1 - s/d), written as sums of
     # positive terms. With a narrow kernel the differences would lose all digits.
+    alpha_0, alpha_1 = float(pi.mean()), float((pi * (d - s) / d).mean())
     x = float((pi * s * (d - s)).mean()) / (d * max(d - 1, 1))
-    spread = d * float((pi * ((d - s) / d - one / none) ** 2).mean())
+    spread = d * float((pi * ((d - s) / d - alpha_1 / alpha_0) ** 2).mean())
     level = x * (1 - q / d) + spread * q / d + ridge
     if level < 1e-6 * x:  # what is left of it would be rounding errors
         raise InputError(
             f"A bandwidth of {bandwidth:g} is too narrow for {d} words: "
             "LIME's level is lost. Widen it."
         )
-    r = kept - one / none * whole
+    r = kept - alpha_1 / alpha_0 * whole
     coefficients = (r - r.mean()) / (x + ridge) + r.mean() / level
-    return Fit(coefficients, float((whole - one * coefficients.sum()) / none))
+    return Fit(coefficients, float((whole - alpha_1 * coefficients.sum()) / alpha_0))
 
 
 class Exact(NamedTuple):

@@ -33,7 +33,7 @@ from jaxtyping import Bool, Float, Int
 from heed.algebra.entropy import most_entropy_batch, most_entropy_inside
 from heed.algebra.least_norm import CERTAIN, SUMS, excess, least_norm_batch, on_support
 from heed.algebra.programs import NotReached, Program, ascend, two_constraints
-from heed.algebra.systems import FEW_ROWS
+from heed.algebra.systems import FEW_ROWS, Basis, Row, Rows
 from heed.errors import InputError
 
 __all__ = ["VARIANTS", "Efficient", "NotReached", "Space", "Variant"]
@@ -46,6 +46,7 @@ _LAST_RESORT = 1e-14  # instead of CERTAIN where nothing better exists: no weigh
 _DOUBLE = float(np.finfo(float).eps)
 _NARROW = 0.6  # of the rank: null spaces of fewer dimensions are searched themselves
 _FEW_DIMENSIONS = 64  # below which the exact method, row by row, is faster
+Keys = Int[np.ndarray, "key"]  # a number for each key
 _CHANGED = "The output would change by {:.1g} of the largest value: {}."
 _LOOSE = "the tolerance {:.1g} drops directions that matter, choose a smaller one"
 _BEYOND = "the numbers of this row are beyond what double precision allows"
@@ -54,7 +55,7 @@ _BEYOND = "the numbers of this row are beyond what double precision allows"
 class Efficient(NamedTuple):
     """Efficient attention of rows, and how many of them needed the slow, exact method."""
 
-    rows: Float[np.ndarray, "row key"]
+    rows: Rows
     fallbacks: int
 
 
@@ -69,15 +70,15 @@ class Space:
     """
 
     T: Float[np.ndarray, "key value"]
-    group: Int[np.ndarray, "key"]
+    group: Keys
     tolerance: float
-    Q: Float[np.ndarray, "key rank"]
+    Q: Basis
 
     @classmethod
     def of(
         cls,
         T: Float[np.ndarray, "key value"],
-        group: Int[np.ndarray, "key"] | None = None,
+        group: Keys | None = None,
         tolerance: float | None = None,
         precision: float = _DOUBLE,
     ) -> Space:
@@ -90,11 +91,8 @@ class Space:
         T = np.asarray(T, dtype=float)
         if T.ndim != 2 or not len(T) or not np.isfinite(T).all():
             raise InputError("Values must be a table of finite numbers with a row for each key.")
-        group = (
-            np.zeros(len(T), dtype=np.int64)
-            if group is None
-            else np.unique(group, return_inverse=True)[1].ravel()
-        )
+        group = np.zeros(len(T), dtype=np.int64) if group is None else group
+        group = np.unique(group, return_inverse=True)[1].ravel()
         rounded = tolerance is None and precision > _DOUBLE
         if tolerance is None:
             tolerance = max(max(T.shape) * _DOUBLE, max(T.shape) ** 0.5 * precision)
@@ -108,10 +106,9 @@ class Space:
         sums = root[:, None] * (group[first, None] == np.unique(group))
         sums /= np.linalg.norm(sums, axis=0)
         values = root[:, None] * T[first]
-        apart = values
-        # twice: after the first time rounding has left a little of the sums
-        for _ in range(2):
-            apart = apart - sums @ (sums.T @ apart)
+        apart = values - sums @ (sums.T @ values)
+        # once more, since rounding has left a little of the sums
+        apart = apart - sums @ (sums.T @ apart)
         U, S, _ = np.linalg.svd(apart, full_matrices=False)
         U = U[:, tolerance * np.linalg.norm(values, 2) < S]
         Q = (np.linalg.qr(np.hstack([sums, U]))[0] / root[:, None])[index]
@@ -136,7 +133,7 @@ class Space:
         return np.linalg.qr(self.Q, mode="complete")[0][:, self.Q.shape[1] :]
 
     @cached_property
-    def _values(self) -> Float[np.ndarray, "key rank"]:
+    def _values(self) -> Basis:
         """Orthonormal basis of the columns of T alone."""
         U, S, _ = np.linalg.svd(self.T, full_matrices=False)
         return U[:, self.tolerance * S[:1].max(initial=0.0) < S]
@@ -151,24 +148,24 @@ class Space:
         """The part of T that the tolerance drops, as a share of the largest value."""
         return (self.T - self.Q @ (self.Q.T @ self.T)) / self._scale
 
-    def _dropped(self, moved: Float[np.ndarray, "row key"]) -> float:
+    def _dropped(self, moved: Rows) -> float:
         """How far the output moves in directions that the tolerance drops."""
         return float(np.abs(moved @ self._rest).max(initial=0.0))
 
     # Projections
 
-    def effective(self, rows: Float[np.ndarray, "row key"]) -> Float[np.ndarray, "row key"]:
+    def effective(self, rows: Rows) -> Rows:
         """Rows without their part in the null space of T: the same output, but not attention."""
         return self._kept(rows, (rows @ self._values) @ self._values.T, attention=False)
 
-    def sum_preserving(self, rows: Float[np.ndarray, "row key"]) -> Float[np.ndarray, "row key"]:
+    def sum_preserving(self, rows: Rows) -> Rows:
         """Rows without their part in the null space of [T, sums]: same output and sums, but weights
         may be negative."""
         return self._kept(rows, (rows @ self.Q) @ self.Q.T, attention=False)
 
     # Efficient attention
 
-    def efficient(self, rows: Float[np.ndarray, "row key"], variant: Variant = "norm") -> Efficient:
+    def efficient(self, rows: Rows, variant: Variant = "norm") -> Efficient:
         """The member of each row's class with the least norm, or with the most entropy."""
         rows = self._attention(rows)
         if not self.nullity or not len(rows):
@@ -176,18 +173,16 @@ class Space:
         solved = self._least_norm(rows) if variant == "norm" else self._most_entropy(rows)
         return Efficient(self._kept(rows, solved.rows), solved.fallbacks)
 
-    def _least_norm(self, rows: Float[np.ndarray, "row key"]) -> Efficient:
+    def _least_norm(self, rows: Rows) -> Efficient:
         """The members with the least norm.
 
         Equal keys get equal weights, so they are one key here: as several keys they would mislead
         the exact method.
         """
         inner, index, root = self._folded
-        folded = (
-            rows
-            if inner is self
-            else np.stack([np.bincount(index, row, len(root)) for row in rows]) / root
-        )
+        folded = rows
+        if inner is not self:
+            folded = np.stack([np.bincount(index, row, len(root)) for row in rows]) / root
         if not inner.nullity:
             return Efficient((folded / root)[:, index], 0)
         coordinates = rows @ self.Q
@@ -198,9 +193,8 @@ class Space:
         def fits(which: Int[np.ndarray, "_"]) -> Bool[np.ndarray, "_"]:
             return self._fits(rows[which], (points[which] / root)[:, index])
 
-        batched = inner.nullity >= _FEW_DIMENSIONS and (
-            len(unsolved) >= FEW_ROWS or inner.nullity > 1000
-        )
+        many = len(unsolved) >= FEW_ROWS or inner.nullity > 1000
+        batched = many and inner.nullity >= _FEW_DIMENSIONS
         if batched:
             points[unsolved] = least_norm_batch(inner.Q, coordinates[unsolved])
             unsolved = unsolved[~fits(unsolved)]
@@ -210,15 +204,15 @@ class Space:
         if not batched:
             # where the exact method is not certain, the other one may be
             doubtful = unsolved[~fits(unsolved) | ~(doubts[unsolved] < CERTAIN)]
-            other = least_norm_batch(inner.Q, coordinates[doubtful])
-            better = ~np.isnan(other).any(1)
-            points[doubtful[better]], doubts[doubtful[better]] = other[better], 0.0
+            again = least_norm_batch(inner.Q, coordinates[doubtful])
+            solved = ~np.isnan(again).any(1)
+            points[doubtful[solved]], doubts[doubtful[solved]] = again[solved], 0.0
         points[~(doubts < _LAST_RESORT)] = np.nan
         fallbacks = len(unsolved) if batched else 0
         return Efficient((np.maximum(points, 0) / root)[:, index], fallbacks)
 
     @cached_property
-    def _folded(self) -> tuple[Space, Int[np.ndarray, "key"], Float[np.ndarray, "distinct"]]:
+    def _folded(self) -> tuple[Space, Keys, Float[np.ndarray, "distinct"]]:
         """The space of distinct keys, the index of each key among them, and the root of how many
         keys each of them stands for.
 
@@ -229,17 +223,12 @@ class Space:
         first, index, root = _distinct(np.round(self.Q, 13) + 0.0)
         if len(first) == len(self.Q):
             return self, index, root
-        inner = Space(
-            root[:, None] * self.T[first],
-            self.group[first],
-            self.tolerance,
-            root[:, None] * self.Q[first],
-        )
-        return inner, index, root
+        T, Q = (root[:, None] * table[first] for table in (self.T, self.Q))
+        return Space(T, self.group[first], self.tolerance, Q), index, root
 
     def _least_distance(
-        self, row: Float[np.ndarray, "key"], coordinates: Float[np.ndarray, "rank"]
-    ) -> tuple[Float[np.ndarray, "key"], float]:
+        self, row: Row, coordinates: Float[np.ndarray, "rank"]
+    ) -> tuple[Row, float]:
         """The member of the row's class with the least norm, and a bound on how far its norm lies
         above the least (`excess`)."""
         x, mu = self.nearest(coordinates)
@@ -253,9 +242,7 @@ class Space:
         nearer = lam + np.linalg.lstsq(Q, x[positive] - Q @ lam, rcond=None)[0]
         return x, float(excess(np.stack([x, x]), np.stack([lam, nearer]) @ self.Q.T).min())
 
-    def nearest(
-        self, coordinates: Float[np.ndarray, "rank"]
-    ) -> tuple[Float[np.ndarray, "key"], Float[np.ndarray, "key"]]:
+    def nearest(self, coordinates: Float[np.ndarray, "rank"]) -> tuple[Row, Row]:
         """The point of { x = Qc + Nz ≥ 0 } nearest to the origin, and its multipliers μ.
 
         μ ≥ 0, z = N^T μ and, at the nearest point, μ·x = 0. NaN if there is no answer. The method
@@ -277,10 +264,9 @@ class Space:
             return lost, lost
         return x - self.N @ (rest[:-1] / rest[-1]), -weights / rest[-1]
 
-    def _most_entropy(self, rows: Float[np.ndarray, "row key"]) -> Efficient:
+    def _most_entropy(self, rows: Rows) -> Efficient:
         U = self.Q[:, self.sums :]
-        masses = np.stack([rows[:, self.group == g].sum(1) for g in np.unique(self.group)], 1)
-        points = most_entropy_batch(U, self.group, rows @ U, masses)
+        points = most_entropy_batch(U, self.group, rows @ U, self._sums_of(rows))
         unsolved = np.flatnonzero(~(np.abs((points - rows) @ self.Q).max(1) < 1e-14))
         for i in unsolved:
             points[i] = most_entropy_inside(self.Q, rows[i], points[i])
@@ -288,21 +274,19 @@ class Space:
 
     # Intervals and adversaries
 
-    def smallest(
-        self, row: Float[np.ndarray, "key"]
-    ) -> Callable[[Float[np.ndarray, "key"]], Float[np.ndarray, "key"]]:
+    def smallest(self, row: Row) -> Callable[[Row], Row]:
         """The function that finds the member of a row's class with the least cost."""
         # members are x ≥ 0 with Q^T x = Q^T row, or x = row + Nz ≥ 0: fewer dimensions are faster
         if self.nullity < _NARROW * self.Q.shape[1]:
             steps = Program(np.ascontiguousarray(self.N.T), (-np.inf, np.inf), (-row, np.inf))
 
-            def cheapest(cost: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
+            def cheapest(cost: Row) -> Row:
                 return row + self.N @ steps.smallest(cost @ self.N)
         else:
             output = self.Q.T @ row
             cheapest = Program(self.Q, (0.0, np.inf), (output, output)).smallest
 
-        def checked(cost: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
+        def checked(cost: Row) -> Row:
             x = cheapest(cost)
             if (off := self._dropped((x - row)[None])) > _CLOSE:
                 raise NotReached(_CHANGED.format(off, _LOOSE.format(self.tolerance)))
@@ -311,7 +295,7 @@ class Space:
         return checked
 
     def intervals(
-        self, row: Float[np.ndarray, "key"], directions: Float[np.ndarray, "unit key"] | None = None
+        self, row: Row, directions: Float[np.ndarray, "unit key"] | None = None
     ) -> Float[np.ndarray, "unit 2"]:
         """The smallest and largest value of each weight over the class, or of each sum of weights.
 
@@ -340,7 +324,7 @@ class Space:
         # the row itself is a member, whatever a solver's tolerance says
         return np.stack([np.minimum(low, now), np.maximum(high, now)], 1)
 
-    def farthest(self, row: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
+    def farthest(self, row: Row) -> Row:
         """A member of the class far from the row, by total variation distance.
 
         The search starts at the member that overlaps least with the row, and climbs from there.
@@ -351,9 +335,7 @@ class Space:
         member = ascend(self.smallest(row), row, lambda x: x - row)
         return self._kept(row[None], self.polished(row, member)[None])[0]
 
-    def polished(
-        self, row: Float[np.ndarray, "key"], near: Float[np.ndarray, "key"]
-    ) -> Float[np.ndarray, "key"]:
+    def polished(self, row: Row, near: Row) -> Row:
         """The member of the row's class next to a point that a solver left slightly outside.
 
         What is added is as small as can be, keeps the support and lies in the span of Q there, so
@@ -365,9 +347,7 @@ class Space:
         best, least = on_support(self.Q, self.Q.T @ row, near)
         return best if least < SUMS / 100 else self._corrected(row, best)
 
-    def _corrected(
-        self, row: Float[np.ndarray, "key"], near: Float[np.ndarray, "key"]
-    ) -> Float[np.ndarray, "key"]:
+    def _corrected(self, row: Row, near: Row) -> Row:
         """A member of the row's class near a point that misses it by little."""
         n, x = len(row), near
         for _ in range(3):
@@ -377,9 +357,8 @@ class Space:
             if unit < 1e-15:
                 break
             most = np.append(np.full(n, np.inf), x / unit)  # what is added, and what is taken
-            program = Program(
-                np.vstack([self.Q, -self.Q]), (0.0, most), (missed / unit, missed / unit)
-            )
+            wanted = missed / unit
+            program = Program(np.vstack([self.Q, -self.Q]), (0.0, most), (wanted, wanted))
             try:
                 moved = program.smallest(np.ones(2 * n))
             except NotReached:
@@ -389,7 +368,7 @@ class Space:
 
     # Checks
 
-    def _attention(self, rows: Float[np.ndarray, "row key"]) -> Float[np.ndarray, "row key"]:
+    def _attention(self, rows: Rows) -> Rows:
         rows = np.asarray(rows, dtype=float)
         if rows.ndim != 2 or rows.shape[1] != len(self.T):
             raise InputError(
@@ -400,27 +379,23 @@ class Space:
             raise InputError("Attention cannot be negative, infinite or missing.")
         return rows
 
+    def _sums_of(self, rows: Rows) -> Float[np.ndarray, "row group"]:
+        return np.stack([rows[:, self.group == g].sum(1) for g in np.unique(self.group)], 1)
+
     def _errors(
-        self, rows: Float[np.ndarray, "row key"], results: Float[np.ndarray, "row key"]
+        self, rows: Rows, results: Rows
     ) -> tuple[Float[np.ndarray, "row"], Float[np.ndarray, "row"]]:
         """How far the outputs (as a share of the largest value) and the sums of results are off."""
         moved = results - rows
-        sums = np.stack([moved[:, self.group == g].sum(1) for g in np.unique(self.group)], 1)
-        return np.abs(moved @ self.T).max(1, initial=0.0) / self._scale, np.abs(sums).max(1)
+        outputs = np.abs(moved @ self.T).max(1, initial=0.0) / self._scale
+        return outputs, np.abs(self._sums_of(moved)).max(1)
 
-    def _fits(
-        self, rows: Float[np.ndarray, "row key"], results: Float[np.ndarray, "row key"]
-    ) -> Bool[np.ndarray, "row"]:
+    def _fits(self, rows: Rows, results: Rows) -> Bool[np.ndarray, "row"]:
         output, sums = self._errors(rows, results)
         with np.errstate(invalid="ignore"):
             return (output < _CLOSE) & (sums < SUMS) & (results.min(1) >= _BELOW)
 
-    def _kept(
-        self,
-        rows: Float[np.ndarray, "row key"],
-        results: Float[np.ndarray, "row key"],
-        attention: bool = True,
-    ) -> Float[np.ndarray, "row key"]:
+    def _kept(self, rows: Rows, results: Rows, attention: bool = True) -> Rows:
         """The results, if they have the output of the rows; as attention, also the sums of the rows
         and no negative weight."""
         output, sums = self._errors(rows, results)
@@ -428,10 +403,10 @@ class Space:
         if np.isnan(worst):
             raise NotReached(f"No answer is certain: {_BEYOND}.")
         if not worst < _CLOSE:
-            loose = self._dropped(results - rows) > _CLOSE / 10 or self._dropped(rows) > _CLOSE / 10
-            raise NotReached(
-                _CHANGED.format(worst, _LOOSE.format(self.tolerance) if loose else _BEYOND)
-            )
+            dropped = max(self._dropped(results - rows), self._dropped(rows))
+            loose = dropped > _CLOSE / 10
+            reason = _LOOSE.format(self.tolerance) if loose else _BEYOND
+            raise NotReached(_CHANGED.format(worst, reason))
         if attention and not (sums.max(initial=0.0) < SUMS and results.min(initial=0.0) >= _BELOW):
             raise NotReached(
                 f"The result is not attention (sums are off by {sums.max():.1g}, "

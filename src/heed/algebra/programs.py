@@ -77,11 +77,11 @@ class Program:
 
 
 def ascend(
-    smallest: Callable[[Float[np.ndarray, "cost"]], Float[np.ndarray, "key"]],
+    smallest: Callable[[Float[np.ndarray, "cost"]], Row],
     cost: Float[np.ndarray, "cost"],
-    away: Callable[[Float[np.ndarray, "key"]], Float[np.ndarray, "cost"]],
+    away: Callable[[Row], Float[np.ndarray, "cost"]],
     rounds: int = 30,
-) -> Float[np.ndarray, "key"]:
+) -> Row:
     """A point that is far away, found by climbing with linear programs.
 
     smallest   finds the point where a cost is least
@@ -93,16 +93,14 @@ def ascend(
     """
     point = smallest(cost)
     for _ in range(rounds):
-        other = smallest(-np.sign(away(point)))
-        if np.abs(away(other)).sum() <= np.abs(away(point)).sum() + 1e-9:
+        higher = smallest(-np.sign(away(point)))
+        if np.abs(away(higher)).sum() <= np.abs(away(point)).sum() + 1e-9:
             break
-        point = other
+        point = higher
     return point
 
 
-def two_constraints(
-    w: Float[np.ndarray, "key one"], row: Float[np.ndarray, "key"]
-) -> Float[np.ndarray, "key 2"]:
+def two_constraints(w: Float[np.ndarray, "key one"], row: Row) -> Float[np.ndarray, "key 2"]:
     """Smallest and largest x_i over all x ≥ 0 with the Σ x and the Σ w x of a row: a closed form.
 
     Let v be the mean of w under the row, and m and M the smallest and largest w of the other keys.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # which loads torch
     from heed.algebra.ratios import Ratios
 
 _ERROR = 1e-13  # relative, of 1/D
+Nodes = Float[np.ndarray, "node"]
 _ENTRIES = 1 << 19  # numbers held at once: bounds memory for long documents
 
 
@@ -44,19 +45,18 @@ def size_sums(f: Ratios, weights: Float[np.ndarray, "weighting size"]) -> Sums:
     """
     d = f.units
     assert weights.shape[1] == d
-    kept, removed = np.zeros((2, len(weights), d))
-    kept += f.constant * weights.sum(1, keepdims=True)
-    removed += f.constant * weights.sum(1, keepdims=True)
+    sums = np.zeros((2, len(weights), d))  # for the word kept, and for the word removed
+    sums += f.constant * weights.sum(1, keepdims=True)
     for head in range(len(f.c)):
+        # Few nodes are enough for most heads. With d of them the sums are exact, whatever the head.
         nodes = min(24, d)
         while True:
-            one, other, error = _head(f, head, size_moments(weights, nodes), nodes)
+            of_head, error = _head(f, head, size_moments(weights, nodes), nodes)
             if nodes == d or error <= 1e-12:
                 break
             nodes = min(2 * nodes, d)
-        kept += one
-        removed += other
-    return Sums(kept, removed)
+        sums += of_head
+    return Sums(*sums)
 
 
 def size_moments(
@@ -70,18 +70,18 @@ def size_moments(
     n = weights.shape[1] - 1
     s = np.arange(n + 1)
     before, now = np.zeros(n + 1), np.ones(n + 1)
-    found = np.empty((len(weights), orders))
+    moments = np.empty((len(weights), orders))
     for order in range(orders):
-        found[:, order] = weights @ now
+        moments[:, order] = weights @ now
         if order < n:
             after = (2 * order + 1) * (2 * s - n) * now - order * (n + 1 + order) * before
             before, now = now, after / ((order + 1) * (n - order))
-    return found
+    return moments
 
 
 def _head(
     f: Ratios, head: int, moments: Float[np.ndarray, "weighting order"], nodes: int
-) -> tuple[Float[np.ndarray, "weighting unit"], Float[np.ndarray, "weighting unit"], float]:
+) -> tuple[Float[np.ndarray, "2 weighting unit"], float]:
     """What one head adds to the sums, with this many nodes in t, and an estimate of the error.
 
     The error is relative to the largest value of a word. There are two: orders beyond the last are
@@ -95,7 +95,10 @@ def _head(
     low = np.minimum(a, b)
     u, weight = scaled_reciprocal(f.c[head] + low.sum(), f.c[head] + np.maximum(a, b).sum())
     weight = weight * np.exp(-u * (f.c[head] + low.sum()))
-    kept, removed = np.zeros((2, len(mu), len(a)))
+    sums = np.zeros((2, len(mu), len(a)))
+    kept, removed = sums
+    # the same function of t, but with absolute values: its coefficients show the error, since
+    # nothing in them cancels
     positive = np.zeros(nodes)
     step = max(1, _ENTRIES // (nodes * len(a)))
     for start in range(0, len(u), step):
@@ -110,22 +113,22 @@ def _head(
         four = inverse @ np.stack([nA, mB, np.abs(nA), np.abs(mB)], -1)  # [exponential, node, 4]
         rho, absolute = ((1 - t) * four[..., i] + t * four[..., i + 1] for i in (0, 2))
         positive += (H * (abs(f.n_c[head]) + absolute)).sum(0)
-        plain, with_all = (
-            (H[:, None] * mu) @ inverse,
-            ((H * (f.n_c[head] + rho))[:, None] * mu) @ inverse,
-        )
+        plain = (H[:, None] * mu) @ inverse
+        with_all = ((H * (f.n_c[head] + rho))[:, None] * mu) @ inverse
+        # in place: these arrays are the largest
         np.square(inverse, out=inverse)
         if_kept, if_removed = ((H * share)[:, None] * mu @ inverse for share in (1 - t, t))
         with_n = with_all - nA[:, None] * if_kept - mB[:, None] * if_removed  # N of the others
         kept += (A[:, None] * (with_n + n * plain)).sum(0)
         removed += (B[:, None] * (with_n + m * plain)).sum(0)
-    last, size = np.abs(legendre @ positive), np.abs(moments).max(0)
-    end, half = last[-3:].max(), last[max(0, nodes // 2 - 2) : nodes // 2 + 1].max()
+    coefficients, size = np.abs(legendre @ positive), np.abs(moments).max(0)
+    # three orders at a time, since every other coefficient may be 0
+    end, half = coefficients[-3:].max(), coefficients[max(0, nodes // 2 - 2) : nodes // 2 + 1].max()
+    # From half of the nodes on they fell by end/half. On the way to twice the nodes, where orders
+    # begin to come back, they fall by that twice more.
     returning = end * min(1.0, end / half) ** 2 * size.max() if half > 0 else 0.0
-    error = max((size * last)[-3:].max(), returning) / (
-        _largest(f, head) * np.abs(moments[:, 0]).max() or 1.0
-    )
-    return kept, removed, float(error)
+    scale = _largest(f, head) * np.abs(moments[:, 0]).max() or 1.0
+    return sums, float(max((size * coefficients)[-3:].max(), returning) / scale)
 
 
 def _largest(f: Ratios, head: int) -> float:
@@ -148,21 +151,17 @@ def _legendre(nodes: int) -> tuple[Float[np.ndarray, "node"], Float[np.ndarray, 
     return (x + 1) / 2, values * w / 2 * (2 * np.arange(nodes)[:, None] + 1)
 
 
-def scaled_reciprocal(
-    low: float, high: float
-) -> tuple[Float[np.ndarray, "node"], Float[np.ndarray, "node"]]:
+def scaled_reciprocal(low: float, high: float) -> tuple[Nodes, Nodes]:
     """Nodes u and weights with Σ weight · e^{-uD} = 1/D for all D between low and high."""
     if not low > 0:
-        raise InputError(
-            "Attention is too peaked for exact values: "
-            "without its words a document has no attention left."
-        )
+        reason = "without its words a document has no attention left"
+        raise InputError(f"Attention is too peaked for exact values: {reason}.")
     u, weight = reciprocal(int(np.ceil(np.log2(high / low) + 1e-9)))
     return u / low, weight / low
 
 
 @lru_cache(maxsize=64)
-def reciprocal(octaves: int) -> tuple[Float[np.ndarray, "node"], Float[np.ndarray, "node"]]:
+def reciprocal(octaves: int) -> tuple[Nodes, Nodes]:
     """Nodes u and weights with Σ weight · e^{-uD} = 1/D for D from 1 to 2^octaves, to 1e-13 of it.
 
     The trapezoidal rule in log u is as exact, but long. A few of its exponentials, chosen by
@@ -179,8 +178,8 @@ def reciprocal(octaves: int) -> tuple[Float[np.ndarray, "node"], Float[np.ndarra
     columns = u * D[:, None] * np.exp(-u * D[:, None])
     order = qr(columns, mode="r", pivoting=True)[1]
     for count in range(8 + 2 * octaves, len(u) + 1):
-        chosen = columns[:, order[:count]]
-        weight = np.linalg.lstsq(chosen, np.ones(len(D)), rcond=1e-15)[0]
-        if np.abs(chosen @ weight - 1).max() <= _ERROR:
+        pivots = order[:count]
+        weight = np.linalg.lstsq(columns[:, pivots], np.ones(len(D)), rcond=1e-15)[0]
+        if np.abs(columns[:, pivots] @ weight - 1).max() <= _ERROR:
             break
-    return u[order[:count]], u[order[:count]] * weight
+    return u[pivots], u[pivots] * weight

@@ -1,14 +1,22 @@
-"""Systems Q^T diag(D) Q y = c for one Q and many D at once: made and factored in batches."""
+"""Systems Q^T diag(D) Q y = c for one Q and many D at once: made and factored in batches.
+
+Also the shapes that all solvers of this folder share.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
 from jaxtyping import Float
 
 if TYPE_CHECKING:  # the module is imported where methods are listed
     from torch import Tensor
+
+Row = Float[np.ndarray, "key"]  # weights of one row of attention
+Rows = Float[np.ndarray, "row key"]
+Basis = Float[np.ndarray, "key rank"]  # orthonormal columns
 
 FEW_ROWS = 8  # below which rows are handled one by one: that is faster
 _TABLE = 1 << 25  # numbers that the table of products of columns may hold

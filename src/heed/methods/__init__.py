@@ -9,74 +9,50 @@ from typing import Any, overload
 
 from heed.data.inputs import is_one
 from heed.errors import InputError
-from heed.methods.anchors import Anchors
-from heed.methods.attention import AttentionHead, AttentionMax, AttentionMean, ValueNorm
-from heed.methods.baseline import Random
-from heed.methods.comparison import Comparison, agreement
-from heed.methods.efficient import EffectiveAttention, EfficientAttention
-from heed.methods.exact import LimeExact, LimeTheorem, ShapleyExact
-from heed.methods.explanation import Explanation, UnitKind
-from heed.methods.gradient import (
-    GradientInput,
-    GradientL1,
-    GradientL2,
-    GradientMean,
-    IntegratedGradients,
-)
-from heed.methods.imported import Imported
-from heed.methods.method import Method, refuse_empty, units_of
-from heed.methods.perturbation import Lime, Occlusion, Shapley
-from heed.methods.propagation import AttentionGradient, Flow, Rollout
-from heed.methods.table import METHODS, make_method, reads_attention
+from heed.methods.anchors import Anchors as Anchors
+from heed.methods.attention import AttentionHead as AttentionHead
+from heed.methods.attention import AttentionMax as AttentionMax
+from heed.methods.attention import AttentionMean as AttentionMean
+from heed.methods.attention import ValueNorm as ValueNorm
+from heed.methods.baseline import Random as Random
+from heed.methods.comparison import Comparison as Comparison
+from heed.methods.comparison import agreement as agreement
+from heed.methods.efficient import EffectiveAttention as EffectiveAttention
+from heed.methods.efficient import EfficientAttention as EfficientAttention
+from heed.methods.exact import LimeExact as LimeExact
+from heed.methods.exact import LimeTheorem as LimeTheorem
+from heed.methods.exact import ShapleyExact as ShapleyExact
+from heed.methods.explanation import Explanation as Explanation
+from heed.methods.explanation import UnitKind
+from heed.methods.gradient import GradientInput as GradientInput
+from heed.methods.gradient import GradientL1 as GradientL1
+from heed.methods.gradient import GradientL2 as GradientL2
+from heed.methods.gradient import GradientMean as GradientMean
+from heed.methods.gradient import IntegratedGradients as IntegratedGradients
+from heed.methods.imported import Imported as Imported
+from heed.methods.method import Method as Method
+from heed.methods.method import refuse_empty, units_of
+from heed.methods.perturbation import Lime as Lime
+from heed.methods.perturbation import Occlusion as Occlusion
+from heed.methods.perturbation import Shapley as Shapley
+from heed.methods.propagation import AttentionGradient as AttentionGradient
+from heed.methods.propagation import Flow as Flow
+from heed.methods.propagation import Rollout as Rollout
+from heed.methods.table import METHODS as METHODS
+from heed.methods.table import make_method as make_method
+from heed.methods.table import reads_attention as reads_attention
 from heed.models import Model
 from heed.models import of as classifier_of
 from heed.models.classifier import Classifier
 from heed.progress import say
 from heed.text import Document, Tokens
 
+Text = str | Document | tuple[str, str]
 PATIENCE = 30.0  # seconds that a method may take that nobody asked for by its name
-
-__all__ = [
-    "METHODS",
-    "Anchors",
-    "AttentionGradient",
-    "AttentionHead",
-    "AttentionMax",
-    "AttentionMean",
-    "Comparison",
-    "EffectiveAttention",
-    "EfficientAttention",
-    "Explanation",
-    "Flow",
-    "GradientInput",
-    "GradientL1",
-    "GradientL2",
-    "GradientMean",
-    "Imported",
-    "IntegratedGradients",
-    "Lime",
-    "LimeExact",
-    "LimeTheorem",
-    "Method",
-    "Occlusion",
-    "Random",
-    "Rollout",
-    "Shapley",
-    "ShapleyExact",
-    "ValueNorm",
-    "agreement",
-    "compare",
-    "explain",
-    "make_method",
-    "quick_methods",
-    "reads_attention",
-]
 
 
 @overload
-def explain(
-    model: Model, text: str | Document | tuple[str, str], *args: Any, **settings: Any
-) -> Explanation: ...
+def explain(model: Model, text: Text, *args: Any, **settings: Any) -> Explanation: ...
 @overload
 def explain(
     model: Model, text: Sequence[Any], *args: Any, **settings: Any
@@ -110,7 +86,7 @@ def explain(
 
 def compare(
     model: Model,
-    text: str | Document | tuple[str, str],
+    text: Text,
     methods: Sequence[str | Method] | str | None = None,
     label: int | str | None = None,
     unit: UnitKind = "word",
@@ -124,26 +100,24 @@ def compare(
     """
     model = classifier_of(model)
     if not is_one(text):
-        raise InputError(
-            "compare takes one text (a string, a Document, or a pair in a tuple), got"
-            f" {type(text).__name__}."
-        )
+        one = "one text (a string, a Document, or a pair in a tuple)"
+        raise InputError(f"compare takes {one}, got {type(text).__name__}.")
     documents = model.documents(text, keep_all=True).documents
     left_out: dict[str, str] = {}
     if methods is None:
-        asked, left_out = quick_methods(model, documents[0], unit, patience)
+        to_run, left_out = quick_methods(model, documents[0], unit, patience)
     else:
         named = [methods] if isinstance(methods, str) else methods
-        asked = [make_method(m) for m in named]
-        if not asked:
+        to_run = [make_method(m) for m in named]
+        if not to_run:
             raise InputError("compare needs at least one method, got none.")
-    explanations = [m.explain(model, documents, label, unit, seed)[0] for m in asked]
+    explanations = [m.explain(model, documents, label, unit, seed)[0] for m in to_run]
     return Comparison(tuple(explanations), agreement(explanations), left_out)
 
 
 def quick_methods(
     model: Classifier,
-    text: str | Document | tuple[str, str],
+    text: Text,
     unit: UnitKind = "word",
     patience: float | None = None,
     methods: Iterable[Method] | None = None,

@@ -16,24 +16,29 @@ comes from texts drawn anew for that rule alone, with an exact (Clopper-Pearson)
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from itertools import chain, count
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from heed.methods.method import Job, Measured, Method
+from heed.methods.method import Job, Keep, Measured, Method
+from heed.methods.perturbation import all_subsets
 from heed.models.classifier import Classifier, Removal
 from heed.settings import AtLeast, AtMost
 
+T = TypeVar("T")
 _ENTRIES = 1 << 27  # words of texts held at once for documents that are searched side by side
 
+Held = Bool[np.ndarray, "sample"]  # which texts got the label
+Rates = Float[np.ndarray, "rule"]
+Counts = Int[np.ndarray, "rule"]
+
 # A search asks for texts (rows of words that are present) and is told which of them got the label.
-Keep = Bool[np.ndarray, "sample unit"]
-Held = Bool[np.ndarray, "sample"]
+Search = Generator[Keep, Held, T]
 
 
 @dataclass(frozen=True)
@@ -87,38 +92,31 @@ class Anchors(Method):
             side.append((job, _event(model, job.label, job.logits)))
         return results + self._side_by_side(model, side)
 
-    def _side_by_side(
-        self, model: Classifier, side: Sequence[tuple[Job, _Event]]
-    ) -> list[Measured]:
+    def _side_by_side(self, model: Classifier, side: list[tuple[Job, _Event]]) -> list[Measured]:
         searches = [self._explained(job, event) for job, event in side]
         results: dict[int, Measured] = {}
-        asked = {i: next(search) for i, search in enumerate(searches)}
-        while asked:
-            jobs = [side[i][0] for i in asked]
-            logits = model.score(
-                [j.tokens for j in jobs],
-                list(asked.values()),
-                [j.groups for j in jobs],
-                self.removal,
-            )
-            for i, rows in zip(list(asked), logits, strict=True):
+        requests = {i: next(search) for i, search in enumerate(searches)}
+        while requests:
+            jobs = [side[i][0] for i in requests]
+            tokens, groups = [job.tokens for job in jobs], [job.groups for job in jobs]
+            logits = model.score(tokens, list(requests.values()), groups, self.removal)
+            for i, rows in zip(list(requests), logits, strict=True):
                 try:
-                    asked[i] = searches[i].send(side[i][1].held(rows))
+                    requests[i] = searches[i].send(side[i][1].held(rows))
                 except StopIteration as done:
                     results[i] = done.value
-                    del asked[i]
+                    del requests[i]
         return [results[i] for i in range(len(side))]
 
-    def _explained(self, job: Job, event: _Event) -> Generator[Keep, Held, Measured]:
+    def _explained(self, job: Job, event: _Event) -> Search[Measured]:
         d = len(job.units)
         if d <= 20 and 2**d <= self.samples:
             rule = yield from self._best_of_all(d, event.predicted)
         else:
             search = _Search(self, job.rng, d)
             best = yield from search.run()
-            rule = yield from self._checked(
-                job.rng, d, sorted(best.rule), self.samples // 2 - search.left
-            )
+            drawn = self.samples // 2 - search.left
+            rule = yield from self._checked(job.rng, d, sorted(best.rule), drawn)
         scores, errors = np.zeros(d), np.zeros(d)
         scores[list(rule.words)], errors[list(rule.words)] = rule.losses, rule.errors
         facts = {
@@ -128,18 +126,16 @@ class Anchors(Method):
             "coverage": 0.5 ** len(rule.words),
             "words": float(len(rule.words)),
         }
-        return Measured(
-            scores, None, errors, rule.evaluations, facts, tuple(self._notes(job, event, rule))
-        )
+        notes = tuple(self._notes(job, event, rule))
+        return Measured(scores, None, errors, rule.evaluations, facts, notes)
 
-    def _best_of_all(self, d: int, whole: bool) -> Generator[Keep, Held, _Rule]:
+    def _best_of_all(self, d: int, whole: bool) -> Search[_Rule]:
         """The shortest rule that is precise enough, and the most precise rule of that size.
 
         If none is precise enough, the most precise one, and the shortest of those. `whole` says
         whether the whole document gets the label: that is known, and not asked for again.
         """
-        # rules and texts are numbers whose bits are words; the last one has all words
-        keep = (np.arange(2**d)[:, None] >> np.arange(d) & 1).astype(bool)
+        keep = all_subsets(d)  # rules and texts are their numbers; the last one has all words
         held = np.append((yield keep[:-1]), whole)
         size = keep.sum(1)
         precision = sums_over_supersets(held) / 2.0 ** (d - size)
@@ -151,17 +147,16 @@ class Anchors(Method):
         # Half of the texts of the shorter rule keep the word, so p' = (p + p without it) / 2.
         # Solved for the loss, p - p without it = 2 (p - p').
         losses = np.array([2 * (precision[best] - precision[best - (1 << w)]) for w in words])
-        p = float(precision[best])
-        return _Rule(
-            words, p, p, p, np.maximum(losses, 0), np.zeros(len(words)), len(keep) - 1, exact=True
-        )
+        p, errors = float(precision[best]), np.zeros(len(words))
+        return _Rule(words, p, p, p, np.maximum(losses, 0), errors, len(keep) - 1, exact=True)
 
     def _checked(
-        self, rng: np.random.Generator, d: int, words: Sequence[int], before: int
-    ) -> Generator[Keep, Held, _Rule]:
+        self, rng: np.random.Generator, d: int, words: Sequence[int], drawn: int
+    ) -> Search[_Rule]:
         """A rule on texts of its own: its precision, and the loss without each of its words.
 
-        The losses are measured on the same texts, so that they are less noisy.
+        The losses are measured on the same texts, so that they are less noisy. `drawn` texts were
+        evaluated before.
         """
         n = max(1, self.samples // 4)
         rows = draw(rng, n, d, words)
@@ -176,37 +171,29 @@ class Anchors(Method):
         low, high = clopper_pearson(int(hits.sum()), n, self.delta)
         errors = change.std(1) / math.sqrt(few)
         losses = np.maximum(change.mean(1), 1 / n) if words else np.zeros(0)
-        return _Rule(
-            tuple(words), float(hits.mean()), low, high, losses, errors, before + len(held)
-        )
+        precision, evaluations = float(hits.mean()), drawn + len(held)
+        return _Rule(tuple(words), precision, low, high, losses, errors, evaluations)
 
-    def _notes(self, job: Job, event: _Event, rule: _Rule) -> Generator[str, None, None]:
+    def _notes(self, job: Job, event: _Event, rule: _Rule) -> Iterator[str]:
         names = " and ".join(_name(job, w) for w in rule.words) or "no word is needed"
-        them = {0: "lose words", 1: "keep it and lose others"}.get(
-            len(rule.words), "keep them and lose others"
-        )
-        share, low, high = (
-            math.floor(1000 * p + 1e-9) / 10
-            for p in (rule.precision, rule.low, rule.high + 0.0009999)
-        )
-        sure = (
-            "exact" if rule.exact else f"{100 * (1 - self.delta):.4g} % interval: {low} to {high} %"
-        )
-        yield (
-            f"Rule: {names} → {event.name} in {share} % of the texts "
-            f"that {them} at random ({sure})."
-        )
-        asked = f"a precision of {100 * self.precision:.4g} %"
+        lose = ("lose words", "keep it and lose others", "keep them and lose others")
+        texts = f"the texts that {lose[min(len(rule.words), 2)]} at random"
+        # rounded down, and the upper end up, so that no rule looks better than it is
+        rates = rule.precision, rule.low, rule.high + 0.0009999
+        share, low, high = (math.floor(1000 * rate + 1e-9) / 10 for rate in rates)
+        interval = f"{100 * (1 - self.delta):.4g} % interval: {low} to {high} %"
+        sure = "exact" if rule.exact else interval
+        yield f"Rule: {names} → {event.name} in {share} % of {texts} ({sure})."
+        wanted = f"a precision of {100 * self.precision:.4g} %"
         if rule.high < self.precision:
             words = f"{self.most} word{'s' * (self.most > 1)}"
-            yield f"No rule of at most {words} was found that reaches {asked}."
+            yield f"No rule of at most {words} was found that reaches {wanted}."
         elif rule.low < self.precision:
-            yield f"{self.samples:,} samples do not tell for sure whether the rule reaches {asked}."
+            unsure = "samples do not tell for sure whether the rule"
+            yield f"{self.samples:,} {unsure} reaches {wanted}."
         if not event.predicted:
-            yield (
-                "The whole text does not get this label: "
-                "the rule is about texts that lost some words."
-            )
+            about = "the rule is about texts that lost some words"
+            yield f"The whole text does not get this label: {about}."
 
 
 class _Event(NamedTuple):
@@ -291,7 +278,7 @@ class _Search:
         self.d = d
         self.left = settings.samples // 2
 
-    def run(self) -> Generator[Keep, Held, _Candidate]:
+    def run(self) -> Search[_Candidate]:
         """The first rule that seems precise enough.
 
         If samples or sizes run out before, a longer rule is taken only if it is surely better.
@@ -305,9 +292,9 @@ class _Search:
                 if (yield from self._is_precise(candidate, len(rules))):
                     return candidate
             seen += beam
-            rules = list(
-                {frozenset(c.rule): c for b in reversed(beam) for c in b.extensions()}.values()
-            )
+            # rules of the same words are one rule: that of the best in the beam
+            extended = chain.from_iterable(c.extensions() for c in reversed(beam))
+            rules = list({frozenset(c.rule): c for c in extended}.values())
             if not rules or self.left < self.settings.batch:
                 break
         low, _ = self._bounds(seen, math.log(rivals / self.settings.delta))
@@ -316,29 +303,27 @@ class _Search:
             best = candidate if at_least > best.hits / best.n else best
         return best
 
-    def _beam(self, rules: list[_Candidate]) -> Generator[Keep, Held, list[_Candidate]]:
+    def _beam(self, rules: list[_Candidate]) -> Search[list[_Candidate]]:
         """The most precise rules, best first, by KL-LUCB.
 
         It draws for the two rules that are most likely to change places. It ends when no change
         could win more than the tolerance, or after a quarter of the samples that are left.
         """
         last = self.left - self.left // 4
-        for t in itertools.count(1):
+        for t in count(1):
             order = np.argsort([-c.hits / max(1, c.n) for c in rules], kind="stable")
             inside, outside = order[: self.settings.beam], order[self.settings.beam :]
             if not len(outside):
                 break
             low, high = self._bounds(rules, exploration_rate(t, len(rules), self.settings.delta))
             weak, strong = inside[low[inside].argmin()], outside[high[outside].argmax()]
-            if (
-                high[strong] - low[weak] < self.settings.tolerance
-                or self.left - 2 * self.settings.batch < last
-            ):
+            settled = high[strong] - low[weak] < self.settings.tolerance
+            if settled or self.left - 2 * self.settings.batch < last:
                 break
             yield from self._sample([rules[weak], rules[strong]], self.settings.batch)
         return [rules[i] for i in inside]
 
-    def _is_precise(self, candidate: _Candidate, rivals: int) -> Generator[Keep, Held, bool]:
+    def _is_precise(self, candidate: _Candidate, rivals: int) -> Search[bool]:
         """Draw until the lower bound reaches the wanted precision.
 
         The level of the bound allows for all rivals.
@@ -353,16 +338,14 @@ class _Search:
             yield from self._sample([candidate], self.settings.batch)
         return False
 
-    def _sample(self, rules: Sequence[_Candidate], n: int) -> Generator[Keep, Held, None]:
+    def _sample(self, rules: Sequence[_Candidate], n: int) -> Search[None]:
         keep = [draw(self.rng, n, self.d, c.rule) for c in rules]
         held = yield np.vstack(keep)
         self.left -= len(held)
         for candidate, k, h in zip(rules, keep, np.split(held, len(rules)), strict=True):
             candidate.add(k, h)
 
-    def _bounds(
-        self, rules: Sequence[_Candidate], level: float
-    ) -> tuple[Float[np.ndarray, "rule"], Float[np.ndarray, "rule"]]:
+    def _bounds(self, rules: Sequence[_Candidate], level: float) -> tuple[Rates, Rates]:
         return kl_bounds(np.array([c.hits for c in rules]), np.array([c.n for c in rules]), level)
 
 
@@ -382,17 +365,14 @@ def exploration_rate(t: int, rules: int, delta: float) -> float:
     return level + math.log(level)
 
 
-def kl_bounds(
-    hits: Int[np.ndarray, "rule"], n: Int[np.ndarray, "rule"], level: float
-) -> tuple[Float[np.ndarray, "rule"], Float[np.ndarray, "rule"]]:
+def kl_bounds(hits: Counts, n: Counts, level: float) -> tuple[Rates, Rates]:
     """The smallest and largest q with n kl(hits/n, q) <= level; kl is the Bernoulli divergence."""
     p = np.where(n > 0, hits / np.maximum(n, 1), 0.5)
     return _least(p, n, level), 1 - _least(1 - p, n, level)
 
 
-def _least(
-    p: Float[np.ndarray, "rule"], n: Int[np.ndarray, "rule"], level: float
-) -> Float[np.ndarray, "rule"]:
+def _least(p: Rates, n: Counts, level: float) -> Rates:
+    """The smallest q, by bisection: the divergence falls as q rises to p."""
     low, high = np.zeros(len(p)), p.copy()
     for _ in range(40):
         q = (low + high) / 2
@@ -401,9 +381,7 @@ def _least(
     return low
 
 
-def _entropy(
-    p: Float[np.ndarray, "rule"], q: Float[np.ndarray, "rule"]
-) -> Float[np.ndarray, "rule"]:
+def _entropy(p: Rates, q: Rates) -> Rates:
     """p log(p/q), 0 where p is."""
     return p * np.log(np.maximum(p, 1e-300) / np.maximum(q, 1e-300))
 
@@ -430,6 +408,5 @@ def sums_over_supersets(values: Held) -> Float[np.ndarray, "subset"]:
 def _name(job: Job, word: int) -> str:
     unit = job.units[word]
     text = unit.text if len(unit.text) <= 30 else unit.text[:29] + "…"
-    return f"“{text}”" + (
-        f" (text {unit.segment + 1})" if job.tokens.document.pair is not None else ""
-    )
+    which = "" if job.tokens.document.pair is None else f" (text {unit.segment + 1})"
+    return f"“{text}”{which}"

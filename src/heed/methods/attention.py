@@ -12,15 +12,18 @@ import numpy as np
 from jaxtyping import Float
 
 from heed.errors import InputError
-from heed.methods.method import Job, Measured, TokenMethod, units_of
+from heed.methods.method import BatchMethod, Job, Measured, units_of
 from heed.models.classifier import ATTENTION, PROJECTED, Classifier
 from heed.models.trace import Trace
 from heed.settings import wrong
 from heed.text import Tokens
 
+Heads = Float[np.ndarray, "head key"]
+Keys = Float[np.ndarray, "key"]
+
 
 @dataclass(frozen=True)
-class LayerMethod(TokenMethod):
+class LayerMethod(BatchMethod):
     """A method that reads some layers.
 
     layers   "last", "all", or numbers such as "0,2,-1"
@@ -34,9 +37,8 @@ class LayerMethod(TokenMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not re.fullmatch(r"last|all|-?\d+(\s*,\s*-?\d+)*", self.layers):
-            raise wrong(
-                "layers", "'last', 'all' or numbers such as '0,2,-1'", self.layers, self.name
-            )
+            allowed = "'last', 'all' or numbers such as '0,2,-1'"
+            raise wrong("layers", allowed, self.layers, self.name)
 
     def layer_numbers(self) -> list[int] | None:
         """The numbers of the layers as the setting has them, -1 for the last; None for all."""
@@ -58,17 +60,13 @@ class LayerMethod(TokenMethod):
     def read(self, trace: Trace, tokens: Sequence[Tokens]) -> list[Measured]:
         """The scores of the documents of a trace."""
 
-    def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
+    def measure_batch(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         import torch
 
-        results: list[Measured] = [Measured()] * len(jobs)
-        for batch in model.batches([job.tokens for job in jobs]):
-            tokens = [jobs[i].tokens for i in batch]
-            with torch.no_grad():
-                trace = model.trace(tokens, layers=self.layer_numbers())
-            for i, measured in zip(batch, self.read(trace, tokens), strict=True):
-                results[i] = measured
-        return results
+        tokens = [job.tokens for job in jobs]
+        with torch.no_grad():
+            trace = model.trace(tokens, layers=self.layer_numbers())
+        return self.read(trace, tokens)
 
 
 @dataclass(frozen=True)
@@ -78,23 +76,23 @@ class Attention(LayerMethod):
     paper: ClassVar[str] = "bahdanau2015"
 
     @abstractmethod
-    def reduce(self, layers: list[Float[np.ndarray, "head key"]]) -> Float[np.ndarray, "key"]:
+    def reduce(self, layers: list[Heads]) -> Keys:
         """One weight per key."""
 
     def read(self, trace: Trace, tokens: Sequence[Tokens]) -> list[Measured]:
         layers = [trace.classifying(i).astype(float) for i in self.layers_of(len(trace.attention))]
-        return [
-            self._measured([heads[row] for heads in layers], len(t)) for row, t in enumerate(tokens)
-        ]
+        results = []
+        for row, t in enumerate(tokens):
+            results.append(self._measured([heads[row] for heads in layers], len(t)))
+        return results
 
-    def _measured(self, layers: list[Float[np.ndarray, "head key"]], tokens: int) -> Measured:
+    def _measured(self, layers: list[Heads], tokens: int) -> Measured:
         padding = float(np.concatenate(layers)[:, tokens:].sum(1).mean())
         if padding == 0:
             return Measured(rows=self.reduce(layers)[:tokens])
         note = f"{padding:.0%} of the attention lies on padding, which this model does not mask."
-        return Measured(
-            rows=self.reduce(layers), facts={"padding_attention": padding}, notes=(note,)
-        )
+        facts = {"padding_attention": padding}
+        return Measured(rows=self.reduce(layers), facts=facts, notes=(note,))
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ class AttentionMean(Attention):
     name: ClassVar[str] = "attention-mean"
     summary: ClassVar[str] = "attention weights, mean over heads"
 
-    def reduce(self, layers: list[Float[np.ndarray, "head key"]]) -> Float[np.ndarray, "key"]:
+    def reduce(self, layers: list[Heads]) -> Keys:
         return np.concatenate(layers).mean(0)
 
 
@@ -111,7 +109,7 @@ class AttentionMax(Attention):
     name: ClassVar[str] = "attention-max"
     summary: ClassVar[str] = "attention weights, maximum over heads"
 
-    def reduce(self, layers: list[Float[np.ndarray, "head key"]]) -> Float[np.ndarray, "key"]:
+    def reduce(self, layers: list[Heads]) -> Keys:
         return np.concatenate(layers).max(0)
 
 
@@ -122,7 +120,7 @@ class AttentionHead(Attention):
 
     head: int = 0
 
-    def reduce(self, layers: list[Float[np.ndarray, "head key"]]) -> Float[np.ndarray, "key"]:
+    def reduce(self, layers: list[Heads]) -> Keys:
         heads = min(len(layer) for layer in layers)
         if not 0 <= self.head < heads:
             raise InputError(f"There is no head {self.head}: the layer has heads 0 to {heads - 1}.")
@@ -130,8 +128,7 @@ class AttentionHead(Attention):
 
 
 def heads(model: Classifier, documents: Sequence[Any]) -> list[Float[np.ndarray, "head unit"]]:
-    """Attention of the classifying row in the last layer: for each document, a row per head and a
-    column per word."""
+    """For each document, attention of the classifying row in the last layer: heads × words."""
     import torch
 
     tokens = model.tokens(documents)
@@ -168,18 +165,15 @@ class ValueNorm(LayerMethod):
         ]
 
     def _norms(self, trace: Trace, layer: int) -> Float[np.ndarray, "batch key"]:
-        """The norms for one layer."""
         import torch
 
         # ‖Σ_h a_h u_h‖² = Σ_hg a_h a_g u_h·u_g: products of heads instead of a vector per pair of
         # tokens, which would not fit into memory
-
         weights = trace.classifying_rows(layer).double()
-        u = torch.einsum(
-            "bhkd,hdo->bkho", trace.values[layer].double(), trace.projections[layer].double()
-        )
+        values, projections = trace.values[layer].double(), trace.projections[layer].double()
+        u = torch.einsum("bhkd,hdo->bkho", values, projections)
         products = u @ u.transpose(2, 3)
-        squares = (torch.einsum("bhqk,bkhg->bgqk", weights, products) * weights).sum(
-            1, keepdim=True
-        )
-        return trace.pooled(squares.clamp(min=0).sqrt()).squeeze(1).cpu().numpy()
+        by_head = torch.einsum("bhqk,bkhg->bgqk", weights, products) * weights
+        # rounding may leave the square of a tiny norm below 0
+        squares = by_head.sum(1, keepdim=True).clamp(min=0)
+        return trace.pooled(squares.sqrt()).squeeze(1).cpu().numpy()

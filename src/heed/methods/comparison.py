@@ -31,22 +31,20 @@ class Comparison:
         return [e.method for e in self.explanations]
 
     def to_dict(self) -> dict[str, Any]:
-        matrix = [[None if np.isnan(t) else float(t) for t in row] for row in self.agreement]
+        agreement = self.agreement.astype(object)
+        agreement[np.isnan(self.agreement)] = None  # json has no NaN
         return {
             "explanations": [e.to_dict() for e in self.explanations],
-            "agreement": matrix,
+            "agreement": agreement.tolist(),
             "left_out": self.left_out,
         }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Comparison:
         """The comparison that `to_dict` wrote."""
-        matrix = [[np.nan if t is None else t for t in row] for row in values["agreement"]]
-        return cls(
-            tuple(Explanation.from_dict(e) for e in values["explanations"]),
-            np.array(matrix, dtype=float),
-            values.get("left_out", {}),
-        )
+        explanations = tuple(Explanation.from_dict(e) for e in values["explanations"])
+        matrix = np.array(values["agreement"], dtype=float)  # None becomes NaN
+        return cls(explanations, matrix, values.get("left_out", {}))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from heed.report import comparison
@@ -86,7 +84,9 @@ def aligned(explanations: Sequence[Explanation]) -> list[Float[np.ndarray, "unit
     Scores of units that are one unit there are summed.
     """
     coarsest = min(explanations, key=lambda e: len(e.units))
-    unit_at = {(u.segment, start): i for i, u in enumerate(coarsest.units) for start, _ in u.spans}
+    unit_at: dict[tuple[int, int], int] = {}
+    for i, unit in enumerate(coarsest.units):
+        unit_at |= {(unit.segment, start): i for start, _ in unit.spans}
     totals = []
     for e in explanations:
         total = np.zeros(len(coarsest.units))

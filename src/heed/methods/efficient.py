@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -12,24 +13,19 @@ from jaxtyping import Float
 
 from heed.algebra.null_space import Efficient, Variant
 from heed.errors import InputError, NotApplicable
-from heed.methods.method import Job, Measured, TokenMethod, split_rows
-from heed.methods.problems import (
-    Level,
-    Problem,
-    Tolerance,
-    as_numbers,
-    movement,
-    opened,
-    openness,
-    swapped,
-)
+from heed.methods import problems
+from heed.methods.method import BatchMethod, Job, Measured, Scores, split_rows
+from heed.methods.problems import Level, Problem, Tolerance, as_numbers
 from heed.metrics import tvd
 from heed.models.classifier import ATTENTION, PROJECTED, REPLACEABLE, Classifier
 from heed.settings import AtLeast
 
+Attention = Float[np.ndarray, "head query key"]
+Intervals = Float[np.ndarray, "unit 2"]
+
 
 @dataclass(frozen=True)
-class Determined(TokenMethod):
+class Determined(BatchMethod):
     """The part of attention that the output determines, in one layer.
 
     level       what counts as the output (see `heed.methods.problems`)
@@ -58,60 +54,59 @@ class Determined(TokenMethod):
             )
 
     def refusal(self, model: Classifier, documents: Sequence[Any]) -> str:
-        if self.level in ("projected", "layer") and PROJECTED not in model.offers:
-            return (
-                f"{self.name} at the level {self.level!r} needs {PROJECTED}, "
-                f"which {model.name} does not offer."
-            )
-        return super().refusal(model, documents)
+        also = {PROJECTED} if self.level in ("projected", "layer") else set()
+        reason = self.lacks(model, also, f" at the level {self.level!r}")
+        return reason or super().refusal(model, documents)
 
     @abstractmethod
     def solve(self, problem: Problem) -> Efficient:
         """The rows to show instead of attention."""
 
     def bounds(
-        self, job: Job, parts: Sequence[Problem], scores: Float[np.ndarray, "unit"]
-    ) -> Float[np.ndarray, "unit 2"] | None:
-        """The range of each unit's score over all attention with the same output, if wanted."""
-        return None
+        self, job: Job, parts: Sequence[Problem], scores: Scores
+    ) -> tuple[Intervals | None, str]:
+        """The range of each unit's score over all attention with the same output, if wanted.
 
-    def without_bounds(self, parts: Sequence[Problem]) -> str:
-        """Why there are no ranges although they are wanted, or an empty string."""
-        return ""
+        Where it is wanted but not known, the second value says why.
+        """
+        return None, ""
 
-    def remarks(self, scores: Float[np.ndarray, "unit"]) -> tuple[str, ...]:
+    def remarks(self, scores: Scores) -> tuple[str, ...]:
         """Notes about the scores."""
         return ()
 
-    def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
-        results: list[Measured] = [Measured()] * len(jobs)
-        for batch in model.batches([job.tokens for job in jobs]):
-            tokens = [jobs[i].tokens for i in batch]
-            attending, parts = opened(
-                model, tokens, self.level, self.layer, self.head, tolerance=self.tolerance
-            )
-            raw = as_numbers(attending.trace.classifying_rows(self.layer))
-            solved = [{p: self.solve(p) for p in problems} for problems in parts]
-            rows = {p: x.rows for by_problem in solved for p, x in by_problem.items()}
-            new = swapped(attending, parts, rows, self.layer)
-            moved, _ = movement(model, attending, new, raw)
-            layers = len(attending.trace.attention)
-            below = self.layer % layers != layers - 1
-            # one pass to read attention, one with it put back and one with other rows; one more to
-            # read a lower layer, one for the gradient of the prediction
-            passes = 3 + below + (self.level == "prediction")
-            for b, i in enumerate(batch):
-                results[i] = self._measured(
-                    jobs[i], solved[b], raw[b], new[b], moved[b], attending.linear, passes
-                )
+    def measure_batch(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
+        tokens = [job.tokens for job in jobs]
+        attending, parts = problems.opened(
+            model, tokens, self.level, self.layer, self.head, tolerance=self.tolerance
+        )
+        raw = as_numbers(attending.trace.classifying_rows(self.layer))
+        solved: list[dict[Problem, Efficient]] = []
+        rows: dict[Problem, problems.Rows] = {}
+        for document in parts:
+            solutions = {problem: self.solve(problem) for problem in document}
+            rows |= {problem: solution.rows for problem, solution in solutions.items()}
+            solved.append(solutions)
+        new = problems.swapped(attending, parts, rows, self.layer)
+        moved, _ = problems.movement(model, attending, new, raw)
+        layers = len(attending.trace.attention)
+        below = self.layer % layers != layers - 1
+        # one pass to read attention, one with it put back and one with other rows; one more to read
+        # a lower layer, one for the gradient of the prediction
+        passes = 3 + below + (self.level == "prediction")
+        results = []
+        for b, job in enumerate(jobs):
+            attention = solved[b], raw[b], new[b]
+            moves = float(moved[b]), attending.linear
+            results.append(self._measured(job, *attention, *moves, passes))
         return results
 
     def _measured(
         self,
         job: Job,
         solved: Mapping[Problem, Efficient],
-        raw: Float[np.ndarray, "head query key"],
-        new: Float[np.ndarray, "head query key"],
+        raw: Attention,
+        new: Attention,
         moved: float,
         linear: bool,
         passes: int,
@@ -123,15 +118,15 @@ class Determined(TokenMethod):
         negative = [
             p.by_head(np.maximum(-p.space.effective(p.rows), 0)).sum(-1).ravel() for p in parts
         ]
-        facts = openness(parts) | {
+        facts = problems.openness(parts) | {
             "tvd_from_attention": float(np.concatenate(apart).mean()),
             "effective_negative_mass": float(np.concatenate(negative).mean()),
-            "prediction_moved": float(moved),
+            "prediction_moved": moved,
             "fallbacks": float(sum(x.fallbacks for x in solved.values())),
         }
         after, before = self._aggregated(new, job), self._aggregated(raw, job)
         scores_after, scores_before = (split_rows(job, x, self.merge)[0] for x in (after, before))
-        intervals = self.bounds(job, parts, np.maximum(scores_after, scores_before))
+        intervals, reason = self.bounds(job, parts, np.maximum(scores_after, scores_before))
         notes = self.remarks(scores_after)
         if self.level == "prediction":
             facts["first_order"] = float(not linear)
@@ -139,13 +134,11 @@ class Determined(TokenMethod):
             notes += (_trivial(parts),) if facts["tvd_from_attention"] < 1e-9 else ()
         elif self.level == "prediction":
             notes += tuple(_prediction_notes(intervals, moved, linear))
-        if reason := self.without_bounds(parts):
+        if reason:
             notes += (reason,)
         if intervals is not None and (left := int(np.isnan(intervals[:, 0]).sum())):
-            notes += (
-                "Intervals were computed for the words with the largest weights, "
-                f"not for the other {left:,}.",
-            )
+            largest = "Intervals were computed for the words with the largest weights"
+            notes += (f"{largest}, not for the other {left:,}.",)
         return Measured(
             rows=after,
             raw=before,
@@ -155,13 +148,11 @@ class Determined(TokenMethod):
             notes=notes,
         )
 
-    def _aggregated(
-        self, rows: Float[np.ndarray, "head query key"], job: Job
-    ) -> Float[np.ndarray, "key"]:
+    def _aggregated(self, rows: Attention, job: Job) -> Float[np.ndarray, "key"]:
         """One weight for each key; the weights of padding, if it has any, behind the tokens."""
         heads = rows if self.head is None else rows[self.head : self.head + 1]
-        each = heads[:, : len(job.tokens)].mean(1) if rows.shape[1] > 1 else heads[:, 0]
-        weights = each.mean(0) if self.aggregate == "mean" else each.max(0)
+        by_head = heads[:, : len(job.tokens)].mean(1) if rows.shape[1] > 1 else heads[:, 0]
+        weights = by_head.mean(0) if self.aggregate == "mean" else by_head.max(0)
         return weights if weights[len(job.tokens) :].any() else weights[: len(job.tokens)]
 
 
@@ -173,9 +164,7 @@ def _trivial(parts: Sequence[Problem]) -> str:
     )
 
 
-def _prediction_notes(
-    intervals: Float[np.ndarray, "unit 2"] | None, moved: float, linear: bool
-) -> Iterator[str]:
+def _prediction_notes(intervals: Intervals | None, moved: float, linear: bool) -> Iterator[str]:
     """What a reader should know about the level of the prediction."""
     if intervals is not None:
         width = float(np.nanmean(intervals[:, 1] - intervals[:, 0]))
@@ -212,11 +201,16 @@ class EfficientAttention(Determined):
         return problem.space.efficient(problem.rows, self.variant)
 
     def bounds(
-        self, job: Job, parts: Sequence[Problem], scores: Float[np.ndarray, "unit"]
-    ) -> Float[np.ndarray, "unit 2"] | None:
-        if not self.intervals or self.without_bounds(parts):
-            return None
-        heads = [h for p in parts for h in p.heads]
+        self, job: Job, parts: Sequence[Problem], scores: Scores
+    ) -> tuple[Intervals | None, str]:
+        if not self.intervals:
+            return None, ""
+        heads = list(chain.from_iterable(part.heads for part in parts))
+        none = "There are no intervals of {}: only means over heads and sums over tokens have them."
+        if len(set(heads)) < len(heads) or any(len(part.rows) > 1 for part in parts):
+            return None, none.format("several rows that classify")
+        if self.aggregate == "max" or self.merge == "max":
+            return None, none.format("largest weights (aggregate or merge is max)")
         # where nothing is undetermined, ranges are points and need no linear program
         undetermined = any(p.space.nullity for p in parts)
         limit = self.intervals if undetermined else len(scores)
@@ -234,20 +228,7 @@ class EfficientAttention(Determined):
                 bounds += part.space.intervals(part.rows[0], stacked) / len(heads)
         intervals = np.full((len(job.units), 2), np.nan)
         intervals[words] = bounds
-        return intervals
-
-    def without_bounds(self, parts: Sequence[Problem]) -> str:
-        heads = [h for p in parts for h in p.heads]
-        single = all(len(p.rows) == 1 for p in parts) and len(set(heads)) == len(heads)
-        if not self.intervals or (single and self.aggregate == "mean" and self.merge == "sum"):
-            return ""
-        reason = "largest weights (aggregate or merge is max)"
-        if not single:
-            reason = "several rows that classify"
-        return (
-            f"There are no intervals of {reason}: "
-            "only means over heads and sums over tokens have them."
-        )
+        return intervals, ""
 
 
 @dataclass(frozen=True)
@@ -264,7 +245,7 @@ class EffectiveAttention(Determined):
     def solve(self, problem: Problem) -> Efficient:
         return Efficient(problem.space.effective(problem.rows), 0)
 
-    def remarks(self, scores: Float[np.ndarray, "unit"]) -> tuple[str, ...]:
+    def remarks(self, scores: Scores) -> tuple[str, ...]:
         below = scores[scores < -1e-9]
         if not len(below):
             return ()

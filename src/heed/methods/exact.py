@@ -42,16 +42,12 @@ class ClosedForm(Method):
         return self.repeats == "together"
 
     def refusal(self, model: Classifier, documents: Sequence[Any]) -> str:
+        form = f"{self.name} has a closed form for"
         if CLOSED not in model.offers:
-            return (
-                f"{self.name} has a closed form for the single-layer classifier only, "
-                f"and {model.name} is not one: {self.sampled} samples and works for any model."
-            )
+            other = f"{self.sampled} samples and works for any model"
+            return f"{form} the single-layer classifier only, and {model.name} is not one: {other}."
         if self.output == "log-odds" and len(model.labels) != 2:
-            return (
-                f"{self.name} has a closed form for the log-odds of two labels, "
-                f"and {model.name} has more."
-            )
+            return f"{form} the log-odds of two labels, and {model.name} has more."
         return super().refusal(model, documents)
 
     @abstractmethod
@@ -114,9 +110,8 @@ class ShapleyExact(ClosedForm):
         change = f.whole() - f.empty()
         scores = exact(f).shapley if f.units > 1 else np.array([change])
         gap = float(scores.sum() - change)
-        assert abs(gap) <= 1e-9 * max(1.0, float(np.abs(scores).sum())), (
-            f"Shapley values off by {gap}"
-        )
+        room = 1e-9 * max(1.0, float(np.abs(scores).sum()))
+        assert abs(gap) <= room, f"Shapley values off by {gap}"
         return Measured(scores, facts={"change": change, "completeness_gap": gap})
 
 
@@ -142,9 +137,8 @@ class LimeTheorem(ClosedForm):
         plain = lime_theorem(f, 1.0)
         scores = self.constant * plain
         if f.units < 2:
-            return Measured(
-                scores, notes=("The theorem says nothing about a single word: use occlusion.",)
-            )
+            note = "The theorem says nothing about a single word: use occlusion."
+            return Measured(scores, notes=(note,))
         truth = exact(f, self.bandwidth).lime.coefficients
         if not plain.any() or not truth.any():
             return Measured(scores)

@@ -86,46 +86,21 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that json can hold; `from_dict` reads them back."""
-        return {
-            "document": {
-                "text": self.document.text,
-                "pair": self.document.pair,
-                "id": self.document.id,
-                "label": self.document.label,
-                "rationale": [list(span) for span in self.document.rationale],
-            },
-            "method": self.method,
-            "label": self.label,
-            "unit": self.unit,
-            "units": [
-                {"text": u.text, "spans": [list(s) for s in u.spans], "segment": u.segment}
-                for u in self.units
-            ],
-            "scores": self.scores.tolist(),
-            "specials": [{"text": s.text, "score": s.score} for s in self.specials],
-            "standard_errors": _numbers(self.standard_errors),
-            "signed": self.signed,
-            "probabilities": self.probabilities,
-            "settings": {
-                k: str(v) if v in (math.inf, -math.inf) else v for k, v in self.settings.items()
-            },
-            "seed": self.seed,
-            "model": self.model,
-            "revision": self.revision,
-            "removal": self.removal,
-            "forward_passes": self.forward_passes,
-            "seconds": self.seconds,
-            "facts": self.facts,
-            "notes": list(self.notes),
-            "raw": _numbers(self.raw),
-            "intervals": None if self.intervals is None else _bounds(self.intervals),
-        }
+        values = msgspec.to_builtins(self, enc_hook=lambda array: array.tolist())
+        if self.intervals is not None:
+            bounds = values["intervals"]
+            values["intervals"] = [None if math.isnan(low) else [low, high] for low, high in bounds]
+        for key, value in self.settings.items():
+            if value in (math.inf, -math.inf):  # json has no number for it
+                values["settings"][key] = str(value)
+        # there and back, so that tuples are the lists that a file would hold
+        return dict(json.loads(json.dumps(values)))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Explanation:
         """The explanation that `to_dict` wrote."""
         try:
-            return _checked(msgspec.convert(values, _Record))
+            return _read(msgspec.convert(values, _Record))
         except (msgspec.MsgspecError, ValueError, InputError) as error:
             raise _not_an_explanation(error) from None
 
@@ -136,7 +111,7 @@ class Explanation:
     def from_json(cls, text: str) -> Explanation:
         """The explanation that `to_json` wrote."""
         try:
-            return _checked(msgspec.json.decode(text, type=_Record))
+            return _read(msgspec.json.decode(text, type=_Record))
         except (msgspec.MsgspecError, ValueError, InputError) as error:
             raise _not_an_explanation(error) from None
 
@@ -155,17 +130,9 @@ class Explanation:
         return f"<Explanation {self.method} of {self.label!r}: {words}>"
 
 
-def _numbers(array: Float[np.ndarray, "unit"] | None) -> list[float] | None:
-    return None if array is None else array.tolist()
-
-
-def _bounds(intervals: Float[np.ndarray, "unit 2"]) -> list[list[float] | None]:
-    return [None if math.isnan(low) else [low, high] for low, high in intervals.tolist()]
-
-
 # Reading back
 
-_INFINITE = {"inf": math.inf, "-inf": -math.inf}  # settings for which json has no number
+_INFINITE = {"inf": math.inf, "-inf": -math.inf}
 LARGEST = 1e100  # sums and squares of larger numbers would overflow
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
@@ -196,20 +163,20 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
     intervals: list[tuple[float, float] | None] | None = None
 
 
-def _checked(record: _Record) -> Explanation:
-    """The explanation of a record whose parts fit together; ValueError if they do not."""
+def _check(record: _Record) -> None:
+    """Refuse a record whose parts do not fit together, with a ValueError or an InputError."""
     for name in ("scores", "standard_errors", "raw", "intervals"):
         values = getattr(record, name)
         if values is not None and len(values) != len(record.units):
             raise ValueError(f"it has {len(record.units)} units and {len(values)} {name}")
     if record.label not in record.probabilities:
         raise ValueError(f"there is no probability of the label {record.label}")
-    known_intervals = [bound for bound in record.intervals or () if bound is not None]
+    bounds = [bound for bound in record.intervals or () if bound is not None]
     numbers = [
         *record.scores,
         *(record.standard_errors or ()),
         *(record.raw or ()),
-        *chain.from_iterable(known_intervals),
+        *chain.from_iterable(bounds),
         *(special.score for special in record.specials),
         *record.probabilities.values(),
         *record.facts.values(),
@@ -226,28 +193,23 @@ def _checked(record: _Record) -> Explanation:
     for span in record.document.rationale:
         check_span(record.document, span)
     msgspec.json.encode(record)  # refuses halves of characters, which no file could hold
+
+
+def _read(record: _Record) -> Explanation:
+    """The explanation of a record."""
+    _check(record)
     intervals = None
     if record.intervals is not None:
-        bounds = [bound or (math.nan, math.nan) for bound in record.intervals]
-        intervals = np.array(bounds, dtype=float).reshape(-1, 2)
-    values = {name: getattr(record, name) for name in record.__struct_fields__}
-    return Explanation(
-        **values
-        | {
-            "scores": np.array(record.scores, dtype=float),
-            "standard_errors": _array(record.standard_errors),
-            "raw": _array(record.raw),
-            "intervals": intervals,
-            "settings": {
-                key: _INFINITE.get(value, value) if isinstance(value, str) else value
-                for key, value in record.settings.items()
-            },
-        }
-    )
-
-
-def _array(numbers: list[float] | None) -> Float[np.ndarray, "unit"] | None:
-    return None if numbers is None else np.array(numbers, dtype=float)
+        pairs = [bound or (math.nan, math.nan) for bound in record.intervals]
+        intervals = np.array(pairs, dtype=float).reshape(-1, 2)
+    values = msgspec.structs.asdict(record) | {"intervals": intervals}
+    for name in ("scores", "standard_errors", "raw"):
+        if values[name] is not None:
+            values[name] = np.array(values[name], dtype=float)
+    for key, value in record.settings.items():
+        if isinstance(value, str):
+            record.settings[key] = _INFINITE.get(value, value)
+    return Explanation(**values)
 
 
 def _not_an_explanation(error: Exception) -> InputError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -24,6 +24,8 @@ from heed.settings import AtLeast
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+Rows = Float[np.ndarray, "row"]
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,12 @@ class GradientMethod(TokenMethod):
         check_head(self, self.head, self.output)
 
     def refusal(self, model: Classifier, documents: Sequence[Any]) -> str:
-        if self.attention == "fixed" and REPLACEABLE not in model.offers:
-            return (
-                f"{self.name} with fixed attention needs {REPLACEABLE}, "
-                f"which {model.name} does not offer."
-            )
-        return super().refusal(model, documents)
+        also = {REPLACEABLE} if self.attention == "fixed" else set()
+        reason = self.lacks(model, also, " with fixed attention")
+        return reason or super().refusal(model, documents)
 
     @abstractmethod
-    def reduce(self, result: Gradient) -> Float[np.ndarray, "row"]:
+    def reduce(self, result: Gradient) -> Rows:
         """One number per row."""
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
@@ -65,11 +64,9 @@ class GradientMethod(TokenMethod):
         return [self.measured(g) for g in gradients]
 
     def measured(self, result: Gradient) -> Measured:
-        return Measured(rows=self.reduce(result).astype(float), forward_passes=self._passes())
-
-    def _passes(self) -> int:
         # to hold attention constant, a first pass has to show it
-        return 1 if self.attention == "moves" else 2
+        passes = 1 if self.attention == "moves" else 2
+        return Measured(rows=self.reduce(result).astype(float), forward_passes=passes)
 
 
 @dataclass(frozen=True)
@@ -77,22 +74,22 @@ class GradientMean(GradientMethod):
     name: ClassVar[str] = "gradient-mean"
     summary: ClassVar[str] = "mean of the gradient over embedding dimensions"
 
-    def reduce(self, result: Gradient) -> Float[np.ndarray, "row"]:
+    def reduce(self, result: Gradient) -> Rows:
         return result.gradient.mean(1)
 
     def measured(self, result: Gradient) -> Measured:
-        rows = self.reduce(result).astype(float)
+        measured = super().measured(result)
+        assert measured.rows is not None
         # A model that normalises its embeddings does not react when all dimensions move alike. Its
         # mean gradient is 0 but for rounding, and rounding must not be shown as scores.
-        if np.abs(rows).max() > 1e-5 * np.abs(result.gradient).mean(1).max():
-            return Measured(rows=rows, forward_passes=self._passes())
-        notes: tuple[str, ...] = ()
-        if result.gradient.any():
-            notes = (
-                "The model normalises its embeddings, which makes the mean of the gradient 0: "
-                "use another method.",
-            )
-        return Measured(rows=np.zeros(len(rows)), forward_passes=self._passes(), notes=notes)
+        if np.abs(measured.rows).max() > 1e-5 * np.abs(result.gradient).mean(1).max():
+            return measured
+        note = (
+            "The model normalises its embeddings, which makes the mean of the gradient 0: "
+            "use another method."
+        )
+        notes = (note,) if result.gradient.any() else ()
+        return replace(measured, rows=np.zeros(len(measured.rows)), notes=notes)
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,7 @@ class GradientL1(GradientMethod):
     summary: ClassVar[str] = "sum of absolute values of the gradient"
     signed: ClassVar[bool] = False
 
-    def reduce(self, result: Gradient) -> Float[np.ndarray, "row"]:
+    def reduce(self, result: Gradient) -> Rows:
         return np.abs(result.gradient).sum(1)
 
 
@@ -111,7 +108,7 @@ class GradientL2(GradientMethod):
     summary: ClassVar[str] = "Euclidean norm of the gradient"
     signed: ClassVar[bool] = False
 
-    def reduce(self, result: Gradient) -> Float[np.ndarray, "row"]:
+    def reduce(self, result: Gradient) -> Rows:
         return np.sqrt(np.square(result.gradient).sum(1))
 
 
@@ -121,7 +118,7 @@ class GradientInput(GradientMethod):
     summary: ClassVar[str] = "gradient times embedding"
     paper: ClassVar[str] = "shrikumar2017"
 
-    def reduce(self, result: Gradient) -> Float[np.ndarray, "row"]:
+    def reduce(self, result: Gradient) -> Rows:
         return (result.gradient * result.embeddings).sum(1)
 
 
@@ -175,9 +172,8 @@ class IntegratedGradients(TokenMethod):
         summed = "The scores" if self.merge == "sum" else "The scores of the tokens"
         note = f"{summed} sum to the change of the output, {change:+.4g}, up to {abs(gap):.1g}."
         rows = rows[: len(job.tokens)]  # padding is the same at both ends and scores 0
-        return Measured(
-            rows=rows, forward_passes=self.steps + 1, facts={"completeness_gap": gap}, notes=(note,)
-        )
+        facts = {"completeness_gap": gap}
+        return Measured(rows=rows, forward_passes=self.steps + 1, facts=facts, notes=(note,))
 
     def _gradient(
         self, model: Classifier, job: Job, points: Float[Tensor, "step token dim"]

@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -44,7 +44,8 @@ class Record(NamedTuple):
     revision: str | None = None
 
 
-Key = tuple[str, ...]
+Key = tuple[str, ...]  # the texts of a document, without blanks at both ends
+Label = str | int | None
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,8 @@ class Imported(Method):
 
     def __post_init__(self, records: Iterable[Record]) -> None:
         if not self.name.strip() or self.name in METHODS:
-            raise InputError(
-                f"Imported explanations need a name of their own, got '{quoted(self.name)}'."
-            )
+            name = quoted(self.name)
+            raise InputError(f"Imported explanations need a name of their own, got '{name}'.")
         by_text: dict[Key, list[Record]] = {}
         for record in records:
             others = by_text.setdefault(_key(record.document), [])
@@ -75,8 +75,8 @@ class Imported(Method):
             others.append(record)
         if not by_text:
             raise InputError(f"{self.name} holds no explanation.")
-        every = chain.from_iterable(by_text.values())
-        text = json.dumps([[r.document.segments, r.pieces, r.scores, r.label] for r in every])
+        explained = chain.from_iterable(by_text.values())
+        text = json.dumps([[r.document.segments, r.pieces, r.scores, r.label] for r in explained])
         digest = hashlib.sha256(text.encode("utf8", "replace")).hexdigest()[:16]
         object.__setattr__(self, "_by_text", by_text)
         object.__setattr__(self, "digest", digest)
@@ -102,73 +102,61 @@ class Imported(Method):
         return reasons
 
     def merges_repeats(self) -> bool:
-        every = chain.from_iterable(self._records().values())
-        return any(len(spans) > 1 for record in every for spans in record.pieces)
+        records = chain.from_iterable(self._records().values())
+        pieces = chain.from_iterable(record.pieces for record in records)
+        return any(len(spans) > 1 for spans in pieces)
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
-        return [
-            self._measured(job, self._record(model, job.tokens.document, job.label)) for job in jobs
-        ]
+        records = [self._record(model, job.tokens.document, job.label) for job in jobs]
+        return [self._measured(job, record) for job, record in zip(jobs, records, strict=True)]
 
     def _records(self) -> dict[Key, list[Record]]:
         return self._by_text  # type: ignore[attr-defined]
 
     def _record(self, model: Classifier, document: Document, label: int) -> Record:
         """The imported explanation of a text for a label."""
-        records, start = self._records().get(_key(document), []), _start(document)
+        records = self._records().get(_key(document), [])
+        text = f"the text that begins with “{_start(document)}”"
         if not records:
-            raise InputError(
-                f"{self.name} has no explanation of the text that begins with “{start}”."
-            )
+            raise InputError(f"{self.name} has no explanation of {text}.")
         for record in records:
             if record.revision not in (None, model.revision):
-                raise InputError(
-                    f"{self.name} explains another model ({quoted(record.revision)}, "
-                    f"not {model.revision})."
-                )
+                models = f"{quoted(record.revision)}, not {model.revision}"
+                raise InputError(f"{self.name} explains another model ({models}).")
             if record.label is None or _index(model, record.label) == label:
                 return record
         labels = quoted(" and ".join(repr(r.label) for r in records))
-        raise InputError(
-            f"{self.name} explains {labels} for the text that begins with “{start}”, "
-            f"and the model predicts {model.labels[label]!r}."
-        )
+        predicted = f"and the model predicts {model.labels[label]!r}"
+        raise InputError(f"{self.name} explains {labels} for {text}, {predicted}.")
 
     def _measured(self, job: Job, record: Record) -> Measured:
-        segments = job.tokens.document.segments
-        shift = [
-            _blanks(text) - _blanks(imported)
-            for text, imported in zip(segments, record.document.segments, strict=True)
-        ]
-        owners = [np.full(len(text), -1) for text in segments]
+        """Each score split among the words on its characters, in proportion to these."""
+        segments, imported = job.tokens.document.segments, record.document.segments
+        # the text to explain and the imported one may begin with different blanks
+        shift = [_blanks(a) - _blanks(b) for a, b in zip(segments, imported, strict=True)]
+        unit_of = [np.full(len(text), -1) for text in segments]  # for each character
         for i, unit in enumerate(job.units):
-            for a, b in unit.spans:
-                owners[unit.segment][a:b] = i
+            for start, end in unit.spans:
+                unit_of[unit.segment][start:end] = i
         scores, missed = np.zeros(len(job.units)), 0.0
         for spans, score in zip(record.pieces, record.scores, strict=True):
-            moved = [
-                (s.segment, max(0, s.start + shift[s.segment]), s.end + shift[s.segment])
-                for s in spans
-            ]
-            owner = np.concatenate(
-                [owners[s][a:b] for s, a, b in moved] or [np.zeros(0, dtype=int)]
-            )
-            shares = np.bincount(owner[owner >= 0], minlength=len(job.units))
-            if shares.any():
-                scores += score * shares / shares.sum()
+            characters = np.zeros(len(job.units), dtype=int)
+            for start, end, segment in spans:
+                begin = max(0, start + shift[segment])
+                covered = unit_of[segment][begin : end + shift[segment]]
+                characters += np.bincount(covered[covered >= 0], minlength=len(job.units))
+            if characters.any():
+                scores += score * characters / characters.sum()
             else:
                 missed += abs(score)
-        share = missed / (sum(map(abs, record.scores)) or 1.0)
+        if not missed:
+            return Measured(scores, forward_passes=0)
+        share = missed / sum(map(abs, record.scores))
         note = (
             f"{share:.0%} of the scores of {self.name} lie on pieces that are no words of the "
             "model, and are left out."
         )
-        return Measured(
-            scores,
-            forward_passes=0,
-            facts={"left_out": share} if share else {},
-            notes=(note,) if share else (),
-        )
+        return Measured(scores, forward_passes=0, facts={"left_out": share}, notes=(note,))
 
     # Where they come from
 
@@ -190,15 +178,15 @@ class Imported(Method):
         label    the explained label, if it is the same for all texts; by default the predicted one
         signed   whether the sign says for or against the label; by default whether any is negative
         """
-        if not len(texts) == len(scores) == (len(texts) if pieces is None else len(pieces)):
+        split: Sequence[Sequence[Any] | None] = [None] * len(texts) if pieces is None else pieces
+        if not len(texts) == len(scores) == len(split):
             raise InputError(
                 f"{name}: there are {len(texts)} texts, and not as many rows of scores and pieces."
             )
-        records = [
-            _record(name, Document.of(text), row, None if pieces is None else pieces[i], label)
-            for i, (text, row) in enumerate(zip(texts, scores, strict=True))
-        ]
-        return cls._of(name, records, signed)
+        records = []
+        for text, row, parts in zip(texts, scores, split, strict=True):
+            records.append(_record(name, Document.of(text), row, parts, label))
+        return cls._from_records(name, records, signed)
 
     @classmethod
     def shap(cls, explanation: Any, name: str = "shap-package") -> Imported:
@@ -207,16 +195,14 @@ class Imported(Method):
         for values, pieces in zip(explanation.values, explanation.data, strict=True):
             scores = np.asarray(values, dtype=float)
             if scores.ndim != 2:
-                raise InputError(
-                    f"{name}: shap's values must be tokens × labels, got {scores.shape}."
-                )
-            ends = list(accumulate(len(str(p)) for p in pieces))
-            spans = [(end - len(str(p)), end) for p, end in zip(pieces, ends, strict=True)]
-            document = Document("".join(map(str, pieces)))
-            records += [
-                _record(name, document, scores[:, k], spans, k) for k in range(scores.shape[1])
-            ]
-        return cls._of(name, records, True)
+                wanted = "shap's values must be tokens × labels"
+                raise InputError(f"{name}: {wanted}, got {scores.shape}.")
+            strings = [str(piece) for piece in pieces]
+            ends = accumulate(map(len, strings), initial=0)
+            document, spans = Document("".join(strings)), list(pairwise(ends))
+            for k in range(scores.shape[1]):
+                records.append(_record(name, document, scores[:, k], spans, k))
+        return cls._from_records(name, records, True)
 
     @classmethod
     def lime(cls, explanations: Sequence[Any], name: str = "lime-package") -> Imported:
@@ -234,17 +220,11 @@ class Imported(Method):
             if len(by_label) == 1 and len(proba) == 2 and np.isclose(proba.sum(), 1):
                 ((label, weights),) = by_label.items()
                 by_label[1 - label] = [(i, -w) for i, w in weights]
+            document = Document(string.raw_string())
             for label, weights in by_label.items():
-                pieces = tuple(
-                    tuple(
-                        Span(int(at), int(at) + len(string.word(i)))
-                        for at in string.string_position(i)
-                    )
-                    for i, _ in weights
-                )
-                scores = tuple(w for _, w in weights)
-                records.append(Record(Document(string.raw_string()), pieces, scores, label))
-        return cls._of(name, records, True)
+                pieces = tuple(_lime_spans(string, i) for i, _ in weights)
+                records.append(Record(document, pieces, tuple(w for _, w in weights), label))
+        return cls._from_records(name, records, True)
 
     @classmethod
     def read(cls, path: Path | str) -> list[Imported]:
@@ -272,13 +252,13 @@ class Imported(Method):
         stem = path.name if path.stem in METHODS else path.stem
         names = {m: f"{stem}:{m}" if m and len(groups) > 1 else stem for m in groups}
         try:
-            return [cls._of(names[m], records, signed[m]) for m, records in groups.items()]
+            return [cls._from_records(names[m], groups[m], signed[m]) for m in groups]
         except InputError as error:
             raise DataError(f"{path.name}: {error}") from None
 
     @classmethod
-    def _of(cls, name: str, records: Sequence[Record], signed: bool | None = None) -> Imported:
-        negative = any(score < 0 for r in records for score in r.scores)
+    def _from_records(cls, name: str, records: Sequence[Record], signed: bool | None) -> Imported:
+        negative = any(min(record.scores, default=0.0) < 0 for record in records)
         return cls(name, negative if signed is None else signed, records)
 
 
@@ -294,9 +274,8 @@ def save_explanations(explanations: Sequence[Explanation], path: Path | str) -> 
     """
     path = Path(path)
     if path.suffix not in (".json", ".jsonl", ".parquet"):
-        raise OutputError(
-            f"Explanations are written as .json, .jsonl or .parquet, got '{path.name}'."
-        )
+        wanted = "Explanations are written as .json, .jsonl or .parquet"
+        raise OutputError(f"{wanted}, got '{path.name}'.")
     try:
         if path.suffix == ".parquet":
             import pyarrow as pa
@@ -363,8 +342,10 @@ def _from_row(name: str, row: dict[str, Any]) -> tuple[str, Record, bool | None]
     """The method that a row names, its record, and whether its scores have signs, if it says so."""
     if "units" in row or "explanation" in row:
         e = _explanation(row)
-        pieces = tuple(tuple(Span(a, b, u.segment) for a, b in u.spans) for u in e.units)
-        record = Record(e.document, pieces, tuple(e.scores.tolist()), e.label, e.revision)
+        pieces = []
+        for unit in e.units:
+            pieces.append(tuple(Span(start, end, unit.segment) for start, end in unit.spans))
+        record = Record(e.document, tuple(pieces), tuple(e.scores.tolist()), e.label, e.revision)
         return e.method, record, e.signed
     plain = msgspec.convert(row, _PlainRow)
     msgspec.json.encode(plain)  # refuses halves of characters, which no tokenizer can read
@@ -399,11 +380,7 @@ def _index(model: Classifier, label: str | int) -> int:
 
 
 def _record(
-    name: str,
-    document: Document,
-    scores: Any,
-    pieces: Sequence[Any] | None,
-    label: str | int | None,
+    name: str, document: Document, scores: Any, pieces: Sequence[Any] | None, label: Label
 ) -> Record:
     """The record of one text, checked."""
     numbers: Float[np.ndarray, "piece"] = np.asarray(scores, dtype=float)
@@ -445,10 +422,8 @@ def _located(document: Document, pieces: Sequence[Any] | None) -> Iterator[tuple
         wanted = _folded(_MARKS.sub("", piece.strip()))
         span = _next(folded, segment, at, wanted, loose) if wanted else None
         if span is None and not _SPECIAL.fullmatch(piece.strip()) and wanted:
-            raise InputError(
-                f"the piece {quoted(repr(piece))} does not follow where it should in the text; "
-                "give (start, end)"
-            )
+            problem = "does not follow where it should in the text; give (start, end)"
+            raise InputError(f"the piece {quoted(repr(piece))} {problem}")
         loose = span is None
         if span is not None:
             segment, at = span.segment, span.end
@@ -486,11 +461,13 @@ def _given(document: Document, piece: Sequence[Any]) -> tuple[Span, ...]:
     return (span,)
 
 
+def _lime_spans(string: Any, word: int) -> tuple[Span, ...]:
+    """Where a word stands in an indexed string of lime."""
+    starts = [int(start) for start in string.string_position(word)]
+    return tuple(Span(start, start + len(string.word(word))) for start in starts)
+
+
 def _folded(text: str) -> str:
     """In small letters without accents, character by character, so that no character moves."""
-    return "".join(_plain(c) for c in text)
-
-
-def _plain(character: str) -> str:
-    small = unicodedata.normalize("NFD", character.lower())[:1]
-    return small or character
+    small = [unicodedata.normalize("NFD", character.lower())[:1] for character in text]
+    return "".join(small)

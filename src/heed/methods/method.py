@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from heed.errors import InputError, NotApplicable, UnknownName
 from heed.methods.explanation import Explanation, Special, Unit, UnitKind
@@ -22,9 +22,11 @@ from heed.models.classifier import NO_PAIRS, Classifier, Output
 from heed.progress import bar
 from heed.randomness import generator
 from heed.settings import check
-from heed.text import Tokens
+from heed.text import Tokens, Word
 
 Merge = Literal["sum", "max"]
+Scores = Float[np.ndarray, "unit"]
+Keep = Bool[np.ndarray, "sample unit"]  # which words each text keeps
 _CHUNK = 64  # documents measured together
 
 
@@ -61,9 +63,9 @@ class Measured:
     intervals        smallest and largest score of each unit
     """
 
-    scores: Float[np.ndarray, "unit"] | None = None
+    scores: Scores | None = None
     rows: Float[np.ndarray, "row"] | None = None
-    standard_errors: Float[np.ndarray, "unit"] | None = None
+    standard_errors: Scores | None = None
     forward_passes: int = 1
     facts: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -119,10 +121,8 @@ class Method(ABC):
 
     def refusal(self, model: Classifier, documents: Sequence[Any]) -> str:
         """Why the method cannot explain these documents on this model, in a sentence; or ""."""
-        missing = self.needs - model.offers
-        if missing:
-            needed = " and ".join(sorted(missing))
-            return f"{self.name} needs {needed}, which {model.name} does not offer."
+        if reason := self.lacks(model, self.needs):
+            return reason
         if self.longest == math.inf:
             return ""
         longest = max((len(tokens) for tokens in model.tokens(documents)), default=0)
@@ -132,6 +132,16 @@ class Method(ABC):
             f"{self.name} takes texts of at most {self.longest} tokens, got {longest:,}: "
             "give it a shorter one."
         )
+
+    def lacks(self, model: Classifier, needs: Set[str], settings: str = "") -> str:
+        """What the model does not offer of these needs, in a sentence; or "".
+
+        settings   those that need it, in words, such as " with fixed attention"
+        """
+        if not (missing := needs - model.offers):
+            return ""
+        needed = " and ".join(sorted(missing))
+        return f"{self.name}{settings} needs {needed}, which {model.name} does not offer."
 
     def explain(
         self,
@@ -149,7 +159,6 @@ class Method(ABC):
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
             raise InputError(f"A seed must be a whole number, got {seed!r}.")
         index, seed = None if label is None else model.label(label), int(seed)
-        settings = {f.name: getattr(self, f.name) for f in fields(self)}
         explanations: list[Explanation] = []
         for start in bar(range(0, len(documents), _CHUNK), self.name, unit="chunk"):
             began = time.perf_counter()
@@ -159,16 +168,11 @@ class Method(ABC):
             measured = self.measure(model, jobs)
             seconds = (time.perf_counter() - began) / len(jobs)
             for job, m in zip(jobs, measured, strict=True):
-                explanations.append(self._assemble(model, job, m, settings, seed, unit, seconds))
+                explanations.append(self._assemble(model, job, m, unit, seed, seconds))
         return explanations
 
     def _jobs(
-        self,
-        model: Classifier,
-        tokens: Sequence[Tokens],
-        label: int | None,
-        unit: UnitKind,
-        seed: int,
+        self, model: Classifier, tokens: list[Tokens], label: int | None, unit: UnitKind, seed: int
     ) -> list[Job]:
         """One job per document, with the output for the whole document unless `measure` gets it."""
         whole = [None] * len(tokens) if self.evaluates_whole() else model.logits(tokens)
@@ -177,32 +181,29 @@ class Method(ABC):
             predicted = -1 if logits is None else int(logits.argmax())
             units, groups = units_of(t, unit, self.merges_repeats())
             wanted = predicted if label is None else label
-            jobs.append(Job(t, wanted, units, groups, self._rng(t, seed), logits))
+            # randomness from (seed, method, text) alone: batches and order cannot change it
+            rng = generator(seed, self.name, *t.document.segments)
+            jobs.append(Job(t, wanted, units, groups, rng, logits))
         return jobs
-
-    def _rng(self, tokens: Tokens, seed: int) -> np.random.Generator:
-        """Randomness from (seed, method, text) alone: batches and order cannot change it."""
-        return generator(seed, self.name, *tokens.document.segments)
 
     def _assemble(
         self,
         model: Classifier,
         job: Job,
         measured: Measured,
-        settings: dict[str, Any],
-        seed: int,
         unit: UnitKind,
+        seed: int,
         seconds: float,
     ) -> Explanation:
+        settings = {f.name: getattr(self, f.name) for f in fields(self)}
         logits = measured.logits if job.logits is None else job.logits
         assert logits is not None
         label = int(logits.argmax()) if job.label < 0 else job.label
-        scores = measured.scores
+        scores, raw = measured.scores, None
         specials: tuple[Special, ...] = ()
         if scores is None:
             assert measured.rows is not None
             scores, specials = split_rows(job, measured.rows, settings["merge"])
-        raw = None
         if measured.raw is not None:
             raw, _ = split_rows(job, measured.raw, settings["merge"])
         probabilities = model.probabilities(logits).tolist()
@@ -244,6 +245,23 @@ class TokenMethod(Method):
     merge: Annotated[Merge, "way to merge tokens"] = field(default="sum", kw_only=True)
 
 
+@dataclass(frozen=True)
+class BatchMethod(TokenMethod):
+    """A method that scores the tokens of all documents of a batch at once."""
+
+    @abstractmethod
+    def measure_batch(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
+        """Score documents that one pass through the model can hold."""
+
+    def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
+        results: list[Measured] = [Measured()] * len(jobs)
+        for batch in model.batches([job.tokens for job in jobs]):
+            measured = self.measure_batch(model, [jobs[i] for i in batch])
+            for i, m in zip(batch, measured, strict=True):
+                results[i] = m
+        return results
+
+
 def units_of(
     tokens: Tokens, unit: UnitKind = "word", merge_repeats: bool = False
 ) -> tuple[tuple[Unit, ...], Int[np.ndarray, "token"]]:
@@ -253,41 +271,34 @@ def units_of(
     word in the same text form one unit, whatever their capitals.
     """
     if unit == "word":
-        pieces = [(w.segment, w.start, w.end, w.text, w.form) for w in tokens.words]
+        pieces = tokens.words
         piece_of_token = tokens.word
     else:
-        pieces = [_token_piece(tokens, int(i)) for i in np.flatnonzero(~tokens.special)]
+        pieces = tuple(_token_as_word(tokens, int(i)) for i in np.flatnonzero(~tokens.special))
         piece_of_token = np.where(tokens.special, -1, np.cumsum(~tokens.special) - 1)
     if not merge_repeats:
-        units = tuple(Unit(text, ((start, end),), s) for s, start, end, text, _ in pieces)
-        return units, piece_of_token
-    index: dict[tuple[int, str], int] = {}
-    spans: list[list[tuple[int, int]]] = []
-    first: list[tuple[str, int]] = []
+        return tuple(Unit(p.text, ((p.start, p.end),), p.segment) for p in pieces), piece_of_token
+    occurrences: dict[tuple[int, str], list[int]] = {}
+    for i, piece in enumerate(pieces):
+        occurrences.setdefault((piece.segment, piece.form), []).append(i)
+    units = []
     unit_of_piece = np.empty(len(pieces), dtype=np.int64)
-    for i, (segment, start, end, text, form) in enumerate(pieces):
-        j = index.setdefault((segment, form), len(index))
-        if j == len(spans):
-            spans.append([])
-            first.append((text, segment))
-        spans[j].append((start, end))
-        unit_of_piece[i] = j
-    units = tuple(
-        Unit(text, tuple(s), segment) for (text, segment), s in zip(first, spans, strict=True)
-    )
-    return units, np.where(piece_of_token < 0, -1, unit_of_piece[piece_of_token])
+    for j, same in enumerate(occurrences.values()):
+        first, spans = pieces[same[0]], tuple((pieces[i].start, pieces[i].end) for i in same)
+        units.append(Unit(first.text, spans, first.segment))
+        unit_of_piece[same] = j
+    return tuple(units), np.where(piece_of_token < 0, -1, unit_of_piece[piece_of_token])
 
 
-def _token_piece(tokens: Tokens, i: int) -> tuple[int, int, int, str, str]:
-    """Segment, start, end, text and normalised form of one token."""
+def _token_as_word(tokens: Tokens, i: int) -> Word:
     text = tokens.text(i)
     start, end = tokens.spans[i].tolist()
-    return int(tokens.segment[i]), start, end, text, tokens.tokenizer.normalise(text)
+    return Word(int(tokens.segment[i]), start, end, text, tokens.tokenizer.normalise(text))
 
 
 def split_rows(
     job: Job, rows: Float[np.ndarray, "row"], merge: Merge
-) -> tuple[Float[np.ndarray, "unit"], tuple[Special, ...]]:
+) -> tuple[Scores, tuple[Special, ...]]:
     """Scores of tokens merged into units; special tokens and padding apart."""
     tokens = job.tokens
     scores = np.zeros(len(job.units))
@@ -331,12 +342,12 @@ def _reading_notes(tokens: Tokens, pairs: bool) -> tuple[str, ...]:
         notes.append(
             "The text is longer than the model reads: of its last word only the beginning was read."
         )
-    places = np.flatnonzero(tokens.unknown)
-    unknown = list(dict.fromkeys(tokens.text(int(i)) for i in places))
+    positions = np.flatnonzero(tokens.unknown)
+    unknown = list(dict.fromkeys(tokens.text(int(i)) for i in positions))
     if unknown:
         first = ", ".join(repr(w[:30]) for w in unknown[:5]) + (" …" if len(unknown) > 5 else "")
         many = "1 word is" if len(unknown) == 1 else f"{len(unknown)} words are"
-        stand_in = tokens.names[places[0]]
+        stand_in = tokens.names[positions[0]]
         notes.append(f"{many} unknown to the model, which reads {stand_in} instead: {first}.")
     return tuple(notes)
 

@@ -13,16 +13,17 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from heed.algebra.limits import kernel
 from heed.algebra.regression import ENTRIES, Controlled, Ridge, Words, enlarged, ridge, slices
-from heed.methods.method import Job, Measured, Method, check_head
+from heed.methods.method import Job, Keep, Measured, Method, Scores, check_head
 from heed.models.classifier import Classifier, Output, Removal, output_of
 from heed.settings import AtLeast, AtMost, Below
 
 # How many texts a sampling method may evaluate.
 Samples = Annotated[int, AtLeast(2), AtMost(10_000_000)]
+Outputs = Float[np.ndarray, "sample"]
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,11 @@ class Perturbation(Method):
     output: Output = "logit"
 
     @abstractmethod
-    def plan(self, job: Job) -> Bool[np.ndarray, "sample unit"]:
+    def plan(self, job: Job) -> Keep:
         """The choices of words to evaluate; the whole document must come first, or is added."""
 
     @abstractmethod
-    def fit(
-        self, job: Job, keep: Bool[np.ndarray, "sample unit"], outputs: Float[np.ndarray, "sample"]
-    ) -> Measured:
+    def fit(self, job: Job, keep: Keep, outputs: Outputs) -> Measured:
         """Scores from the outputs of these choices."""
 
     def evaluates_whole(self) -> bool:
@@ -51,7 +50,7 @@ class Perturbation(Method):
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         results: list[Measured] = []
-        waiting: list[tuple[Job, Bool[np.ndarray, "sample unit"]]] = []
+        waiting: list[tuple[Job, Keep]] = []
         size = 0
         for job in jobs:
             keep = self.plan(job)
@@ -62,17 +61,14 @@ class Perturbation(Method):
                 waiting, size = [], 0
         return results + self._evaluate(model, waiting)
 
-    def _evaluate(
-        self, model: Classifier, planned: Sequence[tuple[Job, Bool[np.ndarray, "sample unit"]]]
-    ) -> list[Measured]:
+    def _evaluate(self, model: Classifier, planned: Sequence[tuple[Job, Keep]]) -> list[Measured]:
         if not planned:
             return []
         jobs = [job for job, _ in planned]
         # the output for the whole document is needed, too: it tells label and probabilities
-        asked = [k if k[0].all() else np.vstack([np.ones_like(k[:1]), k]) for _, k in planned]
-        logits = model.score(
-            [job.tokens for job in jobs], asked, [job.groups for job in jobs], self.removal
-        )
+        texts = [k if k[0].all() else np.vstack([np.ones_like(k[:1]), k]) for _, k in planned]
+        tokens, groups = [job.tokens for job in jobs], [job.groups for job in jobs]
+        logits = model.score(tokens, texts, groups, self.removal)
         results = []
         for (job, keep), rows in zip(planned, logits, strict=True):
             label = int(rows[0].argmax()) if job.label < 0 else job.label
@@ -92,13 +88,11 @@ class Occlusion(Perturbation):
     def evaluations(self, units: int) -> int:
         return units + 1
 
-    def plan(self, job: Job) -> Bool[np.ndarray, "sample unit"]:
+    def plan(self, job: Job) -> Keep:
         d = len(job.units)
         return np.vstack([np.ones((1, d), dtype=bool), ~np.eye(d, dtype=bool)])
 
-    def fit(
-        self, job: Job, keep: Bool[np.ndarray, "sample unit"], outputs: Float[np.ndarray, "sample"]
-    ) -> Measured:
+    def fit(self, job: Job, keep: Keep, outputs: Outputs) -> Measured:
         return Measured(outputs[0] - outputs[1:], forward_passes=len(keep))
 
 
@@ -158,12 +152,12 @@ class Lime(Repeating):
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         return super().measure(model if self.head is None else model.head(self.head), jobs)
 
-    def plan(self, job: Job) -> Bool[np.ndarray, "sample unit"]:
+    def plan(self, job: Job) -> Keep:
         d = len(job.units)
-        if self._every(d):
-            return (np.arange(2**d)[::-1, None] >> np.arange(d) & 1).astype(bool)
+        if self._scheme(d) == "every":
+            return ~all_subsets(d)  # the whole document first
         keep = np.ones((self.samples, d), dtype=bool)
-        if not self._paired(d):
+        if self._scheme(d) == "lime":
             keep[1:] = ~uniform_subsets(job.rng, self.samples - 1, d)
             return keep
         keep[1] = False
@@ -172,51 +166,38 @@ class Lime(Repeating):
         keep[2 : 2 + 2 * pairs : 2], keep[3 : 2 + 2 * pairs : 2] = half, ~half
         return keep[: 2 + 2 * pairs]
 
-    def _paired(self, d: int) -> bool:
-        return d > 2 and self.samples > 3 and (self.sampling == "pairs" or self._auto(d))
+    def _scheme(self, d: int) -> Literal["every", "pairs", "lime"]:
+        """Which texts are taken: every subset of words, random pairs, or independent ones."""
+        if self.sampling == "lime" or (self.sampling == "auto" and self.samples < 5 * d):
+            return "lime"
+        if 1 < d < 30 and 2**d <= self.samples:
+            return "every"
+        return "pairs" if d > 2 and self.samples > 3 else "lime"
 
-    def _every(self, d: int) -> bool:
-        """Whether all subsets are taken."""
-        return 1 < d < 30 and 2**d <= self.samples and (self.sampling == "pairs" or self._auto(d))
-
-    def _auto(self, d: int) -> bool:
-        return self.sampling == "auto" and self.samples >= 5 * d
-
-    def fit(
-        self, job: Job, keep: Bool[np.ndarray, "sample unit"], outputs: Float[np.ndarray, "sample"]
-    ) -> Measured:
-        every = np.arange(keep.shape[1])
-        fitted = self._fit(keep, outputs, every)
-        scores, errors = fitted.coefficients, fitted.standard_errors
-        if self.words is not None and self.words < len(scores):
-            strongest = np.sort(np.argsort(-np.abs(scores), kind="stable")[: self.words])
-            fitted = self._fit(keep, outputs, strongest)
-            scores, errors = np.zeros(len(scores)), np.zeros(len(errors))
-            scores[strongest], errors[strongest] = fitted.coefficients, fitted.standard_errors
+    def fit(self, job: Job, keep: Keep, outputs: Outputs) -> Measured:
+        d = keep.shape[1]
+        words = np.arange(d)
+        fitted = self._fit(keep, outputs, words)
+        if self.words is not None and self.words < d:
+            order = np.argsort(-np.abs(fitted.coefficients), kind="stable")
+            words = np.sort(order[: self.words])
+            fitted = self._fit(keep, outputs, words)
+        scores, errors = np.zeros((2, d))
+        scores[words], errors[words] = fitted.coefficients, fitted.standard_errors
         facts = {"intercept": fitted.intercept, "r2": fitted.r2}
-        return Measured(scores, None, errors, len(keep), facts, self._notes(len(job.units)))
+        return Measured(scores, None, errors, len(keep), facts, self._notes(d))
 
-    def _fit(
-        self,
-        keep: Bool[np.ndarray, "sample unit"],
-        y: Float[np.ndarray, "sample"],
-        chosen: Int[np.ndarray, "word"],
-    ) -> Ridge:
-        """The regression on the chosen words."""
+    def _fit(self, keep: Keep, y: Outputs, words: Int[np.ndarray, "word"]) -> Ridge:
         d = keep.shape[1]
         pi, removed = kernel(d, self.bandwidth), d - keep.sum(1)
-        if self._every(d):
+        if self._scheme(d) == "every":
             # every subset once: weights make up for how many subsets of a size there are
             subsets = np.array([math.comb(d, s) for s in range(d + 1)])
-            fitted = ridge(
-                Words(keep[1:, chosen]),
-                y[1:],
-                (self.samples / d * pi / subsets)[removed[1:]],
-                self.ridge,
-            )
-            return replace(fitted, standard_errors=np.zeros(len(chosen)))
-        if not self._paired(d):
-            return ridge(Words(keep[:, chosen]), y, pi[removed], self.ridge)
+            weights = (self.samples / d * pi / subsets)[removed[1:]]
+            fitted = ridge(Words(keep[1:, words]), y[1:], weights, self.ridge)
+            return replace(fitted, standard_errors=np.zeros(len(words)))
+        if self._scheme(d) == "lime":
+            return ridge(Words(keep[:, words]), y, pi[removed], self.ridge)
         # The document has no weight in the limit, and the empty one stands for its share of the
         # sizes 1 … d. The weights sum to that of as many independent samples, so that the ridge
         # means the same.
@@ -227,21 +208,18 @@ class Lime(Repeating):
         share = 1 - np.arange(1, d + 1) / d
         # the mean square of a psi column, per sample
         square = float(pi[1:] / d @ (psi[1:] ** 2 * share * (1 - share)))
-        penalty = np.concatenate(
-            [np.full(len(chosen), self.ridge), np.zeros(phi.shape[1]), np.full(d - 1, d * square)]
-        )
-        design = Controlled(keep, chosen, removed, phi, psi)
-        return ridge(design, y, weights, penalty, shown=len(chosen), first=1, together=2)
+        # for the columns of words, of phi and of psi
+        penalty = np.repeat([self.ridge, 0.0, d * square], [len(words), phi.shape[1], d - 1])
+        design = Controlled(keep, words, removed, phi, psi)
+        return ridge(design, y, weights, penalty, reported=len(words), pairs=True)
 
     def _notes(self, d: int) -> tuple[str, ...]:
         if d == 1 and self.ridge > 0:
             return ("With a single word the ridge pulls LIME's score towards 0: use occlusion.",)
-        if self.samples < 2 * d:
-            return (
-                f"{self.samples:,} samples are few for {d:,} words: "
-                "the standard errors are too small.",
-            )
-        return ()
+        few = (
+            f"{self.samples:,} samples are few for {d:,} words: the standard errors are too small."
+        )
+        return (few,) if self.samples < 2 * d else ()
 
 
 @dataclass(frozen=True)
@@ -268,45 +246,35 @@ class Shapley(Repeating):
         least = 4 * units if self.estimator == "kernel" else 20 * units
         return min(2 + max(self.samples, least), 2**units)  # no more texts differ
 
-    def plan(self, job: Job) -> Bool[np.ndarray, "sample unit"]:
+    def plan(self, job: Job) -> Keep:
         """The document, the document without words, and then the estimator's choices."""
         d = len(job.units)
         ends = np.array([[True] * d, [False] * d])
         if d == 1:
             return ends
-        rows = (
-            self._orders(job.rng, d)
-            if self.estimator == "permutation"
-            else self._subsets(job.rng, d)
-        )
-        return np.vstack([ends, rows])
+        draw = self._orders if self.estimator == "permutation" else self._subsets
+        return np.vstack([ends, draw(job.rng, d)])
 
-    def fit(
-        self, job: Job, keep: Bool[np.ndarray, "sample unit"], outputs: Float[np.ndarray, "sample"]
-    ) -> Measured:
+    def fit(self, job: Job, keep: Keep, outputs: Outputs) -> Measured:
         d, change = len(job.units), outputs[0] - outputs[1]
         if d == 1:
             return Measured(np.array([change]), None, np.zeros(1), 2)
         solve = self._fit_orders if self.estimator == "permutation" else self._fit_subsets
-        scores, errors = solve(keep[2:], outputs[2:], outputs[0], outputs[1])
-        notes: tuple[str, ...] = ()
-        if len(keep) > self.samples + 2:
-            notes = (
-                f"{len(job.units):,} words need more than {self.samples:,} samples: "
-                f"{len(keep):,} were taken.",
-            )
+        scores, errors = solve(keep, outputs)
+        note = f"{d:,} words need more than {self.samples:,} samples: {len(keep):,} were taken."
+        notes = (note,) if len(keep) > self.samples + 2 else ()
         return Measured(scores, None, errors, len(keep), {"change": float(change)}, notes)
 
     def _exact(self, d: int) -> bool:
         return d <= 30 and 2**d - 2 <= self.samples
 
-    def _subsets(self, rng: np.random.Generator, d: int) -> Bool[np.ndarray, "sample unit"]:
+    def _subsets(self, rng: np.random.Generator, d: int) -> Keep:
         """All subsets if they fit; else random ones, each beside its complement.
 
         Their sizes are drawn by the Shapley kernel.
         """
         if self._exact(d):
-            return (np.arange(1, 2**d - 1)[:, None] >> np.arange(d) & 1).astype(bool)
+            return all_subsets(d)[1:-1]
         sizes = np.arange(1, d)
         kernel = 1 / (sizes * (d - sizes))
         # with fewer pairs the regression would fit its own noise, and hide it
@@ -314,25 +282,18 @@ class Shapley(Repeating):
         half = random_subsets(rng, rng.choice(sizes, pairs, p=kernel / kernel.sum()), d)
         return np.stack([half, ~half], 1).reshape(-1, d)
 
-    def _fit_subsets(
-        self,
-        keep: Bool[np.ndarray, "sample unit"],
-        y: Float[np.ndarray, "sample"],
-        full: float,
-        empty: float,
-    ) -> tuple[Float[np.ndarray, "unit"], Float[np.ndarray, "unit"]]:
+    def _fit_subsets(self, keep: Keep, outputs: Outputs) -> tuple[Scores, Scores]:
         """Least squares of y - f(empty) on keep under the constraint Σφ = f(full) - f(empty).
 
         The constraint is a Lagrange multiplier.
         """
-        d = keep.shape[1]
-        exact, y = self._exact(d), y - empty
-        size = keep.sum(1)
-        weights = (
-            np.array([1 / (math.comb(d, s) * s * (d - s)) for s in range(1, d)])[size - 1]
-            if exact
-            else np.ones(len(y))
-        )
+        d, (full, empty) = keep.shape[1], outputs[:2]
+        exact, keep, y = self._exact(d), keep[2:], outputs[2:] - empty
+        # random subsets are drawn by the Shapley kernel, so only all subsets need weights
+        weights = np.ones(len(y))
+        if exact:
+            by_size = [1 / (math.comb(d, s) * s * (d - s)) for s in range(1, d)]
+            weights = np.array(by_size)[keep.sum(1) - 1]
         gram, moment = np.zeros((d, d)), np.zeros(d)
         for rows in slices(keep.shape):
             z = keep[rows].astype(float)
@@ -360,7 +321,7 @@ class Shapley(Repeating):
             variance += np.square((influence * rest.reshape(-1, 1)).reshape(-1, 2, d).sum(1)).sum(0)
         return scores, np.sqrt(variance)
 
-    def _orders(self, rng: np.random.Generator, d: int) -> Bool[np.ndarray, "sample unit"]:
+    def _orders(self, rng: np.random.Generator, d: int) -> Keep:
         """For each random order the first 1 … d-1 words, and the same for the reversed order.
 
         Orders differ most in how early a word comes. So ten orders together (a Latin square) bring
@@ -377,24 +338,19 @@ class Shapley(Repeating):
         both = np.stack([rank, d - 1 - rank], 1)  # [pair, direction, unit]
         return (both[:, :, None, :] < np.arange(1, d)[:, None]).reshape(-1, d)
 
-    def _fit_orders(
-        self,
-        keep: Bool[np.ndarray, "sample unit"],
-        y: Float[np.ndarray, "sample"],
-        full: float,
-        empty: float,
-    ) -> tuple[Float[np.ndarray, "unit"], Float[np.ndarray, "unit"]]:
+    def _fit_orders(self, keep: Keep, outputs: Outputs) -> tuple[Scores, Scores]:
         """The mean gain of each word, and its standard error.
 
         One square tells the spread of the gains as a whole. Several squares tell the spread within
         a depth, which is less, since words come in equally often at every depth. The more squares
         there are, the more that counts.
         """
-        d = keep.shape[1]
-        steps = y.reshape(-1, d - 1)
-        steps = np.hstack([np.full((len(steps), 1), empty), steps, np.full((len(steps), 1), full)])
+        d, (full, empty) = keep.shape[1], outputs[:2]
+        by_order = outputs[2:].reshape(-1, d - 1)
+        # the outputs on the way from no word to all words
+        steps = np.pad(by_order, ((0, 0), (1, 1)), constant_values=((0, 0), (empty, full)))
         # a word that is in k of the d-1 prefixes came in at position d-1-k
-        position = d - 1 - keep.reshape(-1, d - 1, d).sum(1)
+        position = d - 1 - keep[2:].reshape(-1, d - 1, d).sum(1)
         gains = np.take_along_axis(np.diff(steps, axis=1), position, 1)
         by_pair = gains.reshape(-1, 2, d).mean(1)
         depth = np.minimum(position, d - 1 - position)[::2]
@@ -433,9 +389,12 @@ def controls(
     return phi / np.abs(phi).max(0, initial=1e-300), share - (spread @ share) / spread.sum()
 
 
-def uniform_subsets(
-    rng: np.random.Generator, n: int, d: int, proper: bool = False
-) -> Bool[np.ndarray, "sample unit"]:
+def all_subsets(d: int) -> Keep:
+    """Every subset of d things: bit j of its number says whether it has thing j."""
+    return (np.arange(2**d)[:, None] >> np.arange(d) & 1).astype(bool)
+
+
+def uniform_subsets(rng: np.random.Generator, n: int, d: int, proper: bool = False) -> Keep:
     """Random subsets of d things: the size uniform on 1 … d, the subset uniform given its size.
 
     With `proper`, the size is uniform on 1 … d - 1.
@@ -450,7 +409,7 @@ def uniform_subsets(
     return drawn
 
 
-def _bernoulli_subsets(rng: np.random.Generator, n: int, d: int) -> Bool[np.ndarray, "sample unit"]:
+def _bernoulli_subsets(rng: np.random.Generator, n: int, d: int) -> Keep:
     # p is a multiple of 2⁻¹⁶, with half the weight at 0 and 1: the size is uniform to 1e-6
     share = rng.integers(0, 1 << 16, n) + rng.integers(0, 2, n)  # of 2¹⁶, both ends included
     words = rng.integers(0, 1 << 64, -(-n * d // 4), dtype=np.uint64)
@@ -461,9 +420,7 @@ def _bernoulli_subsets(rng: np.random.Generator, n: int, d: int) -> Bool[np.ndar
     return taken
 
 
-def random_subsets(
-    rng: np.random.Generator, sizes: Int[np.ndarray, "sample"], d: int
-) -> Bool[np.ndarray, "sample unit"]:
+def random_subsets(rng: np.random.Generator, sizes: Int[np.ndarray, "sample"], d: int) -> Keep:
     """One random subset of d things for each size: the things with the smallest random keys."""
     drawn = np.empty((len(sizes), d), dtype=bool)
     for rows in slices(drawn.shape):

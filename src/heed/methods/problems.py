@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 Level = Literal["head", "projected", "layer", "prediction"]
 LEVELS: tuple[Level, ...] = ("head", "projected", "layer", "prediction")
 
+Rows = Float[np.ndarray, "row weight"]
+Attention = Float[np.ndarray, "batch head query key"]
 
 # Directions in which values are smaller than this share of their norm count as zero.
 Tolerance = Annotated[float, AtLeast(0), Below(1)]
@@ -57,21 +59,22 @@ class Problem:
     heads: tuple[int, ...]
     queries: Int[np.ndarray, "row"]
     keys: Int[np.ndarray, "key"]
-    rows: Float[np.ndarray, "row weight"]
+    rows: Rows
     masses: Float[np.ndarray, "row head"]
     space: Space
 
-    def by_head(self, rows: Float[np.ndarray, "row weight"]) -> Float[np.ndarray, "head row key"]:
+    def by_head(self, rows: Rows) -> Float[np.ndarray, "head row key"]:
         """Rows with an axis for the heads."""
         return rows.reshape(len(rows), len(self.heads), len(self.keys)).transpose(1, 0, 2)
 
-    def put(
-        self, rows: Float[np.ndarray, "row weight"], into: Float[np.ndarray, "head query key"]
-    ) -> None:
+    def put(self, rows: Rows, into: Float[np.ndarray, "head query key"]) -> None:
         """Write rows into the attention that they came from, scaled back to their masses."""
         for i, head in enumerate(self.heads):
             weights = self.by_head(rows)[i] * self.masses[:, i : i + 1]
             into[head, self.queries[:, None], self.keys] = weights
+
+
+Parts = Sequence[Sequence[Problem]]  # the problems of each document
 
 
 def problems(
@@ -120,12 +123,10 @@ def problems(
         parts = []
         for keys, same in _alike(visible):
             for stack in stacks:
-                parts.append(
-                    _problem(
-                        stack, document_rows, values[b], queries[same], keys, same,
-                        tolerance, precision,
-                    )
-                )  # fmt: skip
+                attention = np.stack([document_rows[h][same][:, keys] for h in stack], 1)
+                T = np.concatenate([values[b, h][keys] for h in stack])
+                where = stack, queries[same], keys
+                parts.append(_problem(*where, attention, T, tolerance, precision))
         by_document.append(parts)
     return by_document
 
@@ -144,7 +145,6 @@ def _visible(weighty: Bool[np.ndarray, "row key"], tokens: Tokens) -> Bool[np.nd
 
 
 def _precision(values: Tensor) -> float:
-    """The relative precision of numbers."""
     import torch
 
     # half precision counts as single: its own rounding would fill the whole space
@@ -171,24 +171,18 @@ def _alike(
 
 def _problem(
     stack: tuple[int, ...],
-    weights: Float[np.ndarray, "head row key"],
-    values: Float[np.ndarray, "head key value"],
     queries: Int[np.ndarray, "row"],
     keys: Int[np.ndarray, "key"],
-    same: Int[np.ndarray, "row"],
+    attention: Float[np.ndarray, "row head key"],
+    T: Float[np.ndarray, "weight value"],
     tolerance: float | None,
     precision: float,
 ) -> Problem:
-    considered = np.stack([weights[h][same][:, keys] for h in stack], 1)
-    masses = considered.sum(-1)
+    masses = attention.sum(-1)
     # a head without any weight on these keys gets uniform shares, which its mass of 0 cancels
-    shares = np.divide(
-        considered,
-        masses[..., None],
-        where=masses[..., None] > 0,
-        out=np.full_like(considered, 1 / len(keys)),
-    )
-    T = np.concatenate([values[h][keys] for h in stack])
+    uniform = np.full_like(attention, 1 / len(keys))
+    weighty = masses[..., None] > 0
+    shares = np.divide(attention, masses[..., None], where=weighty, out=uniform)
     if len(stack) > 1 and len(masses) == 1:
         # the output is the sum over heads, each with its mass
         T = T * np.repeat(masses[0], len(keys))[:, None]
@@ -196,7 +190,7 @@ def _problem(
         # small values are not rounding then: a head may just have little mass
         precision = np.finfo(float).eps
     space = Space.of(T, np.repeat(np.arange(len(stack)), len(keys)), tolerance, precision)
-    return Problem(stack, queries, keys, shares.reshape(len(same), -1), masses, space)
+    return Problem(stack, queries, keys, shares.reshape(len(masses), -1), masses, space)
 
 
 def opened(
@@ -257,20 +251,15 @@ def _slopes(
     return torch.stack(slopes, -1)
 
 
-def efficient_rows(
-    parts: Sequence[Sequence[Problem]], variant: Variant = "norm"
-) -> dict[Problem, Float[np.ndarray, "row weight"]]:
+def efficient_rows(parts: Parts, variant: Variant = "norm") -> dict[Problem, Rows]:
     """The efficient attention of the rows of all problems."""
-    every = chain.from_iterable(parts)
-    return {p: p.space.efficient(p.rows, variant).rows for p in every}
+    problems = chain.from_iterable(parts)
+    return {p: p.space.efficient(p.rows, variant).rows for p in problems}
 
 
 def swapped(
-    attending: Attending,
-    parts: Sequence[Sequence[Problem]],
-    rows: Mapping[Problem, Float[np.ndarray, "row weight"]],
-    layer: int = -1,
-) -> Float[np.ndarray, "batch head query key"]:
+    attending: Attending, parts: Parts, rows: Mapping[Problem, Rows], layer: int = -1
+) -> Attention:
     """The attention of the rows that classify, with the rows of all problems replaced."""
     attention = as_numbers(attending.trace.classifying_rows(layer)).copy()
     for b, problems_of_document in enumerate(parts):
@@ -283,7 +272,7 @@ def movement(
     model: Classifier,
     attending: Attending,
     rows: Float[np.ndarray, "*variant batch head query key"],
-    base: Float[np.ndarray, "batch head query key"] | None = None,
+    base: Attention | None = None,
 ) -> tuple[Float[np.ndarray, "*variant batch"], Float[np.ndarray, "*variant batch"]]:
     """How far the prediction moves if the model attends like `rows`, and if its label changes.
 

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from jaxtyping import Float
 
-from heed.methods.method import Job, Measured, TokenMethod
+from heed.methods.method import BatchMethod, Job, Measured
 from heed.models.classifier import (
     ATTENTION,
     BETWEEN,
@@ -23,9 +23,12 @@ from heed.settings import AtLeast, Below
 
 _ONE = 2**30  # how many units of capacity 1 is; scipy needs whole numbers of 32 bits
 
+Mass = Float[np.ndarray, "token"]  # how much starts or arrives at each token
+Edges = Float[np.ndarray, "query key"]  # of one layer
+
 
 @dataclass(frozen=True)
-class AttentionGraph(TokenMethod):
+class AttentionGraph(BatchMethod):
     """Attention as a graph: in each layer, weighted edges between tokens.
 
     residual   the share of the skip connection: a layer is (1 - residual) A + residual I
@@ -42,30 +45,23 @@ class AttentionGraph(TokenMethod):
     heads: Annotated[Literal["mean", "max"], "way to combine heads"] = "mean"
 
     @abstractmethod
-    def follow(
-        self, start: Float[np.ndarray, "token"], layers: Sequence[Float[np.ndarray, "token token"]]
-    ) -> Float[np.ndarray, "token"]:
+    def follow(self, start: Mass, layers: Sequence[Edges]) -> Mass:
         """What arrives at each token of what starts in the rows above the last layer."""
 
-    def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
+    def measure_batch(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         import torch
 
-        results: list[Measured] = [Measured()] * len(jobs)
-        for batch in model.batches([job.tokens for job in jobs]):
-            with torch.no_grad():
-                trace = model.trace([jobs[i].tokens for i in batch])
-            for row, (i, start) in enumerate(zip(batch, trace.pooling(), strict=True)):
-                real = slice(len(jobs[i].tokens))
-                layers = [
-                    self._edges(w[row, :, real, real].double().cpu().numpy())
-                    for w in trace.attention
-                ]
-                results[i] = Measured(rows=self.follow(start[real], layers))
+        with torch.no_grad():
+            trace = model.trace([job.tokens for job in jobs])
+        results = []
+        for row, (job, start) in enumerate(zip(jobs, trace.pooling(), strict=True)):
+            real = slice(len(job.tokens))
+            weights = [w[row, :, real, real].double().cpu().numpy() for w in trace.attention]
+            layers = [self._edges(w) for w in weights]
+            results.append(Measured(rows=self.follow(start[real], layers)))
         return results
 
-    def _edges(
-        self, weights: Float[np.ndarray, "head query key"]
-    ) -> Float[np.ndarray, "query key"]:
+    def _edges(self, weights: Float[np.ndarray, "head query key"]) -> Edges:
         attention = weights.mean(0) if self.heads == "mean" else weights.max(0)
         mixed = (1 - self.residual) * attention + self.residual * np.eye(len(attention))
         return mixed / mixed.sum(1, keepdims=True)
@@ -76,9 +72,7 @@ class Rollout(AttentionGraph):
     name: ClassVar[str] = "rollout"
     summary: ClassVar[str] = "attention multiplied through all layers"
 
-    def follow(
-        self, start: Float[np.ndarray, "token"], layers: Sequence[Float[np.ndarray, "token token"]]
-    ) -> Float[np.ndarray, "token"]:
+    def follow(self, start: Mass, layers: Sequence[Edges]) -> Mass:
         for edges in reversed(layers):
             start = start @ edges
         return start
@@ -95,9 +89,7 @@ class Flow(AttentionGraph):
     summary: ClassVar[str] = "maximum flow through the attention of all layers"
     longest: ClassVar[float] = 128
 
-    def follow(
-        self, start: Float[np.ndarray, "token"], layers: Sequence[Float[np.ndarray, "token token"]]
-    ) -> Float[np.ndarray, "token"]:
+    def follow(self, start: Mass, layers: Sequence[Edges]) -> Mass:
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import maximum_flow
 
@@ -105,27 +97,24 @@ class Flow(AttentionGraph):
         tokens = np.arange(n)
         # rows in which nothing starts would be dead ends
         top = np.where(start[:, None] > 0, layers[-1], 0)
-        width = np.concatenate(
-            [start, top.ravel(), *(edges.ravel() for edges in reversed(layers[:-1]))]
-        )
+        lower = [edges.ravel() for edges in reversed(layers[:-1])]
         # scipy needs whole numbers; rounding down takes at most 2^-30 from each edge
-        width = np.floor(width * _ONE).astype(np.int32)
+        width = np.floor(np.concatenate([start, top.ravel(), *lower]) * _ONE).astype(np.int32)
         # node 0 is where everything starts; then the tokens, level by level
         above, below = [np.zeros(n, dtype=int)], [1 + tokens]
         for level in range(len(layers)):
             above.append(np.repeat(1 + level * n + tokens, n))
             below.append(np.tile(1 + (level + 1) * n + tokens, n))
         size = 1 + (len(layers) + 1) * n
-        graph = csr_array(
-            (width, (np.concatenate(below), np.concatenate(above))), shape=(size, size)
-        )
+        ends = np.concatenate(below), np.concatenate(above)
+        graph = csr_array((width, ends), shape=(size, size))
         graph.eliminate_zeros()
         # the flow from a token up to the start is the same as the way down, and found faster
         return np.array([maximum_flow(graph, size - n + j, 0).flow_value / _ONE for j in tokens])
 
 
 @dataclass(frozen=True)
-class AttentionGradient(TokenMethod):
+class AttentionGradient(BatchMethod):
     """Attention times its gradient, positive parts only, mean over heads, through all layers.
 
     From R = I, each layer makes R + Ā R with Ā = mean over heads of max(0, ∇A ⊙ A). The scores are
@@ -141,24 +130,23 @@ class AttentionGradient(TokenMethod):
 
     output: Output = "logit"
 
-    def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
+    def measure_batch(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         import torch
 
-        results: list[Measured] = [Measured()] * len(jobs)
-        for batch in model.batches([job.tokens for job in jobs]):
-            with torch.enable_grad():
-                trace = model.trace([jobs[i].tokens for i in batch])
-                labels = torch.tensor([jobs[i].label for i in batch])
-                total = select_output(trace.logits, labels, self.output, model.exclusive).sum()
-                gradients = torch.autograd.grad(total, trace.attention)
-            layers = [
-                (weights.detach() * gradient).clamp(min=0).double().mean(1).cpu().numpy()
-                for weights, gradient in zip(trace.attention, gradients, strict=True)
-            ]
-            for row, (i, start) in enumerate(zip(batch, trace.pooling(), strict=True)):
-                wide = slice(model.width(jobs[i].tokens))
-                relevance = start = start[wide]
-                for a in reversed(layers):
-                    relevance = relevance + relevance[: a.shape[1]] @ a[row, wide, wide]
-                results[i] = Measured(rows=relevance - start)
+        with torch.enable_grad():
+            trace = model.trace([job.tokens for job in jobs])
+            labels = torch.tensor([job.label for job in jobs])
+            total = select_output(trace.logits, labels, self.output, model.exclusive).sum()
+            gradients = torch.autograd.grad(total, trace.attention)
+        layers = [
+            (weights.detach() * gradient).clamp(min=0).double().mean(1).cpu().numpy()
+            for weights, gradient in zip(trace.attention, gradients, strict=True)
+        ]
+        results = []
+        for row, (job, start) in enumerate(zip(jobs, trace.pooling(), strict=True)):
+            wide = slice(model.width(job.tokens))
+            relevance = start = start[wide]
+            for a in reversed(layers):
+                relevance = relevance + relevance[: a.shape[1]] @ a[row, wide, wide]
+            results.append(Measured(rows=relevance - start))
         return results

@@ -5,49 +5,45 @@ from __future__ import annotations
 from typing import Any
 
 from heed.errors import InputError, UnknownName
-from heed.methods.anchors import Anchors
-from heed.methods.attention import AttentionHead, AttentionMax, AttentionMean, ValueNorm
-from heed.methods.baseline import Random
-from heed.methods.efficient import EffectiveAttention, EfficientAttention
-from heed.methods.exact import LimeExact, LimeTheorem, ShapleyExact
-from heed.methods.gradient import (
-    GradientInput,
-    GradientL1,
-    GradientL2,
-    GradientMean,
-    IntegratedGradients,
+from heed.methods import (
+    anchors,
+    attention,
+    baseline,
+    efficient,
+    exact,
+    gradient,
+    perturbation,
+    propagation,
 )
 from heed.methods.method import Method
-from heed.methods.perturbation import Lime, Occlusion, Shapley
-from heed.methods.propagation import AttentionGradient, Flow, Rollout
 from heed.models.classifier import ATTENTION
 from heed.settings import read as read_settings
 
 METHODS: dict[str, type[Method]] = {
     cls.name: cls
     for cls in (
-        AttentionMean,
-        AttentionMax,
-        AttentionHead,
-        ValueNorm,
-        EfficientAttention,
-        EffectiveAttention,
-        Rollout,
-        Flow,
-        AttentionGradient,
-        GradientMean,
-        GradientL1,
-        GradientL2,
-        GradientInput,
-        IntegratedGradients,
-        Occlusion,
-        Lime,
-        LimeExact,
-        LimeTheorem,
-        Shapley,
-        ShapleyExact,
-        Anchors,
-        Random,
+        attention.AttentionMean,
+        attention.AttentionMax,
+        attention.AttentionHead,
+        attention.ValueNorm,
+        efficient.EfficientAttention,
+        efficient.EffectiveAttention,
+        propagation.Rollout,
+        propagation.Flow,
+        propagation.AttentionGradient,
+        gradient.GradientMean,
+        gradient.GradientL1,
+        gradient.GradientL2,
+        gradient.GradientInput,
+        gradient.IntegratedGradients,
+        perturbation.Occlusion,
+        perturbation.Lime,
+        exact.LimeExact,
+        exact.LimeTheorem,
+        perturbation.Shapley,
+        exact.ShapleyExact,
+        anchors.Anchors,
+        baseline.Random,
     )
 }
 
