@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from heed.claims.claim import Claim, Row
+from heed.claims.claim import Row, stated
 from heed.claims.study import ClaimTest, Study, best_lime
 from heed.methods import GradientInput, Lime, LimeExact, Occlusion
 from heed.methods.comparison import aligned, rank_agreement
 from heed.metrics import spearman
-from heed.models.classifier import GRADIENT
 
 
 @dataclass(frozen=True)
@@ -22,17 +20,7 @@ class AgreesGradient(ClaimTest):
     The correlation between |gradient × input| and leave-one-out is reported for comparison.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="agrees-gradient",
-        family="agrees",
-        sentence="{method} ranks words as the gradient does",
-        statistic="Kendall τ with |gradient × input|",
-        threshold=0.5,
-        source="jain2019",
-        needs=frozenset({GRADIENT}),
-        gated=True,
-    )
-    cost: ClassVar[str] = "one gradient, and one forward pass per word (for the comparison)"
+    claim = stated("agrees-gradient")
     against = (GradientInput,)
 
     def measure(self, study: Study) -> list[Row]:
@@ -51,16 +39,7 @@ class AgreesRemoval(ClaimTest):
     Leave-one-out is the change of the predicted probability when one word is removed.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="agrees-removal",
-        family="agrees",
-        sentence="{method} ranks words as their removal does",
-        statistic="Kendall τ with |leave-one-out|",
-        threshold=0.5,
-        source="jain2019",
-        gated=True,
-    )
-    cost: ClassVar[str] = "one forward pass per word"
+    claim = stated("agrees-removal")
     against = (Occlusion,)
 
     def measure(self, study: Study) -> list[Row]:
@@ -77,17 +56,7 @@ class AgreesLime(ClaimTest):
     LIME is computed exactly if the model has a closed form and two labels.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="agrees-lime",
-        family="agrees",
-        sentence="{method} ranks words as LIME does",
-        statistic="Kendall τ with |LIME|",
-        threshold=0.5,
-        source="lopardo2024",
-        gated=True,
-    )
-    cost: ClassVar[str] = "one forward pass per LIME sample; milliseconds if LIME is exact"
-    slow: ClassVar[bool] = True
+    claim = stated("agrees-lime")
     against = (Lime, LimeExact)
 
     samples: int = 2000
@@ -108,17 +77,7 @@ class Tracks(ClaimTest):
     signs, if they have any; the correlations of absolute values are reported beside them.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="tracks",
-        family="agrees",
-        sentence="{method} follows the prediction at least as well as gradients",
-        statistic="Spearman with the change on removal, less that of gradient × input",
-        threshold=-0.05,
-        source="lopardo2024",
-        needs=frozenset({GRADIENT}),
-        gated=True,
-    )
-    cost: ClassVar[str] = "one gradient, and one forward pass per word"
+    claim = stated("tracks")
     against = (GradientInput, Occlusion)
 
     def measure(self, study: Study) -> list[Row]:

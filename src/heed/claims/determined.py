@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from heed.algebra.programs import ascend
 from heed.claims.adversary import Adversary
-from heed.claims.claim import Claim, Row
+from heed.claims.claim import Columns, Row, stated
 from heed.claims.row_test import Opened, RowTest, described
 from heed.claims.study import ClaimTest, Study, attention_facts
 from heed.errors import NotApplicable
 from heed.methods import AttentionMean
 from heed.methods.problems import Problem
 from heed.metrics import jsd, tvd
-from heed.models.classifier import ATTENTION, DIFFERENTIABLE, REPLACEABLE, Classifier
+from heed.models.classifier import Classifier
 from heed.models.trace import Trace
 from heed.progress import say
 from heed.settings import Above, AtLeast, AtMost
@@ -56,21 +56,7 @@ class Exclusive(ClaimTest):
     with positions="all" only padding does.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="exclusive",
-        family="determined",
-        sentence="No very different attention gives this prediction, document by document",
-        statistic="largest distance of an attention with the same prediction (JSD / ln 2)",
-        threshold=0.5,
-        above=False,
-        source="jain2019",
-        needs=frozenset({REPLACEABLE}),
-        gated=True,
-    )
-    cost: ClassVar[str] = (
-        "one forward pass, then forward and backward through the last layer per step"
-    )
-    slow: ClassVar[bool] = True
+    claim = stated("exclusive")
 
     candidates: Annotated[int, AtLeast(1)] = 5
     steps: Annotated[int, AtLeast(0)] = 500
@@ -159,6 +145,40 @@ class Exclusive(ClaimTest):
         )
 
 
+def _curve(columns: Columns) -> tuple[Float[np.ndarray, "point"], Float[np.ndarray, "point"]]:
+    """Mean distances in prediction and attention: first the model itself (0), then adversaries."""
+    count = sum(key.startswith("tvd_") for key in columns)
+    moved = [0.0, *(float(columns[f"tvd_{k}"].mean()) for k in range(count))]
+    away = [0.0, *(float(columns[f"jsd_{k}"].mean()) for k in range(count))]
+    return np.array(moved), np.array(away)
+
+
+def read_off(
+    moved: Float[np.ndarray, "point"],
+    away: Float[np.ndarray, "point"],
+    instead: Float[np.ndarray, "point"] | None = None,
+) -> float:
+    """The largest distance in attention up to where predictions move by 0.05.
+
+    The curve is interpolated linearly between the best point before 0.05 and the next one after it.
+    With `instead`, the values are read from that curve, at the same position.
+    """
+    values = away if instead is None else instead
+    inside = np.flatnonzero(moved <= NEAR)
+    best = inside[away[inside].argmax()]
+    behind = [i for i in np.flatnonzero(moved > NEAR) if away[i] > away[best]]
+    if not behind:
+        return float(values[best])
+    next_ = min(behind, key=lambda i: moved[i])
+    share = (NEAR - moved[best]) / (moved[next_] - moved[best])
+    return float(values[best] + share * (values[next_] - values[best]))
+
+
+def _over_seeds(columns: Columns) -> float:
+    """The distance of adversaries ÷ that of other seeds; NaN if seeds make no difference."""
+    return read_off(*_curve(columns)) / (float(columns["seeds"].mean()) or float("nan"))
+
+
 @dataclass(frozen=True)
 class ExclusiveModel(ClaimTest):
     """Train adversaries: copies of the model that keep its predictions but attend elsewhere.
@@ -169,24 +189,7 @@ class ExclusiveModel(ClaimTest):
     move that far, stronger adversaries are trained.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="exclusive-model",
-        family="determined",
-        sentence="No one trained model gives the same predictions with very different attention",
-        statistic="distance of an adversary's attention ÷ that between training seeds",
-        threshold=2.0,
-        above=False,
-        source="wiegreffe2019",
-        needs=frozenset({ATTENTION, REPLACEABLE, DIFFERENTIABLE}),
-        trains=True,
-        gated=True,
-        combine=lambda rows: (
-            read_off(*_curve(rows)) / (float(rows["seeds"].mean()) or float("nan"))
-        ),
-    )
-    cost: ClassVar[str] = (
-        "retrains the model for each seed, and trains adversaries of 5 to 8 strengths"
-    )
+    claim = stated("exclusive-model", _over_seeds)
 
     seeds: Annotated[int, AtLeast(1)] = 8
     epochs: Annotated[int, AtLeast(1)] = 20
@@ -220,53 +223,11 @@ class ExclusiveModel(ClaimTest):
         return rows
 
 
-def _curve(
-    rows: Mapping[str, np.ndarray],
-) -> tuple[Float[np.ndarray, "point"], Float[np.ndarray, "point"]]:
-    """Mean distances in prediction and attention: first the model itself (0), then adversaries."""
-    count = sum(key.startswith("tvd_") for key in rows)
-    moved = [0.0, *(float(rows[f"tvd_{k}"].mean()) for k in range(count))]
-    away = [0.0, *(float(rows[f"jsd_{k}"].mean()) for k in range(count))]
-    return np.array(moved), np.array(away)
-
-
-def read_off(
-    moved: Float[np.ndarray, "point"],
-    away: Float[np.ndarray, "point"],
-    instead: Float[np.ndarray, "point"] | None = None,
-) -> float:
-    """The largest distance in attention up to where predictions move by 0.05.
-
-    The curve is interpolated linearly between the best point before 0.05 and the next one after it.
-    With `instead`, the values are read from that curve, at the same position.
-    """
-    values = away if instead is None else instead
-    inside = np.flatnonzero(moved <= NEAR)
-    best = inside[away[inside].argmax()]
-    behind = [i for i in np.flatnonzero(moved > NEAR) if away[i] > away[best]]
-    if not behind:
-        return float(values[best])
-    next_ = min(behind, key=lambda i: moved[i])
-    share = (NEAR - moved[best]) / (moved[next_] - moved[best])
-    return float(values[best] + share * (values[next_] - values[best]))
-
-
 @dataclass(frozen=True)
 class Stable(ClaimTest):
     """Retrain the model from other seeds and measure how far each document's attention moves."""
 
-    claim: ClassVar[Claim] = Claim(
-        id="stable",
-        family="determined",
-        sentence="Training again gives the same attention",
-        statistic="median distance of attention over training seeds (JSD / ln 2)",
-        threshold=0.25,
-        above=False,
-        source="wiegreffe2019",
-        needs=frozenset({ATTENTION}),
-        trains=True,
-    )
-    cost: ClassVar[str] = "retrains the model for each seed"
+    claim = stated("stable")
 
     seeds: Annotated[int, AtLeast(1)] = 8
 
@@ -321,21 +282,7 @@ class Identified(RowTest):
     `queries` of them, evenly spread, are used.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="identified",
-        family="determined",
-        sentence="The output determines attention",
-        statistic="TVD to the farthest attention with the same output",
-        threshold=0.1,
-        above=False,
-        source="brunner2020 naim2024",
-        needs=frozenset({REPLACEABLE}),
-    )
-    cost: ClassVar[str] = (
-        "one forward pass, and least squares and linear programs per head:"
-        " up to a second for a long document"
-    )
-    slow: ClassVar[bool] = True
+    claim = stated("identified")
 
     queries: Annotated[int, AtLeast(1)] = 16
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from heed.claims.claim import Claim, Refusal, Row
+from heed.claims.claim import Columns, Refusal, Row, stated
 from heed.claims.study import ClaimTest, Study, best_lime
 from heed.methods import Explanation, GradientInput, Imported, Method, Occlusion
 from heed.methods.comparison import aligned
@@ -33,18 +33,7 @@ class Removes(ClaimTest):
     reported beside it.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="removes",
-        family="faithful",
-        sentence="Removing what {method} points to matters more than removing random words",
-        statistic="comprehensiveness minus that of random words",
-        threshold=0.02,
-        source="deyoung2020",
-    )
-    cost: ClassVar[str] = (
-        "20 forward passes for each of 21 orders of the words: 10 to remove words, 10 to keep them"
-    )
-    slow: ClassVar[bool] = True
+    claim = stated("removes")
 
     orders: Annotated[int, AtLeast(1)] = 20
     removal: Removal | None = None
@@ -63,6 +52,12 @@ class Removes(ClaimTest):
         return study.by_explanation(self, row)
 
 
+def _share_of_best(columns: Columns) -> float:
+    best = max(float(column.mean()) for name, column in columns.items() if name.startswith(RIVAL))
+    # if even the best explanation removes nothing but rounding errors, the ratio means nothing
+    return float(columns["value"].mean()) / best if best > 1e-9 else float("nan")
+
+
 @dataclass(frozen=True)
 class Competitive(ClaimTest):
     """Comprehensiveness, compared with that of gradient × input, occlusion and LIME.
@@ -71,21 +66,7 @@ class Competitive(ClaimTest):
     is computed exactly if the model has a closed form and two labels.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="competitive",
-        family="faithful",
-        sentence=(
-            "Removing what {method} points to matters nearly as much"
-            " as what the best explanation points to"
-        ),
-        statistic="comprehensiveness ÷ that of the best explanation",
-        threshold=0.8,
-        source="deyoung2020",
-        combine=lambda columns: _share_of_best(columns),
-        per_document="comprehensiveness",
-    )
-    cost: ClassVar[str] = "gradient × input, occlusion and LIME, and 20 forward passes for each"
-    slow: ClassVar[bool] = True
+    claim = stated("competitive", _share_of_best)
 
     samples: int = 1000
     removal: Removal | None = None
@@ -109,12 +90,6 @@ class Competitive(ClaimTest):
 
     def _area(self, study: Study, explanation: Explanation) -> float:
         return float(falls_of(study, explanation, [ranking(explanation)], self.removal)[0][0])
-
-
-def _share_of_best(columns: Mapping[str, np.ndarray]) -> float:
-    best = max(float(column.mean()) for name, column in columns.items() if name.startswith(RIVAL))
-    # if even the best explanation removes nothing but rounding errors, the ratio means nothing
-    return float(columns["value"].mean()) / best if best > 1e-9 else float("nan")
 
 
 def ranking(explanation: Explanation) -> Int[np.ndarray, "unit"]:
@@ -159,16 +134,7 @@ class Sensitive(ClaimTest):
     the trained model predicts; absolute scores are ranked.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="sensitive",
-        family="faithful",
-        sentence="{method} depends on what the model has learnt",
-        statistic="Spearman ρ with the explanation of the model with random weights",
-        threshold=0.5,
-        above=False,
-        source="adebayo2018",
-    )
-    cost: ClassVar[str] = "one explanation per draw of weights"
+    claim = stated("sensitive")
 
     draws: Annotated[int, AtLeast(1)] = 3
 

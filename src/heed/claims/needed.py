@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from heed.claims.claim import Claim, Row
+from heed.claims.claim import Row, stated
 from heed.claims.study import ClaimTest, Study, attention_facts
 from heed.metrics import tvd
-from heed.models.classifier import ATTENTION, REPLACEABLE
 from heed.settings import AtLeast
 from heed.text import Tokens
 
@@ -27,20 +26,7 @@ class Needed(ClaimTest):
     The statistic is the accuracy that is lost with uniform weights.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="needed",
-        family="needed",
-        sentence="A model with attention frozen to uniform does worse",
-        statistic="accuracy with attention minus accuracy with uniform weights",
-        threshold=0.01,
-        source="wiegreffe2019",
-        needs=frozenset({ATTENTION, REPLACEABLE}),
-        trains=True,
-        labelled=True,
-    )
-    cost: ClassVar[str] = (
-        "retrains the model twice for each seed, with its own attention and with uniform attention"
-    )
+    claim = stated("needed")
 
     seeds: Annotated[int, AtLeast(3)] = 3
 
@@ -66,16 +52,7 @@ class Used(ClaimTest):
     weights; with positions="all" only padding does.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="used",
-        family="needed",
-        sentence="The prediction depends on where attention goes",
-        statistic="median TVD over permutations of attention",
-        threshold=0.05,
-        source="jain2019",
-        needs=frozenset({REPLACEABLE}),
-    )
-    cost: ClassVar[str] = "one forward pass, and the last layer once per permutation"
+    claim = stated("used")
 
     permutations: Annotated[int, AtLeast(1)] = 100
     positions: Annotated[Literal["words", "all"], "choice of positions"] = "words"

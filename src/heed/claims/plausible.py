@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Bool
 
-from heed.claims.claim import Claim, Refusal, Row
+from heed.claims.claim import Refusal, Row, stated
 from heed.claims.study import ClaimTest, Study
 from heed.methods import Explanation
 from heed.metrics import average_precision
@@ -24,16 +23,7 @@ class Plausible(ClaimTest):
     The share of marked words, which random scores would reach, is subtracted.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="plausible",
-        family="plausible",
-        sentence="{method} matches what people mark",
-        statistic="average precision for human rationales minus the share of marked words",
-        threshold=0.1,
-        source="deyoung2020",
-    )
-    cost: ClassVar[str] = "the explanation only"
-    asks: ClassVar[str] = "human rationales"
+    claim = stated("plausible")
 
     def refusal(self, study: Study) -> Refusal | None:
         if not any(d.rationale for d in study.documents):
@@ -83,18 +73,7 @@ class Edited(ClaimTest):
     subtracted.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="edited",
-        family="plausible",
-        sentence="{method} points at the words whose edit turns the label",
-        statistic="share of edited words in the top tenth minus that of random words",
-        threshold=0.1,
-        source="kaushik2020",
-    )
-    cost: ClassVar[str] = "the explanation only"
-    asks: ClassVar[str] = (
-        "pairs of documents that differ in a small edit (imdb_counterfactual has them)"
-    )
+    claim = stated("edited")
 
     def refusal(self, study: Study) -> Refusal | None:
         if not any(partner is not None for partner in partners(study.documents)):

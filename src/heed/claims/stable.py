@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
-from heed.claims.claim import Claim, Refusal, Row
+from heed.claims.claim import Refusal, Row, stated
 from heed.claims.study import ClaimTest, Study, best_lime
 from heed.methods import Lime
 from heed.metrics import kendall
@@ -21,16 +20,7 @@ class Robust(ClaimTest):
     labels, LIME with words replaced is computed exactly.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="robust",
-        family="stable",
-        sentence="LIME does not depend on how words are removed",
-        statistic="Kendall τ between LIME with words replaced and deleted",
-        threshold=0.7,
-        source="lopardo2024",
-    )
-    cost: ClassVar[str] = "four runs of LIME"
-    slow: ClassVar[bool] = True
+    claim = stated("robust")
 
     samples: int = 2000
 

@@ -151,16 +151,11 @@ class ClaimTest(ABC):
 
     A row holds `value`, the statistic of the document (NaN if it has none), and further columns.
 
-    cost      what the test costs per document, in words, in passes through the model
-    slow      whether it takes much longer than others: a time budget goes to quick claims first
-    asks      what documents must have, in words
+    claim     what is asserted; a subclass takes it from claims.toml with `stated`
     against   the methods that it compares with: it cannot judge these
     """
 
     claim: ClassVar[Claim]
-    cost: ClassVar[str]
-    slow: ClassVar[bool] = False
-    asks: ClassVar[str] = ""
     against: ClassVar[tuple[type[Method], ...]] = ()
 
     def __post_init__(self) -> None:
