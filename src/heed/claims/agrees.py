@@ -24,11 +24,10 @@ class AgreesGradient(ClaimTest):
     against = (GradientInput,)
 
     def measure(self, study: Study) -> list[Row]:
-        gradient = study.explain(GradientInput(output="probability"))
-        removal = study.explain(Occlusion(output="probability"))
+        others = GradientInput(output="probability"), Occlusion(output="probability")
         return [
-            {"value": rank_agreement(e, g), "gradient_removal": rank_agreement(g, r)}
-            for e, g, r in zip(study.explain(), gradient, removal, strict=True)
+            {"value": rank_agreement(e, gradient), "gradient_removal": rank_agreement(gradient, r)}
+            for e, gradient, r in study.beside(*others)
         ]
 
 
@@ -43,10 +42,8 @@ class AgreesRemoval(ClaimTest):
     against = (Occlusion,)
 
     def measure(self, study: Study) -> list[Row]:
-        removal = study.explain(Occlusion(output="probability"))
-        return [
-            {"value": rank_agreement(e, r)} for e, r in zip(study.explain(), removal, strict=True)
-        ]
+        removal = Occlusion(output="probability")
+        return [{"value": rank_agreement(*pair)} for pair in study.beside(removal)]
 
 
 @dataclass(frozen=True)
@@ -62,11 +59,8 @@ class AgreesLime(ClaimTest):
     samples: int = 2000
 
     def measure(self, study: Study) -> list[Row]:
-        lime = study.explain(best_lime(study, self.samples))
-        return [
-            {"value": rank_agreement(e, other)}
-            for e, other in zip(study.explain(), lime, strict=True)
-        ]
+        lime = best_lime(study, self.samples)
+        return [{"value": rank_agreement(*pair)} for pair in study.beside(lime)]
 
 
 @dataclass(frozen=True)
@@ -82,11 +76,8 @@ class Tracks(ClaimTest):
 
     def measure(self, study: Study) -> list[Row]:
         rows: list[Row] = []
-        yardsticks = [
-            study.explain(m)
-            for m in (GradientInput(output="log-odds"), Occlusion(output="log-odds"))
-        ]
-        for explanations in zip(study.explain(), *yardsticks, strict=True):
+        others = GradientInput(output="log-odds"), Occlusion(output="log-odds")
+        for explanations in study.beside(*others):
             scores, gradient, change = aligned(explanations)
             rho, rho_gradient = spearman(scores, change), spearman(gradient, change)
             rows.append(

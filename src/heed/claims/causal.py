@@ -78,24 +78,21 @@ class EfficientNecessary(RowTest):
 
     def rows(self, study: Study, tokens: Sequence[Tokens], opened: Opened) -> list[Row]:
         parts = opened[1]
-        rngs = [study.rng(self.claim.id, t.document) for t in tokens]
-        noise = {p: rng for problems, rng in zip(parts, rngs, strict=True) for p in problems}
+        noise: dict[Problem, np.random.Generator] = {}
+        for problems, t in zip(parts, tokens, strict=True):
+            noise |= dict.fromkeys(problems, study.rng(self.claim.id, t.document))
         efficient = efficient_rows(parts)
         determined, null = (
             shifted(study.model, opened, efficient, self.step, null, noise, self.draws)
             for null in (False, True)
         )
-        return [
-            {
-                "value": float(determined[b])
-                if any(p.space.nullity for p in problems)
-                else float("nan"),
-                "determined": float(determined[b]),
-                "null": float(null[b]),
-            }
-            | described(problems)
-            for b, problems in enumerate(parts)
-        ]
+        rows: list[Row] = []
+        for b, problems in enumerate(parts):
+            moved = {"determined": float(determined[b]), "null": float(null[b])}
+            is_open = any(p.space.nullity for p in problems)
+            value = moved["determined"] if is_open else float("nan")
+            rows.append({"value": value} | moved | described(problems))
+        return rows
 
 
 def shifted(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from jaxtyping import Float
@@ -14,7 +14,7 @@ from heed.algebra.programs import ascend
 from heed.claims.adversary import Adversary
 from heed.claims.claim import Columns, Row, stated
 from heed.claims.row_test import Opened, RowTest, described
-from heed.claims.study import ClaimTest, Study, attention_facts
+from heed.claims.study import ClaimTest, Positions, Study, attention_facts
 from heed.errors import NotApplicable
 from heed.methods import AttentionMean
 from heed.methods.problems import Problem
@@ -63,7 +63,7 @@ class Exclusive(ClaimTest):
     learning_rate: float = 0.01
     epsilon: Annotated[float, Above(0), AtMost(1)] = 0.05
     layers: str = "last"
-    positions: Annotated[Literal["words", "all"], "choice of positions"] = "words"
+    positions: Positions = "words"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,21 +94,18 @@ class Exclusive(ClaimTest):
         close = moves <= self.epsilon
         # candidates that move the prediction too far count as distance 0: they are never the best
         farthest = np.where(close, distances, 0.0)
-        best = farthest.argmax(0)
-        return [
-            {
-                "value": float(farthest[best[b], b] / np.log(2)),
-                "jsd": float(farthest[best[b], b]),
-                "tvd": float(moves[best[b], b]) if close[:, b].any() else None,
-                "candidates_left": int(close[:, b].sum()),
-                "any_left": float(close[:, b].any()),
-                "adversary_predicted": int(
-                    labels[best[b], b] if close[:, b].any() else target[b].argmax()
-                ),
-            }
-            | facts
-            for b, facts in enumerate(attention_facts(plain, tokens, target))
-        ]
+        rows = attention_facts(plain, tokens, target)
+        for b, best in enumerate(farthest.argmax(0)):
+            left = int(close[:, b].sum())
+            rows[b] = {
+                "value": float(farthest[best, b] / np.log(2)),
+                "jsd": float(farthest[best, b]),
+                "tvd": float(moves[best, b]) if left else None,
+                "candidates_left": left,
+                "any_left": float(left > 0),
+                "adversary_predicted": int(labels[best, b] if left else target[b].argmax()),
+            } | rows[b]
+        return rows
 
     def _opened(
         self, model: Classifier, tokens: Sequence[Tokens]
@@ -122,15 +119,12 @@ class Exclusive(ClaimTest):
         with torch.no_grad():
             plain = model.trace(tokens)
         layers = AttentionMean(layers=self.layers).layers_of(len(plain.attention))
-        return (
-            plain,
-            [plain.classifying_rows(i) for i in layers],
-            lambda rows: (
-                model.trace(
-                    tokens, attention=dict(zip(layers, rows, strict=True)), layers=()
-                ).logits
-            ),
-        )
+
+        def logits_of(rows: Sequence[Tensor]) -> Tensor:
+            attention = dict(zip(layers, rows, strict=True))
+            return model.trace(tokens, attention=attention, layers=()).logits
+
+        return plain, [plain.classifying_rows(i) for i in layers], logits_of
 
     def _announce(self, study: Study) -> None:
         """Say how long the search takes: each step runs the whole model forward and backward."""
@@ -197,14 +191,13 @@ class ExclusiveModel(ClaimTest):
     def measure(self, study: Study) -> list[Row]:
         attention = attention_of(study.model, study.documents)
         base = study.model.probabilities(study.model(study.documents))
-        between = np.median(
-            seed_distances(study.trainer, study.documents, attention, self.seeds), axis=0
-        )
+        distances = seed_distances(study.trainer, study.documents, attention, self.seeds)
+        between = np.median(distances, axis=0)
         if not between.any():
             raise NotApplicable(
                 "Training again gives the very same attention: there is nothing to compare with."
             )
-        rows: list[Row] = [{"seeds": float(between[i])} for i in range(len(attention))]
+        rows: list[Row] = [{"seeds": float(distance)} for distance in between]
         reached = 0.0
         for k, strength in enumerate([*STRENGTHS, *STRONGER]):
             if k >= len(STRENGTHS) and reached > NEAR:
@@ -264,12 +257,11 @@ def attention_of(
     """The attention that is judged: the classifying row on words, mean over heads, as shares."""
     from heed.training.examples import outputs_of
 
-    return [_shares(t, a) for t, _, a in outputs_of(model, documents)]
-
-
-def _shares(tokens: Tokens, attention: Float[np.ndarray, "key"]) -> Float[np.ndarray, "word"]:
-    on_words = attention[: len(tokens)][~tokens.special].astype(float)
-    return on_words / (on_words.sum() or 1.0)  # all zero if no word has any attention
+    shares = []
+    for tokens, _, attention in outputs_of(model, documents):
+        on_words = attention[: len(tokens)][~tokens.special].astype(float)
+        shares.append(on_words / (on_words.sum() or 1.0))  # all 0 if no word has any attention
+    return shares
 
 
 @dataclass(frozen=True)
@@ -290,7 +282,7 @@ class Identified(RowTest):
         return [{"value": self._distance(parts)} | described(parts) for parts in opened[1]]
 
     def _distance(self, parts: Sequence[Problem]) -> float:
-        queries = sorted({int(q) for p in parts for q in p.queries})
+        queries = sorted(set().union(*(p.queries.tolist() for p in parts)))
         if not queries:
             return float("nan")
         # evenly spread; `unique` drops repeats where there are fewer queries than wanted

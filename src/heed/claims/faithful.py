@@ -45,9 +45,12 @@ class Removes(ClaimTest):
             falls, rests = falls_of(study, e, ranks, self.removal)
             top, random = float(falls[0]), float(falls[1:].mean())
             return {
-                "value": top - random, "comprehensiveness": top, "random": random,
-                "sufficiency": float(rests[0]), "random_sufficiency": float(rests[1:].mean()),
-            }  # fmt: skip
+                "value": top - random,
+                "comprehensiveness": top,
+                "random": random,
+                "sufficiency": float(rests[0]),
+                "random_sufficiency": float(rests[1:].mean()),
+            }
 
         return study.by_explanation(self, row)
 
@@ -79,12 +82,11 @@ class Competitive(ClaimTest):
         others = {r.name: study.explain(r) for r in rivals}
 
         def row(i: int, e: Explanation) -> Row:
-            rivalling = {
-                f"{RIVAL}{name}": self._area(study, explanations[i])
-                for name, explanations in others.items()
-            }
             area = self._area(study, e)
-            return {"value": area, "comprehensiveness": area} | rivalling
+            columns = {"value": area, "comprehensiveness": area}
+            for name, explanations in others.items():
+                columns[f"{RIVAL}{name}"] = self._area(study, explanations[i])
+            return columns
 
         return study.by_explanation(self, row)
 
@@ -140,11 +142,8 @@ class Sensitive(ClaimTest):
 
     def refusal(self, study: Study) -> Refusal | None:
         if isinstance(study.method, Imported):
-            return Refusal(
-                "method",
-                f"{study.method.name} was imported:"
-                " there are no scores of a model with random weights",
-            )
+            why = "was imported: there are no scores of a model with random weights"
+            return Refusal("method", f"{study.method.name} {why}")
         return super().refusal(study)
 
     def measure(self, study: Study) -> list[Row]:

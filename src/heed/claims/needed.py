@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from jaxtyping import Float
 
 from heed.claims.claim import Row, stated
-from heed.claims.study import ClaimTest, Study, attention_facts
+from heed.claims.study import ClaimTest, Positions, Study, attention_facts, free_keys
 from heed.metrics import tvd
 from heed.settings import AtLeast
 from heed.text import Tokens
@@ -55,7 +55,7 @@ class Used(ClaimTest):
     claim = stated("used")
 
     permutations: Annotated[int, AtLeast(1)] = 100
-    positions: Annotated[Literal["words", "all"], "choice of positions"] = "words"
+    positions: Positions = "words"
 
     def measure(self, study: Study) -> list[Row]:
         return study.by_batch(
@@ -90,9 +90,7 @@ class Used(ClaimTest):
     ) -> None:
         import torch
 
-        free_keys = (
-            np.flatnonzero(~tokens.special) if self.positions == "words" else np.arange(len(tokens))
-        )
-        orders = torch.from_numpy(rng.permuted(np.tile(free_keys, (self.permutations, 1)), axis=1))
+        keys = free_keys(tokens, self.positions)
+        orders = torch.from_numpy(rng.permuted(np.tile(keys, (self.permutations, 1)), axis=1))
         taken = weights.gather(3, orders[:, None, None].expand(-1, *weights.shape[1:3], -1))
-        weights[..., torch.from_numpy(free_keys)] = taken
+        weights[..., torch.from_numpy(keys)] = taken

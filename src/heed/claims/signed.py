@@ -26,9 +26,7 @@ class Signed(ClaimTest):
 
     def measure(self, study: Study) -> list[Row]:
         rows: list[Row] = []
-        for pair in zip(
-            study.explain(), study.explain(best_lime(study, self.samples)), strict=True
-        ):
+        for pair in study.beside(best_lime(study, self.samples)):
             scores, lime = aligned(pair)
             top = np.argsort(-scores, kind="stable")[: max(3, round(len(scores) / 10))]
             # a score this close to 0 may be negative by a rounding error only

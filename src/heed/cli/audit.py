@@ -151,14 +151,12 @@ def audit(
     from heed.methods import Imported
 
     claims = read_claims(names_of(claim), set_)
-    if (
-        "used" in (fail_on or ())
-        and any(c.claim.gated for c in claims)
-        and all(c.claim.id != "used" for c in claims)
-    ):
-        claims += read_claims(["used"], None)  # the gate, which need not be named to be judged
+    names = [c.claim.id for c in claims]
+    gated = any(c.claim.gated for c in claims)
+    if gated and "used" in (fail_on or ()) and "used" not in names:
+        names.append("used")  # the gate, which need not be named to be judged
+        claims += read_claims(["used"], None)
     for name in fail_on or ():
-        names = [c.claim.id for c in claims]
         if name not in names:
             raise UnknownName("claim of this audit", name, names)
     if base is not None:
@@ -169,10 +167,8 @@ def audit(
                 "--base says what a transformer was fine-tuned from, for --train: leave it out."
             )
         transformer_at(base)
-    judged = read_judged(
-        names_of(method) or ["attention-mean"],
-        [pair for pair in set_ or () if not is_of_claim(pair)],
-    )
+    settings = [pair for pair in set_ or () if not is_of_claim(pair)]
+    judged = read_judged(names_of(method) or ["attention-mean"], settings)
     check_outputs(output, figures)
     columns = column_names(text_column, label_column, pair_column)
     imported = any(isinstance(m, Imported) for m in judged)
@@ -245,25 +241,21 @@ def _training_data(
         raise InputError(
             f"{model.name} does not name its training data, so that it cannot be trained again."
         )
-    name = named["name"]
+    name, split, size = named["name"], named.get("split"), named.get("documents")
     if name not in data.KNOWN:
         raise InputError(
             f"{model.name} was trained on {name}, which heed does not know: use"
             " heed.audit(training=…)."
         )
-    labels = ",".join(model.labels)
-    training = load_data(name, named.get("split"), None, 0)
-    classes = None if training.labels == model.labels else labels
-    size = named.get("documents")
+    training = load_data(name, split, None, 0)
+    classes = None if training.labels == model.labels else ",".join(model.labels)
     if classes or size != len(training):
-        training = load_data(
-            name, named.get("split"), size, int(facts.get("seed", 0)), None, classes
-        )
-    held = None if named.get("split") == "dev" else load_held_out(name, "dev", 0, classes)
+        training = load_data(name, split, size, int(facts.get("seed", 0)), None, classes)
+    held = None if split == "dev" else load_held_out(name, "dev", 0, classes)
     validation = held.documents if held else ()
     seen = {d.segments for d in [*training, *validation]}
-    audited_documents = audited or ()
-    if sum(d.segments in seen for d in audited_documents) > 0.1 * len(audited_documents):
+    documents = audited or ()
+    if sum(d.segments in seen for d in documents) > 0.1 * len(documents):
         raise InputError(
             "The documents to be audited are those that the model was trained on: choose others by"
             " --data and --split."
@@ -273,9 +265,7 @@ def _training_data(
 
 @contextmanager
 def _store(folder: Path | None, rerun: bool, about: Sequence[Any]) -> Iterator[Store | None]:
-    """Where an audit keeps what it measured: the user's folder, or one that is removed when all is
-    done.
-    """
+    """Where an audit keeps its rows: the user's folder, or one that is removed in the end."""
     if folder is not None:
         check_writable(folder)
         yield Store(folder, rerun)

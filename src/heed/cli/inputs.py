@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heed.cli.outputs import say, status
-from heed.errors import DataError, InputError, UnknownName
+from heed.errors import DataError, InputError, UnknownName, quoted
 
 if TYPE_CHECKING:
     from heed.data import Dataset
@@ -42,7 +42,7 @@ def read_settings(pairs: Sequence[str] | None) -> dict[str, str]:
     for pair in pairs or ():
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            raise InputError(f"A setting is written key=value, got '{pair}'.")
+            raise InputError(f"A setting is written key=value, got '{quoted(pair)}'.")
         settings[key.strip().replace("-", "_")] = value.strip()
     return settings
 
@@ -221,7 +221,7 @@ def read_judged(names: Sequence[str], pairs: Sequence[str]) -> list[Method]:
     files = [name for name in names if Path(name).suffix]
     named = [name for name in names if name not in files]
     if pairs and not named:
-        raise InputError(f"There is no method that {pairs[0]} could be a setting of.")
+        raise InputError(f"There is no method that {quoted(pairs[0])} could be a setting of.")
     methods = {m.name: m for m in read_methods(named, pairs)}
     judged: list[Method] = []
     for name in names:
