@@ -67,7 +67,7 @@ def claims() -> list[tuple[str, str]]:
         ]
         needs += ["training data (--train)"] if claim.trains else []
         lines = [
-            claim.of("attention"),
+            claim.sentence_about("attention"),
             f"{claim.statistic} {claim.side()} ({authors(claim.source)})",
         ]
         lines += [f"needs {', '.join(needs)}"] if needs else []

@@ -95,7 +95,7 @@ class Claim:
         """Whether the claim judges an explanation rather than the model."""
         return "{method}" in self.sentence
 
-    def of(self, method: str) -> str:
+    def sentence_about(self, method: str) -> str:
         """The sentence, with the name of the method that is judged."""
         text = self.sentence.format(method="attention" if method == "attention-mean" else method)
         return text[0].upper() + text[1:]
@@ -138,7 +138,7 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """The claim in plain words, with the name of the method that is judged."""
-        return self.claim.of(self.method)
+        return self.claim.sentence_about(self.method)
 
     def to_dict(self) -> dict[str, Any]:
         judged = {

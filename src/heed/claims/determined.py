@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,9 +28,8 @@ from heed.text import Document, Tokens
 if TYPE_CHECKING:  # which loads torch
     from torch import Tensor
 
-    Forward = Callable[[Sequence[Tensor]], Tensor]  # rows of some layers to logits
+    from heed.claims.adversary import Forward
     from heed.training.again import Retraining
-
 
 # How strongly an adversary is rewarded, per document, for attending elsewhere; logarithmic scale.
 STRENGTHS = (5e-5, 1.6e-4, 5e-4, 1.6e-3, 5e-3)

@@ -50,7 +50,7 @@ def report(
 
 
 def _redraw(folder: Path, format: Format, outputs: Sequence[Path]) -> None:
-    """Draw a reproduction again: into its folder, or only where it was asked for."""
+    """Draw a reproduction again: into its folder, or only into the files that were named."""
     from heed.report import reproduction, terminal
 
     if any(path.suffix == ".parquet" for path in outputs):
@@ -60,7 +60,9 @@ def _redraw(folder: Path, format: Format, outputs: Sequence[Path]) -> None:
     paper, sections = reproduction.load(folder)
 
     def as_json() -> str:
-        rows = [asdict(r) for s in sections for r in s.outcome.results]
+        rows = []
+        for section in sections:
+            rows += [asdict(result) for result in section.outcome.results]
         return json.dumps(rows, ensure_ascii=False, indent=1)
 
     if format == Format.text and not outputs:
