@@ -265,7 +265,15 @@ def test_thresholds_are_those_that_were_fixed_beforehand() -> None:
         "edited": (0.1, True, False),
         "robust": (0.7, True, False),
     }
-    assert all(c.claim.family in FAMILIES for c in CLAIMS.values())
+    assert " ".join(FAMILIES) == (
+        "needed determined causal agrees signed informative faithful plausible stable"
+    )
+
+
+def test_every_claim_needs_what_some_model_offers() -> None:
+    """A misspelt need in claims.toml would keep its claim from ever being judged."""
+    needs = frozenset().union(*(cls.claim.needs for cls in CLAIMS.values()))
+    assert needs <= SingleLayer.offers
 
 
 # Statistics against slow versions

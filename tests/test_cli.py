@@ -446,6 +446,8 @@ REFUSALS = [
     ),
     (["explain", "x", "--set", "samples"], ["key=value", "'samples'"]),
     (["explain", "x", "--set", "=5"], ["key=value", "'=5'"]),
+    (["explain", "x", "--set", "s" * 300], [f"got '{'s' * 199}…'."]),
+    (["audit", "--method", "x.json", "--set", "s" * 300], [f"that {'s' * 199}… could"]),
     (["explain", "x", "--set", "sampels=5"], ["'sampels'", "did you mean 'samples'?"]),
     (["explain", "x", "--method", "random", "--set", "samples=5"], ["'samples'"]),
     (["explain", "x", "--method", "attention-mean", "--set", "samples=5"], ["'samples'"]),

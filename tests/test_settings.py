@@ -102,6 +102,8 @@ def test_limits_do_not_change_how_settings_are_read() -> None:
     assert read("lime", Example, typed) == expected
     with pytest.raises(InputError, match="samples of lime must be a whole number"):
         read("lime", Example, {"samples": "2.5"})
+    with pytest.raises(InputError, match=r"samples of lime .*, got 'x{198}…\.$"):
+        read("lime", Example, {"samples": "x" * 300})
 
 
 @pytest.mark.parametrize("cls", [*METHODS.values(), *CLAIMS.values()], ids=lambda cls: cls.__name__)

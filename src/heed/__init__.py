@@ -1,6 +1,4 @@
-"""heed explains what a text classifier attends to, and audits whether that explains its
-prediction.
-"""
+"""Explain what a text classifier attends to, and audit whether that explains its prediction."""
 
 from importlib import metadata
 

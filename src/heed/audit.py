@@ -514,7 +514,7 @@ def _measure(
 
 def _turn(test: ClaimTest) -> tuple[bool, ...]:
     """The order of tests: the gate first, then quick claims; what trains comes last."""
-    claim, slow = test.claim, test.slow
+    claim, slow = test.claim, test.claim.slow
     return claim.id != "used", claim.trains, claim.id != "needed", slow, slow and claim.gated
 
 

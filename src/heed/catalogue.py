@@ -63,15 +63,15 @@ def claims() -> list[tuple[str, str]]:
         needs = [
             *sorted(claim.needs),
             *(["labels"] if claim.labelled else []),
-            *([cls.asks] if cls.asks else []),
+            *([claim.asks] if claim.asks else []),
         ]
         needs += ["training data (--train)"] if claim.trains else []
         lines = [
-            claim.of("attention"),
+            claim.sentence_about("attention"),
             f"{claim.statistic} {claim.side()} ({authors(claim.source)})",
         ]
         lines += [f"needs {', '.join(needs)}"] if needs else []
-        lines += [f"cost: {cls.cost}"] + ([settings] if settings else [])
+        lines += [f"cost: {claim.cost}"] + ([settings] if settings else [])
         rows.append((name, "\n".join(lines)))
     return rows
 

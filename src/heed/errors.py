@@ -35,16 +35,16 @@ class InputError(HeedError):
 class UnknownName(InputError):
     """A name that does not exist; the message names the nearest one that does."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]):
-        known = list(known)
-        folded = {k.casefold(): k for k in known}
+    def __init__(self, kind: str, name: str, names: Iterable[str]):
+        existing = list(names)
+        folded = {n.casefold(): n for n in existing}
         near = get_close_matches(name.casefold(), list(folded), n=1, cutoff=0.5)
         if near:
             hint = f"did you mean '{folded[near[0]]}'?"
-        elif len(known) <= 12:
-            hint = "known are " + ", ".join(f"'{k}'" for k in known) + "."
+        elif len(existing) <= 12:
+            hint = "known are " + ", ".join(f"'{n}'" for n in existing) + "."
         else:
-            hint = f"there are {len(known)}, see `heed list`."
+            hint = f"there are {len(existing)}, see `heed list`."
         super().__init__(f"There is no {kind} '{quoted(name)}': {hint}")
 
 

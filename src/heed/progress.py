@@ -87,20 +87,20 @@ class Bar(Generic[T]):
 
     def __init__(self, items: Iterable[T], label: str, total: int, unit: str, done: int):
         self._items = items
-        self._shown = _listener.get().open(label, total, unit, done)
+        self._bar = _listener.get().open(label, total, unit, done)
 
     def advance(self, n: int = 1) -> None:
-        if self._shown is not None:
-            self._shown.update(n)
+        if self._bar is not None:
+            self._bar.update(n)
 
     def note(self, text: str) -> None:
         """A word behind the bar, such as the loss so far."""
-        if self._shown is not None:
-            self._shown.set_postfix_str(text)
+        if self._bar is not None:
+            self._bar.set_postfix_str(text)
 
     def close(self) -> None:
-        if self._shown is not None:
-            self._shown.close()
+        if self._bar is not None:
+            self._bar.close()
 
     def __iter__(self) -> Iterator[T]:
         with self:

@@ -89,13 +89,11 @@ def wrong(key: str, wanted: str, value: Any, owner: str = "") -> InputError:
 
 
 def read(owner: str, cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Values for the fields of a dataclass, converted to what each field holds: strings are read as
-    numbers.
-    """
+    """Values for the fields of a dataclass; strings are converted to what each field holds."""
     names = [f.name for f in fields(cls)]
     for key in given:
         if not names:
-            raise InputError(f"{owner} has no settings, got '{key}'.")
+            raise InputError(f"{owner} has no settings, got '{quoted(key)}'.")
         if key not in names:
             raise UnknownName(f"setting of {owner}", key, names)
     annotations = _annotations(cls)
@@ -159,8 +157,7 @@ def _converted(owner: str, key: str, value: Any, options: tuple[Any, ...]) -> An
                 continue
             if exact == number:
                 return exact
-    wanted = " or ".join(map(_wanted, options))
-    raise InputError(f"The setting {key} of {owner} must be {wanted}, got {value!r}.")
+    raise wrong(key, " or ".join(map(_wanted, options)), repr(value), owner)
 
 
 def _wanted(hint: Any) -> str:

@@ -158,8 +158,8 @@ def _alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it is somebody else's, and runs
-        return True
+    except PermissionError:
+        pass  # it is somebody else's, and runs
     return True
 
 
@@ -264,7 +264,7 @@ class Store:
 
 
 def _read(folder: Path) -> dict[str, str]:
-    """The values of a folder, each as the JSON that it is: most are never asked for."""
+    """The values of a folder, each as the JSON that it is: most are never read."""
     values: dict[str, str] = {}
     # a value that was computed anew is in a younger file
     for path in sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from heed.claims.study import Positions, free_keys
 from heed.models.trace import Trace
 from heed.text import Tokens
 
@@ -47,7 +48,7 @@ class Adversary:
     base: Sequence[Float[Tensor, "batch head query key"]]
     plain: Trace
     tokens: Sequence[Tokens]
-    positions: Literal["words", "all"] = "words"
+    positions: Positions = "words"
 
     def search(
         self,
@@ -81,9 +82,8 @@ class Adversary:
             moved = output.softmax(-1) if exclusive else output.sigmoid()
             change = (moved - wanted).abs()
             judged = [self._judged(r) for r in rows]
-            far = torch.stack(
-                [_jsd(j, o) for j, o in zip(judged, base_attention, strict=True)]
-            ).mean(0)
+            pairs = zip(judged, base_attention, strict=True)
+            far = torch.stack([_jsd(attention, base) for attention, base in pairs]).mean(0)
             # every pair occurs twice among all ordered pairs
             apart = torch.stack([_jsd(j[:, None], j[None]).sum((0, 1)) / 2 for j in judged]).mean(0)
             return far, change.sum(-1) / 2 if exclusive else change.amax(-1), apart, moved
@@ -92,9 +92,8 @@ class Adversary:
             far, moves, apart, _ = measured()
             # Moves below `slack` cost nothing. `apart` is divided by the number of ordered pairs so
             # that its weight does not grow with the number of candidates.
-            loss = (penalty * (moves - slack).relu() - far).sum() - apart.sum() / max(
-                1, candidates * (candidates - 1)
-            )
+            ordered_pairs = max(1, candidates * (candidates - 1))
+            loss = (penalty * (moves - slack).relu() - far).sum() - apart.sum() / ordered_pairs
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -114,18 +113,12 @@ class Adversary:
 
         started = torch.zeros(candidates, *rows.shape)
         for b, rng in enumerate(noise):
-            free_keys = self._free_keys(self.tokens[b])
+            keys = free_keys(self.tokens[b], self.positions)
             real = min(rows.shape[2], len(self.tokens[b])) if rows.shape[2] > 1 else 1
-            drawn = rng.standard_normal(
-                (candidates, rows.shape[1], real, len(free_keys)), dtype=np.float32
-            )
-            started[:, b, :, :real, free_keys] = 3 * torch.from_numpy(drawn)
+            shape = (candidates, rows.shape[1], real, len(keys))
+            drawn = rng.standard_normal(shape, dtype=np.float32)
+            started[:, b, :, :real, keys] = 3 * torch.from_numpy(drawn)
         return started
-
-    def _free_keys(self, tokens: Tokens) -> Int[np.ndarray, "_"]:
-        return (
-            np.flatnonzero(~tokens.special) if self.positions == "words" else np.arange(len(tokens))
-        )
 
     @cached_property
     def _free(self) -> Bool[Tensor, "batch 1 1 key"]:
@@ -134,7 +127,7 @@ class Adversary:
 
         free = torch.zeros(len(self.tokens), self.base[0].shape[-1], dtype=torch.bool)
         for b, t in enumerate(self.tokens):
-            free[b, torch.from_numpy(self._free_keys(t))] = True
+            free[b, torch.from_numpy(free_keys(t, self.positions))] = True
         return free[:, None, None]
 
     def _rows(

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from heed.claims.claim import Claim, Row
+from heed.claims.claim import Row, stated
 from heed.claims.study import ClaimTest, Study, best_lime
 from heed.methods import GradientInput, Lime, LimeExact, Occlusion
 from heed.methods.comparison import aligned, rank_agreement
 from heed.metrics import spearman
-from heed.models.classifier import GRADIENT
 
 
 @dataclass(frozen=True)
@@ -22,25 +20,14 @@ class AgreesGradient(ClaimTest):
     The correlation between |gradient × input| and leave-one-out is reported for comparison.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="agrees-gradient",
-        family="agrees",
-        sentence="{method} ranks words as the gradient does",
-        statistic="Kendall τ with |gradient × input|",
-        threshold=0.5,
-        source="jain2019",
-        needs=frozenset({GRADIENT}),
-        gated=True,
-    )
-    cost: ClassVar[str] = "one gradient, and one forward pass per word (for the comparison)"
+    claim = stated("agrees-gradient")
     against = (GradientInput,)
 
     def measure(self, study: Study) -> list[Row]:
-        gradient = study.explain(GradientInput(output="probability"))
-        removal = study.explain(Occlusion(output="probability"))
+        others = GradientInput(output="probability"), Occlusion(output="probability")
         return [
-            {"value": rank_agreement(e, g), "gradient_removal": rank_agreement(g, r)}
-            for e, g, r in zip(study.explain(), gradient, removal, strict=True)
+            {"value": rank_agreement(e, gradient), "gradient_removal": rank_agreement(gradient, r)}
+            for e, gradient, r in study.beside(*others)
         ]
 
 
@@ -51,23 +38,12 @@ class AgreesRemoval(ClaimTest):
     Leave-one-out is the change of the predicted probability when one word is removed.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="agrees-removal",
-        family="agrees",
-        sentence="{method} ranks words as their removal does",
-        statistic="Kendall τ with |leave-one-out|",
-        threshold=0.5,
-        source="jain2019",
-        gated=True,
-    )
-    cost: ClassVar[str] = "one forward pass per word"
+    claim = stated("agrees-removal")
     against = (Occlusion,)
 
     def measure(self, study: Study) -> list[Row]:
-        removal = study.explain(Occlusion(output="probability"))
-        return [
-            {"value": rank_agreement(e, r)} for e, r in zip(study.explain(), removal, strict=True)
-        ]
+        removal = Occlusion(output="probability")
+        return [{"value": rank_agreement(*pair)} for pair in study.beside(removal)]
 
 
 @dataclass(frozen=True)
@@ -77,27 +53,14 @@ class AgreesLime(ClaimTest):
     LIME is computed exactly if the model has a closed form and two labels.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="agrees-lime",
-        family="agrees",
-        sentence="{method} ranks words as LIME does",
-        statistic="Kendall τ with |LIME|",
-        threshold=0.5,
-        source="lopardo2024",
-        gated=True,
-    )
-    cost: ClassVar[str] = "one forward pass per LIME sample; milliseconds if LIME is exact"
-    slow: ClassVar[bool] = True
+    claim = stated("agrees-lime")
     against = (Lime, LimeExact)
 
     samples: int = 2000
 
     def measure(self, study: Study) -> list[Row]:
-        lime = study.explain(best_lime(study, self.samples))
-        return [
-            {"value": rank_agreement(e, other)}
-            for e, other in zip(study.explain(), lime, strict=True)
-        ]
+        lime = best_lime(study, self.samples)
+        return [{"value": rank_agreement(*pair)} for pair in study.beside(lime)]
 
 
 @dataclass(frozen=True)
@@ -108,26 +71,13 @@ class Tracks(ClaimTest):
     signs, if they have any; the correlations of absolute values are reported beside them.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="tracks",
-        family="agrees",
-        sentence="{method} follows the prediction at least as well as gradients",
-        statistic="Spearman with the change on removal, less that of gradient × input",
-        threshold=-0.05,
-        source="lopardo2024",
-        needs=frozenset({GRADIENT}),
-        gated=True,
-    )
-    cost: ClassVar[str] = "one gradient, and one forward pass per word"
+    claim = stated("tracks")
     against = (GradientInput, Occlusion)
 
     def measure(self, study: Study) -> list[Row]:
         rows: list[Row] = []
-        yardsticks = [
-            study.explain(m)
-            for m in (GradientInput(output="log-odds"), Occlusion(output="log-odds"))
-        ]
-        for explanations in zip(study.explain(), *yardsticks, strict=True):
+        others = GradientInput(output="log-odds"), Occlusion(output="log-odds")
+        for explanations in study.beside(*others):
             scores, gradient, change = aligned(explanations)
             rho, rho_gradient = spearman(scores, change), spearman(gradient, change)
             rows.append(

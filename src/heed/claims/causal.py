@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from jaxtyping import Float
 
 from heed.algebra.null_space import Variant
-from heed.claims.claim import Claim, Row
+from heed.claims.claim import Columns, Row, stated
 from heed.claims.row_test import Opened, RowTest, described
 from heed.claims.study import Study
 from heed.methods.problems import Problem, efficient_rows, movement, swapped
 from heed.metrics import tvd
-from heed.models.classifier import REPLACEABLE, Classifier
+from heed.models.classifier import Classifier
 from heed.settings import Above, AtLeast
 from heed.text import Tokens
 
@@ -29,7 +29,7 @@ from heed.text import Tokens
 _LEAST = 1e-7
 
 
-def ratio(above: str, below: str) -> Callable[[Mapping[str, np.ndarray]], float]:
+def ratio(above: str, below: str) -> Callable[[Columns], float]:
     """The quotient of the means of two columns."""
     return lambda columns: float(columns[above].mean() / max(columns[below].mean(), _LEAST))
 
@@ -41,17 +41,7 @@ class EfficientSufficient(RowTest):
     If no row has a null space, efficient attention is attention itself and nothing changes.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="efficient-sufficient",
-        family="causal",
-        sentence="Efficient attention alone gives the prediction",
-        statistic="Wasserstein distance of the output after the swap",
-        threshold=0.01,
-        above=False,
-        source="naim2024",
-        needs=frozenset({REPLACEABLE}),
-    )
-    cost: ClassVar[str] = "one forward pass, and the last layer once more"
+    claim = stated("efficient-sufficient")
 
     variant: Variant = "norm"
 
@@ -80,20 +70,7 @@ class EfficientNecessary(RowTest):
     moved.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="efficient-necessary",
-        family="causal",
-        sentence=(
-            "Changing efficient attention changes the prediction, and changing the rest does not"
-        ),
-        statistic="movement of the output by a determined step ÷ by one in the null space",
-        threshold=10,
-        source="naim2024",
-        needs=frozenset({REPLACEABLE}),
-        combine=ratio("determined", "null"),
-        per_document="movement of the output by a determined step",
-    )
-    cost: ClassVar[str] = "one forward pass, and the last layer once per draw"
+    claim = stated("efficient-necessary", ratio("determined", "null"))
     open_only = True
 
     step: Annotated[float, Above(0)] = 0.1
@@ -101,24 +78,21 @@ class EfficientNecessary(RowTest):
 
     def rows(self, study: Study, tokens: Sequence[Tokens], opened: Opened) -> list[Row]:
         parts = opened[1]
-        rngs = [study.rng(self.claim.id, t.document) for t in tokens]
-        noise = {p: rng for problems, rng in zip(parts, rngs, strict=True) for p in problems}
+        noise: dict[Problem, np.random.Generator] = {}
+        for problems, t in zip(parts, tokens, strict=True):
+            noise |= dict.fromkeys(problems, study.rng(self.claim.id, t.document))
         efficient = efficient_rows(parts)
         determined, null = (
             shifted(study.model, opened, efficient, self.step, null, noise, self.draws)
             for null in (False, True)
         )
-        return [
-            {
-                "value": float(determined[b])
-                if any(p.space.nullity for p in problems)
-                else float("nan"),
-                "determined": float(determined[b]),
-                "null": float(null[b]),
-            }
-            | described(problems)
-            for b, problems in enumerate(parts)
-        ]
+        rows: list[Row] = []
+        for b, problems in enumerate(parts):
+            moved = {"determined": float(determined[b]), "null": float(null[b])}
+            is_open = any(p.space.nullity for p in problems)
+            value = moved["determined"] if is_open else float("nan")
+            rows.append({"value": value} | moved | described(problems))
+        return rows
 
 
 def shifted(
@@ -169,22 +143,7 @@ class EfficientShared(RowTest):
     Linear programs find the farthest row. At most 16 rows per head, evenly spread, are compared.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="efficient-shared",
-        family="causal",
-        sentence="All attention with the same output shares its efficient attention",
-        statistic="distance between efficient attentions ÷ between the attentions themselves",
-        threshold=0.05,
-        above=False,
-        source="naim2024",
-        needs=frozenset({REPLACEABLE}),
-        combine=ratio("efficient_distance", "distance"),
-        per_document="distance from attention to the farthest one with the same output",
-    )
-    cost: ClassVar[str] = (
-        "one forward pass, and linear programs per head: up to a second for a long document"
-    )
-    slow: ClassVar[bool] = True
+    claim = stated("efficient-shared", ratio("efficient_distance", "distance"))
     open_only = True
 
     variant: Variant = "norm"

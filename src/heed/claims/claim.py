@@ -1,7 +1,8 @@
 """Claims, the evidence for them, and verdicts.
 
-A `Claim` states in advance what is asserted, by which statistic, and at which threshold. `judge`
-turns rows into verdicts. It needs no model and treats all claims alike:
+A `Claim` states in advance what is asserted, by which statistic, and at which threshold. All of
+them are in claims.toml. `judge` turns rows into verdicts. It needs no model and treats all claims
+alike:
 
     supported       the whole bootstrap interval of the mean is on the claim's side of the threshold
     refuted         the whole interval is on the other side
@@ -14,8 +15,11 @@ judged together (Bonferroni).
 
 from __future__ import annotations
 
+import math
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -24,32 +28,15 @@ from jaxtyping import Float, Int
 from heed.methods import reads_attention
 from heed.metrics import bootstrap, bootstrap_mean
 
-Outcome = Literal["supported", "refuted", "undecided", "not applicable"]
-
-
 Row = dict[str, Any]
-
+Columns = Mapping[str, Float[np.ndarray, "document"]]  # rows, column by column
 
 FEWEST = 30  # documents that a verdict needs
-
 
 # What must not be refuted for the gated claims to apply: the first of these that could be run.
 GATES = ("needed", "used")
 
-
-FAMILIES = (
-    "needed",
-    "determined",
-    "causal",
-    "agrees",
-    "signed",
-    "informative",
-    "faithful",
-    "plausible",
-    "stable",
-)
-
-
+Outcome = Literal["supported", "refuted", "undecided", "not applicable"]
 Cause = Literal["budget", "training", "model", "data", "method", "gate", "other"]
 
 
@@ -74,13 +61,16 @@ class Claim:
     sentence     the assertion in plain words; {method} stands for the method that is judged
     statistic    what is averaged over documents
     threshold    the claim holds above it, or below it if `above` is False
+    source       keys of the papers in papers.bib
     needs        what the model must offer
     gated        not applicable to attention if the prediction does not depend on attention
     trains       testing it retrains models
     labelled     documents must have labels
+    asks         what else documents must have, in words
+    cost         what the test costs per document, in words, in passes through the model
+    slow         whether it takes much longer than others: a time budget goes to quick claims first
     combine      computes the statistic from the columns of rows, if it is not the mean of `value`
     per_document what `value` means if `combine` is given
-    source       key of the paper in papers.bib
     """
 
     id: str
@@ -88,15 +78,16 @@ class Claim:
     sentence: str
     statistic: str
     threshold: float
-    source: str
+    source: str = ""
     above: bool = True
     needs: frozenset[str] = frozenset()
     gated: bool = False
     trains: bool = False
     labelled: bool = False
-    combine: Callable[[Mapping[str, np.ndarray]], float] | None = field(
-        default=None, compare=False, repr=False
-    )
+    asks: str = ""
+    cost: str = ""
+    slow: bool = False
+    combine: Callable[[Columns], float] | None = field(default=None, compare=False, repr=False)
     per_document: str = ""
 
     @property
@@ -104,13 +95,26 @@ class Claim:
         """Whether the claim judges an explanation rather than the model."""
         return "{method}" in self.sentence
 
-    def of(self, method: str) -> str:
+    def sentence_about(self, method: str) -> str:
         """The sentence, with the name of the method that is judged."""
         text = self.sentence.format(method="attention" if method == "attention-mean" else method)
         return text[0].upper() + text[1:]
 
     def side(self) -> str:
         return f"{'>' if self.above else '<'} {self.threshold:g}"
+
+
+_TABLES = tomllib.loads(resources.files("heed.claims").joinpath("claims.toml").read_text("utf8"))
+
+_families = dict.fromkeys(table["family"] for table in _TABLES.values())
+FAMILIES = tuple(family for family in _families if family != "condition")
+
+
+def stated(name: str, combine: Callable[[Columns], float] | None = None) -> Claim:
+    """The claim that claims.toml states under this name."""
+    table = _TABLES[name]
+    needs = frozenset(table.get("needs", ()))
+    return Claim(name, **table | {"needs": needs}, combine=combine)
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,7 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """The claim in plain words, with the name of the method that is judged."""
-        return self.claim.of(self.method)
+        return self.claim.sentence_about(self.method)
 
     def to_dict(self) -> dict[str, Any]:
         judged = {
@@ -169,9 +173,13 @@ class Evidence:
         return "" if self.refusal is None else self.refusal.reason
 
     @property
+    def measured(self) -> list[Row]:
+        """The rows of documents that have the statistic."""
+        return [row for row in self.rows if math.isfinite(row["value"])]
+
+    @property
     def values(self) -> Float[np.ndarray, "document"]:
-        values = np.array([row["value"] for row in self.rows], dtype=float)
-        return values[np.isfinite(values)]
+        return np.array([row["value"] for row in self.measured], dtype=float)
 
     def statistic(self, level: float) -> tuple[float, tuple[float, float]]:
         """The statistic of the claim, and its bootstrap interval over documents.
@@ -189,7 +197,7 @@ class Evidence:
 
         None if no two documents share an id.
         """
-        return grouped([row.get("id", "") for row in self.rows if np.isfinite(row["value"])])
+        return grouped([row.get("id", "") for row in self.measured])
 
     @property
     def independent(self) -> int:
@@ -200,20 +208,15 @@ class Evidence:
         """The statistic; NaN without documents."""
         if not len(self.values):
             return float("nan")
-        return (
-            float(self.values.mean())
-            if self.claim.combine is None
-            else self.claim.combine(self._columns())
-        )
+        if self.claim.combine is None:
+            return float(self.values.mean())
+        return self.claim.combine(self._columns())
 
-    def _columns(self) -> dict[str, Float[np.ndarray, "document"]]:
+    def _columns(self) -> Columns:
         """The numeric columns of the rows that have the statistic."""
-        kept = [row for row in self.rows if np.isfinite(row["value"])]
-        return {
-            key: np.array([row[key] for row in kept], dtype=float)
-            for key in kept[0]
-            if _is_number(kept[0][key])
-        }
+        rows = self.measured
+        numeric = [key for key, value in rows[0].items() if _is_number(value)]
+        return {key: np.array([row[key] for row in rows], dtype=float) for key in numeric}
 
     def mean(self, column: str) -> float | None:
         """The mean of another column of the rows; None if it has no values."""

@@ -13,51 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from heed.claims.claim import FEWEST, Row, grouped
+from heed.claims.claim import FEWEST, Claim, Evidence, Row, stated
 from heed.claims.study import Study
-from heed.metrics import bootstrap_mean, tvd
+from heed.metrics import tvd
 from heed.models.classifier import REPLACEABLE, select_output
 from heed.text import Tokens
 
-
-@dataclass(frozen=True)
-class Condition:
-    """A condition under which attention can explain, and the statistic that measures it.
-
-    It holds above the threshold, or below it if `above` is False.
-    """
-
-    id: str
-    sentence: str
-    statistic: str
-    threshold: float
-    above: bool
-
-
-CONDITIONS = (
-    Condition(
-        "one-signed",
-        "what attention collects speaks for the label",
-        "share of attention on words whose value speaks against it",
-        0.25,
-        above=False,
-    ),
-    Condition(
-        "peaked",
-        "attention is peaked",
-        "share of the words that hold half of the attention",
-        0.25,
-        above=False,
-    ),
-    Condition(
-        "context",
-        "the prediction needs attention to choose among words",
-        "change of the prediction when all words get the same attention",
-        0.05,
-        above=True,
-    ),
-)
-
+CONDITIONS = (stated("one-signed"), stated("peaked"), stated("context"))
 
 # Bonferroni: the error of 5 % is divided among the conditions
 LEVEL = 1 - 0.05 / len(CONDITIONS)
@@ -71,7 +33,7 @@ class Finding:
     documents that share an id as one.
     """
 
-    condition: Condition
+    condition: Claim
     mean: float
     low: float
     high: float
@@ -91,15 +53,11 @@ def findings(rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
     """Each condition with its mean and interval, from the rows of `measure`."""
     measured = []
     for condition in CONDITIONS:
-        kept = [row for row in rows if np.isfinite(row[condition.id])]
-        values = np.array([row[condition.id] for row in kept], dtype=float)
-        if len(values):
-            groups = grouped([row.get("id", "") for row in kept])
-            low, high = bootstrap_mean(values, LEVEL, groups=groups)
-            independent = len(values) if groups is None else int(groups.max()) + 1
-            measured.append(
-                Finding(condition, float(values.mean()), low, high, len(values), independent)
-            )
+        evidence = Evidence(condition, [{**row, "value": row[condition.id]} for row in rows])
+        n = len(evidence.values)
+        if n:
+            mean, (low, high) = evidence.statistic(LEVEL)
+            measured.append(Finding(condition, mean, low, high, n, evidence.independent))
     return measured
 
 

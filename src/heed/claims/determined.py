@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from jaxtyping import Float
 
 from heed.algebra.programs import ascend
 from heed.claims.adversary import Adversary
-from heed.claims.claim import Claim, Row
+from heed.claims.claim import Columns, Row, stated
 from heed.claims.row_test import Opened, RowTest, described
-from heed.claims.study import ClaimTest, Study, attention_facts
+from heed.claims.study import ClaimTest, Positions, Study, attention_facts
 from heed.errors import NotApplicable
 from heed.methods import AttentionMean
 from heed.methods.problems import Problem
 from heed.metrics import jsd, tvd
-from heed.models.classifier import ATTENTION, DIFFERENTIABLE, REPLACEABLE, Classifier
+from heed.models.classifier import Classifier
 from heed.models.trace import Trace
 from heed.progress import say
 from heed.settings import Above, AtLeast, AtMost
@@ -28,9 +28,8 @@ from heed.text import Document, Tokens
 if TYPE_CHECKING:  # which loads torch
     from torch import Tensor
 
-    Forward = Callable[[Sequence[Tensor]], Tensor]  # rows of some layers to logits
+    from heed.claims.adversary import Forward
     from heed.training.again import Retraining
-
 
 # How strongly an adversary is rewarded, per document, for attending elsewhere; logarithmic scale.
 STRENGTHS = (5e-5, 1.6e-4, 5e-4, 1.6e-3, 5e-3)
@@ -56,28 +55,14 @@ class Exclusive(ClaimTest):
     with positions="all" only padding does.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="exclusive",
-        family="determined",
-        sentence="No very different attention gives this prediction, document by document",
-        statistic="largest distance of an attention with the same prediction (JSD / ln 2)",
-        threshold=0.5,
-        above=False,
-        source="jain2019",
-        needs=frozenset({REPLACEABLE}),
-        gated=True,
-    )
-    cost: ClassVar[str] = (
-        "one forward pass, then forward and backward through the last layer per step"
-    )
-    slow: ClassVar[bool] = True
+    claim = stated("exclusive")
 
     candidates: Annotated[int, AtLeast(1)] = 5
     steps: Annotated[int, AtLeast(0)] = 500
     learning_rate: float = 0.01
     epsilon: Annotated[float, Above(0), AtMost(1)] = 0.05
     layers: str = "last"
-    positions: Annotated[Literal["words", "all"], "choice of positions"] = "words"
+    positions: Positions = "words"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,21 +93,18 @@ class Exclusive(ClaimTest):
         close = moves <= self.epsilon
         # candidates that move the prediction too far count as distance 0: they are never the best
         farthest = np.where(close, distances, 0.0)
-        best = farthest.argmax(0)
-        return [
-            {
-                "value": float(farthest[best[b], b] / np.log(2)),
-                "jsd": float(farthest[best[b], b]),
-                "tvd": float(moves[best[b], b]) if close[:, b].any() else None,
-                "candidates_left": int(close[:, b].sum()),
-                "any_left": float(close[:, b].any()),
-                "adversary_predicted": int(
-                    labels[best[b], b] if close[:, b].any() else target[b].argmax()
-                ),
-            }
-            | facts
-            for b, facts in enumerate(attention_facts(plain, tokens, target))
-        ]
+        rows = attention_facts(plain, tokens, target)
+        for b, best in enumerate(farthest.argmax(0)):
+            left = int(close[:, b].sum())
+            rows[b] = {
+                "value": float(farthest[best, b] / np.log(2)),
+                "jsd": float(farthest[best, b]),
+                "tvd": float(moves[best, b]) if left else None,
+                "candidates_left": left,
+                "any_left": float(left > 0),
+                "adversary_predicted": int(labels[best, b] if left else target[b].argmax()),
+            } | rows[b]
+        return rows
 
     def _opened(
         self, model: Classifier, tokens: Sequence[Tokens]
@@ -136,15 +118,12 @@ class Exclusive(ClaimTest):
         with torch.no_grad():
             plain = model.trace(tokens)
         layers = AttentionMean(layers=self.layers).layers_of(len(plain.attention))
-        return (
-            plain,
-            [plain.classifying_rows(i) for i in layers],
-            lambda rows: (
-                model.trace(
-                    tokens, attention=dict(zip(layers, rows, strict=True)), layers=()
-                ).logits
-            ),
-        )
+
+        def logits_of(rows: Sequence[Tensor]) -> Tensor:
+            attention = dict(zip(layers, rows, strict=True))
+            return model.trace(tokens, attention=attention, layers=()).logits
+
+        return plain, [plain.classifying_rows(i) for i in layers], logits_of
 
     def _announce(self, study: Study) -> None:
         """Say how long the search takes: each step runs the whole model forward and backward."""
@@ -159,74 +138,11 @@ class Exclusive(ClaimTest):
         )
 
 
-@dataclass(frozen=True)
-class ExclusiveModel(ClaimTest):
-    """Train adversaries: copies of the model that keep its predictions but attend elsewhere.
-
-    Adversaries of increasing strength give a curve: mean distance in attention (JSD) over mean
-    distance in prediction (TVD). It is read where predictions move by 0.05 on average, and divided
-    by the distance between models that were only trained from other seeds. If predictions do not
-    move that far, stronger adversaries are trained.
-    """
-
-    claim: ClassVar[Claim] = Claim(
-        id="exclusive-model",
-        family="determined",
-        sentence="No one trained model gives the same predictions with very different attention",
-        statistic="distance of an adversary's attention ÷ that between training seeds",
-        threshold=2.0,
-        above=False,
-        source="wiegreffe2019",
-        needs=frozenset({ATTENTION, REPLACEABLE, DIFFERENTIABLE}),
-        trains=True,
-        gated=True,
-        combine=lambda rows: (
-            read_off(*_curve(rows)) / (float(rows["seeds"].mean()) or float("nan"))
-        ),
-    )
-    cost: ClassVar[str] = (
-        "retrains the model for each seed, and trains adversaries of 5 to 8 strengths"
-    )
-
-    seeds: Annotated[int, AtLeast(1)] = 8
-    epochs: Annotated[int, AtLeast(1)] = 20
-
-    def measure(self, study: Study) -> list[Row]:
-        attention = attention_of(study.model, study.documents)
-        base = study.model.probabilities(study.model(study.documents))
-        between = np.median(
-            seed_distances(study.trainer, study.documents, attention, self.seeds), axis=0
-        )
-        if not between.any():
-            raise NotApplicable(
-                "Training again gives the very same attention: there is nothing to compare with."
-            )
-        rows: list[Row] = [{"seeds": float(between[i])} for i in range(len(attention))]
-        reached = 0.0
-        for k, strength in enumerate([*STRENGTHS, *STRONGER]):
-            if k >= len(STRENGTHS) and reached > NEAR:
-                break
-            adversary = study.trainer.adversary(strength, epochs=self.epochs)
-            moved = np.asarray(tvd(adversary.probabilities(adversary(study.documents)), base))
-            reached = max(reached, float(moved.mean()))
-            adversarial = attention_of(adversary, study.documents)
-            for i, row in enumerate(rows):
-                distance = float(jsd(attention[i], adversarial[i]))
-                row |= {f"tvd_{k}": float(moved[i]), f"jsd_{k}": distance}
-        columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
-        for i, row in enumerate(rows):
-            here = {key: column[i : i + 1] for key, column in columns.items()}
-            row["value"] = read_off(*_curve(columns), _curve(here)[1]) / float(between.mean())
-        return rows
-
-
-def _curve(
-    rows: Mapping[str, np.ndarray],
-) -> tuple[Float[np.ndarray, "point"], Float[np.ndarray, "point"]]:
+def _curve(columns: Columns) -> tuple[Float[np.ndarray, "point"], Float[np.ndarray, "point"]]:
     """Mean distances in prediction and attention: first the model itself (0), then adversaries."""
-    count = sum(key.startswith("tvd_") for key in rows)
-    moved = [0.0, *(float(rows[f"tvd_{k}"].mean()) for k in range(count))]
-    away = [0.0, *(float(rows[f"jsd_{k}"].mean()) for k in range(count))]
+    count = sum(key.startswith("tvd_") for key in columns)
+    moved = [0.0, *(float(columns[f"tvd_{k}"].mean()) for k in range(count))]
+    away = [0.0, *(float(columns[f"jsd_{k}"].mean()) for k in range(count))]
     return np.array(moved), np.array(away)
 
 
@@ -251,22 +167,59 @@ def read_off(
     return float(values[best] + share * (values[next_] - values[best]))
 
 
+def _over_seeds(columns: Columns) -> float:
+    """The distance of adversaries ÷ that of other seeds; NaN if seeds make no difference."""
+    return read_off(*_curve(columns)) / (float(columns["seeds"].mean()) or float("nan"))
+
+
+@dataclass(frozen=True)
+class ExclusiveModel(ClaimTest):
+    """Train adversaries: copies of the model that keep its predictions but attend elsewhere.
+
+    Adversaries of increasing strength give a curve: mean distance in attention (JSD) over mean
+    distance in prediction (TVD). It is read where predictions move by 0.05 on average, and divided
+    by the distance between models that were only trained from other seeds. If predictions do not
+    move that far, stronger adversaries are trained.
+    """
+
+    claim = stated("exclusive-model", _over_seeds)
+
+    seeds: Annotated[int, AtLeast(1)] = 8
+    epochs: Annotated[int, AtLeast(1)] = 20
+
+    def measure(self, study: Study) -> list[Row]:
+        attention = attention_of(study.model, study.documents)
+        base = study.model.probabilities(study.model(study.documents))
+        distances = seed_distances(study.trainer, study.documents, attention, self.seeds)
+        between = np.median(distances, axis=0)
+        if not between.any():
+            raise NotApplicable(
+                "Training again gives the very same attention: there is nothing to compare with."
+            )
+        rows: list[Row] = [{"seeds": float(distance)} for distance in between]
+        reached = 0.0
+        for k, strength in enumerate([*STRENGTHS, *STRONGER]):
+            if k >= len(STRENGTHS) and reached > NEAR:
+                break
+            adversary = study.trainer.adversary(strength, epochs=self.epochs)
+            moved = np.asarray(tvd(adversary.probabilities(adversary(study.documents)), base))
+            reached = max(reached, float(moved.mean()))
+            adversarial = attention_of(adversary, study.documents)
+            for i, row in enumerate(rows):
+                distance = float(jsd(attention[i], adversarial[i]))
+                row |= {f"tvd_{k}": float(moved[i]), f"jsd_{k}": distance}
+        columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+        for i, row in enumerate(rows):
+            here = {key: column[i : i + 1] for key, column in columns.items()}
+            row["value"] = read_off(*_curve(columns), _curve(here)[1]) / float(between.mean())
+        return rows
+
+
 @dataclass(frozen=True)
 class Stable(ClaimTest):
     """Retrain the model from other seeds and measure how far each document's attention moves."""
 
-    claim: ClassVar[Claim] = Claim(
-        id="stable",
-        family="determined",
-        sentence="Training again gives the same attention",
-        statistic="median distance of attention over training seeds (JSD / ln 2)",
-        threshold=0.25,
-        above=False,
-        source="wiegreffe2019",
-        needs=frozenset({ATTENTION}),
-        trains=True,
-    )
-    cost: ClassVar[str] = "retrains the model for each seed"
+    claim = stated("stable")
 
     seeds: Annotated[int, AtLeast(1)] = 8
 
@@ -303,12 +256,11 @@ def attention_of(
     """The attention that is judged: the classifying row on words, mean over heads, as shares."""
     from heed.training.examples import outputs_of
 
-    return [_shares(t, a) for t, _, a in outputs_of(model, documents)]
-
-
-def _shares(tokens: Tokens, attention: Float[np.ndarray, "key"]) -> Float[np.ndarray, "word"]:
-    on_words = attention[: len(tokens)][~tokens.special].astype(float)
-    return on_words / (on_words.sum() or 1.0)  # all zero if no word has any attention
+    shares = []
+    for tokens, _, attention in outputs_of(model, documents):
+        on_words = attention[: len(tokens)][~tokens.special].astype(float)
+        shares.append(on_words / (on_words.sum() or 1.0))  # all 0 if no word has any attention
+    return shares
 
 
 @dataclass(frozen=True)
@@ -321,21 +273,7 @@ class Identified(RowTest):
     `queries` of them, evenly spread, are used.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="identified",
-        family="determined",
-        sentence="The output determines attention",
-        statistic="TVD to the farthest attention with the same output",
-        threshold=0.1,
-        above=False,
-        source="brunner2020 naim2024",
-        needs=frozenset({REPLACEABLE}),
-    )
-    cost: ClassVar[str] = (
-        "one forward pass, and least squares and linear programs per head:"
-        " up to a second for a long document"
-    )
-    slow: ClassVar[bool] = True
+    claim = stated("identified")
 
     queries: Annotated[int, AtLeast(1)] = 16
 
@@ -343,7 +281,7 @@ class Identified(RowTest):
         return [{"value": self._distance(parts)} | described(parts) for parts in opened[1]]
 
     def _distance(self, parts: Sequence[Problem]) -> float:
-        queries = sorted({int(q) for p in parts for q in p.queries})
+        queries = sorted(set().union(*(p.queries.tolist() for p in parts)))
         if not queries:
             return float("nan")
         # evenly spread; `unique` drops repeats where there are fewer queries than wanted

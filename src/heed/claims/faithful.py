@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from heed.claims.claim import Claim, Refusal, Row
+from heed.claims.claim import Columns, Refusal, Row, stated
 from heed.claims.study import ClaimTest, Study, best_lime
 from heed.methods import Explanation, GradientInput, Imported, Method, Occlusion
 from heed.methods.comparison import aligned
@@ -33,18 +33,7 @@ class Removes(ClaimTest):
     reported beside it.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="removes",
-        family="faithful",
-        sentence="Removing what {method} points to matters more than removing random words",
-        statistic="comprehensiveness minus that of random words",
-        threshold=0.02,
-        source="deyoung2020",
-    )
-    cost: ClassVar[str] = (
-        "20 forward passes for each of 21 orders of the words: 10 to remove words, 10 to keep them"
-    )
-    slow: ClassVar[bool] = True
+    claim = stated("removes")
 
     orders: Annotated[int, AtLeast(1)] = 20
     removal: Removal | None = None
@@ -56,11 +45,20 @@ class Removes(ClaimTest):
             falls, rests = falls_of(study, e, ranks, self.removal)
             top, random = float(falls[0]), float(falls[1:].mean())
             return {
-                "value": top - random, "comprehensiveness": top, "random": random,
-                "sufficiency": float(rests[0]), "random_sufficiency": float(rests[1:].mean()),
-            }  # fmt: skip
+                "value": top - random,
+                "comprehensiveness": top,
+                "random": random,
+                "sufficiency": float(rests[0]),
+                "random_sufficiency": float(rests[1:].mean()),
+            }
 
         return study.by_explanation(self, row)
+
+
+def _share_of_best(columns: Columns) -> float:
+    best = max(float(column.mean()) for name, column in columns.items() if name.startswith(RIVAL))
+    # if even the best explanation removes nothing but rounding errors, the ratio means nothing
+    return float(columns["value"].mean()) / best if best > 1e-9 else float("nan")
 
 
 @dataclass(frozen=True)
@@ -71,21 +69,7 @@ class Competitive(ClaimTest):
     is computed exactly if the model has a closed form and two labels.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="competitive",
-        family="faithful",
-        sentence=(
-            "Removing what {method} points to matters nearly as much"
-            " as what the best explanation points to"
-        ),
-        statistic="comprehensiveness ÷ that of the best explanation",
-        threshold=0.8,
-        source="deyoung2020",
-        combine=lambda columns: _share_of_best(columns),
-        per_document="comprehensiveness",
-    )
-    cost: ClassVar[str] = "gradient × input, occlusion and LIME, and 20 forward passes for each"
-    slow: ClassVar[bool] = True
+    claim = stated("competitive", _share_of_best)
 
     samples: int = 1000
     removal: Removal | None = None
@@ -98,23 +82,16 @@ class Competitive(ClaimTest):
         others = {r.name: study.explain(r) for r in rivals}
 
         def row(i: int, e: Explanation) -> Row:
-            rivalling = {
-                f"{RIVAL}{name}": self._area(study, explanations[i])
-                for name, explanations in others.items()
-            }
             area = self._area(study, e)
-            return {"value": area, "comprehensiveness": area} | rivalling
+            columns = {"value": area, "comprehensiveness": area}
+            for name, explanations in others.items():
+                columns[f"{RIVAL}{name}"] = self._area(study, explanations[i])
+            return columns
 
         return study.by_explanation(self, row)
 
     def _area(self, study: Study, explanation: Explanation) -> float:
         return float(falls_of(study, explanation, [ranking(explanation)], self.removal)[0][0])
-
-
-def _share_of_best(columns: Mapping[str, np.ndarray]) -> float:
-    best = max(float(column.mean()) for name, column in columns.items() if name.startswith(RIVAL))
-    # if even the best explanation removes nothing but rounding errors, the ratio means nothing
-    return float(columns["value"].mean()) / best if best > 1e-9 else float("nan")
 
 
 def ranking(explanation: Explanation) -> Int[np.ndarray, "unit"]:
@@ -159,26 +136,14 @@ class Sensitive(ClaimTest):
     the trained model predicts; absolute scores are ranked.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="sensitive",
-        family="faithful",
-        sentence="{method} depends on what the model has learnt",
-        statistic="Spearman ρ with the explanation of the model with random weights",
-        threshold=0.5,
-        above=False,
-        source="adebayo2018",
-    )
-    cost: ClassVar[str] = "one explanation per draw of weights"
+    claim = stated("sensitive")
 
     draws: Annotated[int, AtLeast(1)] = 3
 
     def refusal(self, study: Study) -> Refusal | None:
         if isinstance(study.method, Imported):
-            return Refusal(
-                "method",
-                f"{study.method.name} was imported:"
-                " there are no scores of a model with random weights",
-            )
+            why = "was imported: there are no scores of a model with random weights"
+            return Refusal("method", f"{study.method.name} {why}")
         return super().refusal(study)
 
     def measure(self, study: Study) -> list[Row]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from jaxtyping import Float
 
-from heed.claims.claim import Claim, Row
-from heed.claims.study import ClaimTest, Study, attention_facts
+from heed.claims.claim import Row, stated
+from heed.claims.study import ClaimTest, Positions, Study, attention_facts, free_keys
 from heed.metrics import tvd
-from heed.models.classifier import ATTENTION, REPLACEABLE
 from heed.settings import AtLeast
 from heed.text import Tokens
 
@@ -27,20 +26,7 @@ class Needed(ClaimTest):
     The statistic is the accuracy that is lost with uniform weights.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="needed",
-        family="needed",
-        sentence="A model with attention frozen to uniform does worse",
-        statistic="accuracy with attention minus accuracy with uniform weights",
-        threshold=0.01,
-        source="wiegreffe2019",
-        needs=frozenset({ATTENTION, REPLACEABLE}),
-        trains=True,
-        labelled=True,
-    )
-    cost: ClassVar[str] = (
-        "retrains the model twice for each seed, with its own attention and with uniform attention"
-    )
+    claim = stated("needed")
 
     seeds: Annotated[int, AtLeast(3)] = 3
 
@@ -66,19 +52,10 @@ class Used(ClaimTest):
     weights; with positions="all" only padding does.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="used",
-        family="needed",
-        sentence="The prediction depends on where attention goes",
-        statistic="median TVD over permutations of attention",
-        threshold=0.05,
-        source="jain2019",
-        needs=frozenset({REPLACEABLE}),
-    )
-    cost: ClassVar[str] = "one forward pass, and the last layer once per permutation"
+    claim = stated("used")
 
     permutations: Annotated[int, AtLeast(1)] = 100
-    positions: Annotated[Literal["words", "all"], "choice of positions"] = "words"
+    positions: Positions = "words"
 
     def measure(self, study: Study) -> list[Row]:
         return study.by_batch(
@@ -113,9 +90,7 @@ class Used(ClaimTest):
     ) -> None:
         import torch
 
-        free_keys = (
-            np.flatnonzero(~tokens.special) if self.positions == "words" else np.arange(len(tokens))
-        )
-        orders = torch.from_numpy(rng.permuted(np.tile(free_keys, (self.permutations, 1)), axis=1))
+        keys = free_keys(tokens, self.positions)
+        orders = torch.from_numpy(rng.permuted(np.tile(keys, (self.permutations, 1)), axis=1))
         taken = weights.gather(3, orders[:, None, None].expand(-1, *weights.shape[1:3], -1))
-        weights[..., torch.from_numpy(free_keys)] = taken
+        weights[..., torch.from_numpy(keys)] = taken

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Bool
 
-from heed.claims.claim import Claim, Refusal, Row
+from heed.claims.claim import Refusal, Row, stated
 from heed.claims.study import ClaimTest, Study
 from heed.methods import Explanation
 from heed.metrics import average_precision
@@ -24,16 +23,7 @@ class Plausible(ClaimTest):
     The share of marked words, which random scores would reach, is subtracted.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="plausible",
-        family="plausible",
-        sentence="{method} matches what people mark",
-        statistic="average precision for human rationales minus the share of marked words",
-        threshold=0.1,
-        source="deyoung2020",
-    )
-    cost: ClassVar[str] = "the explanation only"
-    asks: ClassVar[str] = "human rationales"
+    claim = stated("plausible")
 
     def refusal(self, study: Study) -> Refusal | None:
         if not any(d.rationale for d in study.documents):
@@ -44,34 +34,25 @@ class Plausible(ClaimTest):
         rows = []
         for e in study.explain():
             gold = marked(e)
-            # Scores that are equal but for rounding errors must be ties: average precision depends
-            # on their order.
-            precision = (
-                average_precision(np.round(e.scores, 12), gold)
-                if 0 < gold.sum() < len(gold)
-                else float("nan")
-            )
+            precision = float("nan")
+            if 0 < gold.sum() < len(gold):
+                # Scores that are equal but for rounding errors must be ties: average precision
+                # depends on their order.
+                precision = average_precision(np.round(e.scores, 12), gold)
             share = float(gold.mean()) if len(gold) else float("nan")
-            rows.append(
-                {"value": precision - share, "average_precision": precision, "marked": share}
-            )
+            row = {"value": precision - share, "average_precision": precision, "marked": share}
+            rows.append(row)
         return rows
 
 
 def marked(explanation: Explanation) -> Bool[np.ndarray, "unit"]:
     """Which units touch what people marked."""
-    spans = [(s.segment, s.start, s.end) for s in explanation.document.rationale]
-    return np.array(
-        [
-            any(
-                s == u.segment and start < b and a < end
-                for s, a, b in spans
-                for start, end in u.spans
-            )
-            for u in explanation.units
-        ],
-        dtype=bool,
-    )
+    touched = np.zeros(len(explanation.units), dtype=bool)
+    for span in explanation.document.rationale:
+        for i, unit in enumerate(explanation.units):
+            if unit.segment == span.segment:
+                touched[i] |= any(a < span.end and span.start < b for a, b in unit.spans)
+    return touched
 
 
 @dataclass(frozen=True)
@@ -83,18 +64,7 @@ class Edited(ClaimTest):
     subtracted.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="edited",
-        family="plausible",
-        sentence="{method} points at the words whose edit turns the label",
-        statistic="share of edited words in the top tenth minus that of random words",
-        threshold=0.1,
-        source="kaushik2020",
-    )
-    cost: ClassVar[str] = "the explanation only"
-    asks: ClassVar[str] = (
-        "pairs of documents that differ in a small edit (imdb_counterfactual has them)"
-    )
+    claim = stated("edited")
 
     def refusal(self, study: Study) -> Refusal | None:
         if not any(partner is not None for partner in partners(study.documents)):
@@ -114,34 +84,33 @@ class Edited(ClaimTest):
             if partner is not None:
                 gold = edited(e, [word.text for word in whole([partner])[0].words])
             n = max(3, round(len(gold) / 10))
-            if not 0 < gold.sum() < len(gold) or n >= len(gold):
-                rows.append(
-                    {"value": float("nan"), "hit": float("nan"), "edited": float(gold.mean())}
-                )
-                continue
-            hit = float(gold[np.argsort(-e.scores, kind="stable")[:n]].sum() / gold.sum())
-            rows.append({"value": hit - n / len(gold), "hit": hit, "edited": float(gold.mean())})
+            row = {"value": float("nan"), "hit": float("nan"), "edited": float(gold.mean())}
+            if 0 < gold.sum() < len(gold) and n < len(gold):
+                hit = float(gold[np.argsort(-e.scores, kind="stable")[:n]].sum() / gold.sum())
+                row |= {"value": hit - n / len(gold), "hit": hit}
+            rows.append(row)
         return rows
 
 
 def partners(documents: Sequence[Document]) -> list[Document | None]:
     """The other document of each document's pair; None if there is no pair."""
-    by: dict[str, list[Document]] = {}
+    by_id: dict[str, list[Document]] = {}
     for d in documents:
-        by.setdefault(d.id, []).append(d)
+        by_id.setdefault(d.id, []).append(d)
 
     def other(d: Document) -> Document | None:
-        differing = [o for o in by[d.id] if o.label != d.label]
-        return differing[0] if d.id and len(by[d.id]) == 2 and differing else None
+        differing = [o for o in by_id[d.id] if o.label != d.label]
+        return differing[0] if d.id and len(by_id[d.id]) == 2 and differing else None
 
     return [other(d) for d in documents]
 
 
 def edited(explanation: Explanation, others: Sequence[str]) -> Bool[np.ndarray, "unit"]:
     """Which units are missing from the other text, by an alignment of both."""
-    occurrences = sorted(
-        (u.segment, start, i) for i, u in enumerate(explanation.units) for start, _ in u.spans
-    )
+    occurrences = []
+    for i, unit in enumerate(explanation.units):
+        occurrences += [(unit.segment, start, i) for start, _ in unit.spans]
+    occurrences.sort()
     words = [explanation.units[i].text.casefold() for _, _, i in occurrences]
     kept = np.zeros(len(words), dtype=bool)
     matcher = SequenceMatcher(None, words, [w.casefold() for w in others], autojunk=False)

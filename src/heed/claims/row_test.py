@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar
 
 from heed.claims.claim import Refusal, Row
-from heed.claims.study import ClaimTest, Study
+from heed.claims.study import ClaimTest, Positions, Study
 from heed.errors import NotApplicable
 from heed.methods.problems import Level, Problem, Tolerance, opened, openness
 from heed.models.classifier import PROJECTED, Attending
@@ -31,7 +31,7 @@ class RowTest(ClaimTest):
     open_only: ClassVar[bool] = False
 
     level: Level = "head"
-    positions: Annotated[Literal["words", "all"], "choice of positions"] = "words"
+    positions: Positions = "words"
     tolerance: Tolerance | None = None
 
     @abstractmethod

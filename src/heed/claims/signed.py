@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from heed.claims.claim import Claim, Row
+from heed.claims.claim import Row, stated
 from heed.claims.study import ClaimTest, Study, best_lime
 from heed.methods import Lime, LimeExact
 from heed.methods.comparison import aligned
@@ -20,26 +19,14 @@ class Signed(ClaimTest):
     Words are distinct. LIME is computed exactly if the model has a closed form and two labels.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="signed",
-        family="signed",
-        sentence="What {method} points to supports the label",
-        statistic="share of top words that LIME does not score negative",
-        threshold=0.8,
-        source="lopardo2024",
-        gated=True,
-    )
-    cost: ClassVar[str] = "nothing in addition to agrees-lime"
-    slow: ClassVar[bool] = True
+    claim = stated("signed")
     against = (Lime, LimeExact)
 
     samples: int = 2000
 
     def measure(self, study: Study) -> list[Row]:
         rows: list[Row] = []
-        for pair in zip(
-            study.explain(), study.explain(best_lime(study, self.samples)), strict=True
-        ):
+        for pair in study.beside(best_lime(study, self.samples)):
             scores, lime = aligned(pair)
             top = np.argsort(-scores, kind="stable")[: max(3, round(len(scores) / 10))]
             # a score this close to 0 may be negative by a rounding error only

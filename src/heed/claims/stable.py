@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
-from heed.claims.claim import Claim, Refusal, Row
+from heed.claims.claim import Refusal, Row, stated
 from heed.claims.study import ClaimTest, Study, best_lime
 from heed.methods import Lime
 from heed.metrics import kendall
@@ -21,16 +20,7 @@ class Robust(ClaimTest):
     labels, LIME with words replaced is computed exactly.
     """
 
-    claim: ClassVar[Claim] = Claim(
-        id="robust",
-        family="stable",
-        sentence="LIME does not depend on how words are removed",
-        statistic="Kendall τ between LIME with words replaced and deleted",
-        threshold=0.7,
-        source="lopardo2024",
-    )
-    cost: ClassVar[str] = "four runs of LIME"
-    slow: ClassVar[bool] = True
+    claim = stated("robust")
 
     samples: int = 2000
 
@@ -45,23 +35,16 @@ class Robust(ClaimTest):
         samples = 2 * self.samples if CLOSED in study.model.offers else self.samples
         replaced = replace(best_lime(study, samples), removal="replace")
         deleted = Lime(samples=samples, removal="delete", output="log-odds")
-        pairs = [
-            (study.explain(method), study.explain_again(method)) for method in (replaced, deleted)
-        ]
+        runs = []
+        for method in (replaced, deleted):
+            runs += [study.explain(method), study.explain_again(method)]
         rows: list[Row] = []
-        for one, one_again, other, other_again in zip(*pairs[0], *pairs[1], strict=True):
-            again = [
-                kendall(one.scores, one_again.scores),
-                kendall(other.scores, other_again.scores),
-            ]
-            # different samples on both sides: shared ones would raise the agreement by chance
-            value = kendall(one.scores, other_again.scores)
-            telling = min(again) > self.claim.threshold
-            rows.append(
-                {
-                    "value": value if telling else float("nan"),
-                    "again": again[0],
-                    "again_deleted": again[1],
-                }
-            )
+        for one, one_again, other, other_again in zip(*runs, strict=True):
+            again = kendall(one.scores, one_again.scores)
+            again_deleted = kendall(other.scores, other_again.scores)
+            value = float("nan")
+            if min(again, again_deleted) > self.claim.threshold:
+                # different samples on both sides: shared ones would raise the agreement by chance
+                value = kendall(one.scores, other_again.scores)
+            rows.append({"value": value, "again": again, "again_deleted": again_deleted})
         return rows

@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from heed.claims.claim import Claim, Refusal, Row
 from heed.methods import AttentionMean, Explanation, Lime, LimeExact, Method
@@ -22,6 +22,9 @@ from heed.text import Document, Tokens
 
 if TYPE_CHECKING:  # which loads torch
     from heed.training.again import Retraining
+
+# The attention that a test may change: that of words alone, or that of special tokens too.
+Positions = Annotated[Literal["words", "all"], "choice of positions"]
 
 CHUNK = 64  # documents that are explained before their explanations are stored
 NO_TRAINING = Refusal("training", "it retrains the model, which --train allows")
@@ -61,6 +64,10 @@ class Study:
     def explain_again(self, method: Method) -> list[Explanation]:
         """The same with different random samples."""
         return self._explained(method, repetition=1)
+
+    def beside(self, *methods: Method) -> Iterator[tuple[Explanation, ...]]:
+        """The explanation of each document by the method under audit, and then by these."""
+        return zip(self.explain(), *map(self.explain, methods), strict=True)
 
     def has_explained(self, method: Method) -> bool:
         """Whether a claim has already computed these explanations."""
@@ -151,16 +158,11 @@ class ClaimTest(ABC):
 
     A row holds `value`, the statistic of the document (NaN if it has none), and further columns.
 
-    cost      what the test costs per document, in words, in passes through the model
-    slow      whether it takes much longer than others: a time budget goes to quick claims first
-    asks      what documents must have, in words
+    claim     what is asserted; a subclass takes it from claims.toml with `stated`
     against   the methods that it compares with: it cannot judge these
     """
 
     claim: ClassVar[Claim]
-    cost: ClassVar[str]
-    slow: ClassVar[bool] = False
-    asks: ClassVar[str] = ""
     against: ClassVar[tuple[type[Method], ...]] = ()
 
     def __post_init__(self) -> None:
@@ -199,6 +201,11 @@ def attention_facts(
         }
         for b, t in enumerate(tokens)
     ]
+
+
+def free_keys(tokens: Tokens, positions: Positions) -> Int[np.ndarray, "_"]:
+    """The tokens whose attention a test may change: words, or special tokens too."""
+    return np.flatnonzero(~tokens.special) if positions == "words" else np.arange(len(tokens))
 
 
 def best_lime(study: Study, samples: int) -> Lime | LimeExact:

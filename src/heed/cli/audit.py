@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from heed.cli import options
 from heed.cli.inputs import (
     column_names,
     is_of_claim,
@@ -22,20 +23,11 @@ from heed.cli.inputs import (
     read_claims,
     read_judged,
 )
-from heed.cli.options import (
-    FiguresOption,
-    Format,
-    LabelColumnOption,
-    ModelOption,
-    PairColumnOption,
-    SeedOption,
-    TextColumnOption,
-)
-from heed.cli.outputs import check_figures, check_writable, emit_audit, resumable, say
+from heed.cli.options import Format
+from heed.cli.outputs import check_outputs, emit_audit, resumable, say
 from heed.cli.root import app
 from heed.errors import InputError, UnknownName
-from heed.store import Store, cache_folder, key_of
-from heed.store import check_writable as check_folder
+from heed.store import Store, cache_folder, check_writable, key_of
 
 if TYPE_CHECKING:
     from heed.audit import Audit
@@ -46,7 +38,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def audit(
-    model: ModelOption = None,
+    model: options.Model = None,
     data: Annotated[
         str | None,
         typer.Option(
@@ -67,13 +59,10 @@ def audit(
             show_default="from the file",
         ),
     ] = None,
-    text_column: TextColumnOption = None,
-    label_column: LabelColumnOption = None,
-    pair_column: PairColumnOption = None,
-    classes: Annotated[
-        str | None,
-        typer.Option(help="Only documents with these labels, as a,b.", show_default="all"),
-    ] = None,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = None,
+    pair_column: options.PairColumn = None,
+    classes: options.Classes = None,
     limit: Annotated[int, typer.Option(help="How many documents, drawn at random.", min=1)] = 200,
     claim: Annotated[
         list[str] | None,
@@ -133,8 +122,8 @@ def audit(
             show_default="none",
         ),
     ] = None,
-    seed: SeedOption = 0,
-    format: Annotated[Format, typer.Option(help="What to print.")] = Format.text,
+    seed: options.Seed = 0,
+    format: options.Printed = Format.text,
     output: Annotated[
         list[Path] | None,
         typer.Option(
@@ -144,7 +133,7 @@ def audit(
             " repeated.",
         ),
     ] = None,
-    figures: FiguresOption = None,
+    figures: options.Figures = None,
 ) -> None:
     """Test whether attention explains the predictions of a model: claims, evidence, verdicts.
 
@@ -162,14 +151,13 @@ def audit(
     from heed.methods import Imported
 
     claims = read_claims(names_of(claim), set_)
-    if (
-        "used" in (fail_on or ())
-        and any(c.claim.gated for c in claims)
-        and all(c.claim.id != "used" for c in claims)
-    ):
-        claims += read_claims(["used"], None)  # the gate, which need not be named to be judged
+    names = [c.claim.id for c in claims]
+    gated = any(c.claim.gated for c in claims)
+    if gated and "used" in (fail_on or ()) and "used" not in names:
+        names.append("used")  # the gate, which need not be named to be judged
+        claims += read_claims(["used"], None)
     for name in fail_on or ():
-        if name not in (names := [c.claim.id for c in claims]):
+        if name not in names:
             raise UnknownName("claim of this audit", name, names)
     if base is not None:
         from heed.models.folders import transformer_at
@@ -179,13 +167,9 @@ def audit(
                 "--base says what a transformer was fine-tuned from, for --train: leave it out."
             )
         transformer_at(base)
-    judged = read_judged(
-        names_of(method) or ["attention-mean"],
-        [pair for pair in set_ or () if not is_of_claim(pair)],
-    )
-    for path in output or ():
-        check_writable(path, (".html", ".parquet", ".json"))
-    check_figures(figures)
+    settings = [pair for pair in set_ or () if not is_of_claim(pair)]
+    judged = read_judged(names_of(method) or ["attention-mean"], settings)
+    check_outputs(output, figures)
     columns = column_names(text_column, label_column, pair_column)
     imported = any(isinstance(m, Imported) for m in judged)
     if imported and data is None:
@@ -257,25 +241,21 @@ def _training_data(
         raise InputError(
             f"{model.name} does not name its training data, so that it cannot be trained again."
         )
-    name = named["name"]
+    name, split, size = named["name"], named.get("split"), named.get("documents")
     if name not in data.KNOWN:
         raise InputError(
             f"{model.name} was trained on {name}, which heed does not know: use"
             " heed.audit(training=…)."
         )
-    labels = ",".join(model.labels)
-    training = load_data(name, named.get("split"), None, 0)
-    classes = None if training.labels == model.labels else labels
-    size = named.get("documents")
+    training = load_data(name, split, None, 0)
+    classes = None if training.labels == model.labels else ",".join(model.labels)
     if classes or size != len(training):
-        training = load_data(
-            name, named.get("split"), size, int(facts.get("seed", 0)), None, classes
-        )
-    held = None if named.get("split") == "dev" else load_held_out(name, "dev", 0, classes)
+        training = load_data(name, split, size, int(facts.get("seed", 0)), None, classes)
+    held = None if split == "dev" else load_held_out(name, "dev", 0, classes)
     validation = held.documents if held else ()
     seen = {d.segments for d in [*training, *validation]}
-    audited_documents = audited or ()
-    if sum(d.segments in seen for d in audited_documents) > 0.1 * len(audited_documents):
+    documents = audited or ()
+    if sum(d.segments in seen for d in documents) > 0.1 * len(documents):
         raise InputError(
             "The documents to be audited are those that the model was trained on: choose others by"
             " --data and --split."
@@ -285,11 +265,9 @@ def _training_data(
 
 @contextmanager
 def _store(folder: Path | None, rerun: bool, about: Sequence[Any]) -> Iterator[Store | None]:
-    """Where an audit keeps what it measured: the user's folder, or one that is removed when all is
-    done.
-    """
+    """Where an audit keeps its rows: the user's folder, or one that is removed in the end."""
     if folder is not None:
-        check_folder(folder)
+        check_writable(folder)
         yield Store(folder, rerun)
         return
     scratch = cache_folder() / "audits" / key_of(*about)

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from heed.cli import options
 from heed.cli.inputs import load_model, names_of, read_methods, read_text
-from heed.cli.options import Format, ModelOption, SeedOption, SetOption, UnitChoice
+from heed.cli.options import Format
 from heed.cli.outputs import check_writable, console, say, write
 from heed.cli.root import app
 from heed.errors import InputError, OutputError
+from heed.store import cannot_write
 
 if TYPE_CHECKING:
     from heed.methods import Explanation
@@ -29,7 +31,7 @@ def explain(
         Path | None, typer.Option("--file", "-f", help="Read the text from a file instead.")
     ] = None,
     pair: Annotated[str | None, typer.Option(help="The second text, for a model of pairs.")] = None,
-    model: ModelOption = None,
+    model: options.Model = None,
     method: Annotated[
         list[str] | None,
         typer.Option(
@@ -37,13 +39,13 @@ def explain(
             show_default="all quick ones",
         ),
     ] = None,
-    set_: SetOption = None,
+    set_: options.Settings = None,
     label: Annotated[
         str | None,
         typer.Option(help="Explain this label (name or index).", show_default="the predicted one"),
     ] = None,
-    unit: Annotated[UnitChoice, typer.Option(help="What carries a score.")] = UnitChoice.word,
-    seed: SeedOption = 0,
+    unit: Annotated[options.Unit, typer.Option(help="What carries a score.")] = options.Unit.word,
+    seed: options.Seed = 0,
     format: Annotated[
         Format | None,
         typer.Option(help="How to write it.", show_default="by FILE's ending, else text"),
@@ -75,12 +77,8 @@ def explain(
         methods, _ = quick_methods(loaded, document, unit.value, methods=methods)
     explanations = [m.explain(loaded, [document], label, unit.value, seed)[0] for m in methods]
     if form == Format.json:
-        write(
-            json.dumps(
-                [e.to_dict() for e in explanations], ensure_ascii=False, indent=1, allow_nan=False
-            ),
-            output,
-        )
+        values = [e.to_dict() for e in explanations]
+        write(json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False), output)
     elif form == Format.html:
         from heed.report import html
 
@@ -96,20 +94,17 @@ def explain(
 def _format(format: Format | None, output: Path | None) -> Format:
     if format is not None or output is None:
         return format or Format.text
-    known = {".html": Format.html, ".json": Format.json, ".txt": Format.text}
-    if output.suffix.lower() not in known:
-        raise OutputError(f"{output} must end in {', '.join(known)}, or choose with --format.")
-    return known[output.suffix.lower()]
+    formats = {".html": Format.html, ".json": Format.json, ".txt": Format.text}
+    if output.suffix.lower() not in formats:
+        raise OutputError(f"{output} must end in {', '.join(formats)}, or choose with --format.")
+    return formats[output.suffix.lower()]
 
 
-def _print_explanations(found: list[Explanation], output: Path | None) -> None:
+def _print_explanations(explanations: list[Explanation], output: Path | None) -> None:
     from heed.report import terminal
 
     if output is None:
-        console().print(terminal.explanations(found))
+        console().print(terminal.explanations(explanations))
         return
-    try:
-        with output.open("w", encoding="utf8") as file:
-            Console(file=file, width=80, highlight=False).print(terminal.explanations(found))
-    except OSError as error:
-        raise OutputError(f"{output} cannot be written ({error}).") from None
+    with cannot_write(output), output.open("w", encoding="utf8") as file:
+        Console(file=file, width=80, highlight=False).print(terminal.explanations(explanations))

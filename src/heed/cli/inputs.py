@@ -6,14 +6,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heed.cli.outputs import say, status
-from heed.errors import DataError, InputError, UnknownName
+from heed.errors import DataError, InputError, UnknownName, quoted
 
 if TYPE_CHECKING:
     from heed.data import Dataset
     from heed.methods import Method
+    from heed.text import Document
 
 
 def read_text(text: str | None, file: Path | None) -> str:
@@ -24,26 +25,26 @@ def read_text(text: str | None, file: Path | None) -> str:
             return file.read_text(encoding="utf8")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"The file {file} cannot be read as text ({error}).") from None
-    if text is None or text == "-":
-        if text is None and sys.stdin.isatty():
-            raise InputError(
-                "There is no text: give it as an argument, with --file, or on standard input."
-            )
-        try:
-            return sys.stdin.read()
-        except UnicodeDecodeError as error:
-            raise InputError(f"Standard input is not UTF-8 text ({error}).") from None
-    return text
+    if text is not None and text != "-":
+        return text
+    if text is None and sys.stdin.isatty():
+        raise InputError(
+            "There is no text: give it as an argument, with --file, or on standard input."
+        )
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise InputError(f"Standard input is not UTF-8 text ({error}).") from None
 
 
 def read_settings(pairs: Sequence[str] | None) -> dict[str, str]:
-    found = {}
+    settings = {}
     for pair in pairs or ():
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            raise InputError(f"A setting is written key=value, got '{pair}'.")
-        found[key.strip().replace("-", "_")] = value.strip()
-    return found
+            raise InputError(f"A setting is written key=value, got '{quoted(pair)}'.")
+        settings[key.strip().replace("-", "_")] = value.strip()
+    return settings
 
 
 def names_of(given: Sequence[str] | None) -> list[str]:
@@ -64,14 +65,14 @@ def read_methods(names: Sequence[str], pairs: Sequence[str] | None) -> list[Meth
             raise UnknownName("method", name, METHODS)
     fields_of = {name: {f.name for f in fields(METHODS[name])} for name in names}
     settings = read_settings(pairs)
-    every = set().union(*fields_of.values())
+    allowed = set().union(*fields_of.values())
     for key in settings:
-        if key not in every:
-            raise UnknownName("setting", key, sorted(every))
+        if key not in allowed:
+            raise UnknownName("setting", key, sorted(allowed))
     methods = []
     for name in names:
-        own = {key: value for key, value in settings.items() if key in fields_of[name]}
-        methods.append(make_method(name, own))
+        given = {key: value for key, value in settings.items() if key in fields_of[name]}
+        methods.append(make_method(name, given))
     return methods
 
 
@@ -139,6 +140,14 @@ def load_held_out(name: str, split: str, seed: int, classes: str | None) -> Data
         return None
 
 
+class TrainingData(NamedTuple):
+    """Documents to train on, to validate on (None: hold some out), and to test on, if any."""
+
+    training: Dataset
+    validation: Sequence[Document] | None
+    tested: Dataset | None
+
+
 def load_training_data(
     name: str,
     split: str,
@@ -148,29 +157,22 @@ def load_training_data(
     test: str | None,
     classes: str | None,
     columns: dict[str, str | None],
-) -> tuple[Dataset, Any, Dataset | None]:
-    """Documents to train on, to validate on (None: hold some out), and to test on, if any."""
+) -> TrainingData:
+    """The training data of `heed train`: a generated task, a file, or a known data set."""
     from heed import data
 
     tested = None
     if test is not None:
-        known = test in data.KNOWN
-        tested = load_data(
-            test,
-            "test" if known else None,
-            None,
-            seed + 1,
-            None if known else labels,
-            classes,
-            None if known else columns,
-        )
+        if test in data.KNOWN:
+            tested = load_data(test, "test", None, seed + 1, None, classes)
+        else:
+            tested = load_data(test, None, None, seed + 1, labels, classes, columns)
+    validation = None
     if name.startswith("task:"):
         training = load_data(name, None, limit or 2000, seed, None, classes, columns)
-        validation = None
         tested = tested or load_data(name, None, 1000, seed + 1)
     elif name not in data.KNOWN:
         training = load_data(name, None, limit, seed, labels, classes, columns)
-        validation = None
     else:
         training = load_data(name, split, limit, seed, None, classes, columns)
         validation = None if split == "dev" else load_held_out(name, "dev", seed, classes)
@@ -180,7 +182,7 @@ def load_training_data(
             f"The labels of {tested.name} ({', '.join(tested.labels)}) are not those of"
             f" {training.name}."
         )
-    return training, validation and validation.documents, tested
+    return TrainingData(training, validation and validation.documents, tested)
 
 
 def is_of_claim(pair: str) -> bool:
@@ -205,9 +207,11 @@ def read_claims(names: Sequence[str] | None, pairs: Sequence[str] | None) -> lis
             raise InputError(
                 f"There is a setting for the claim {name}, which is not tested: add --claim {name}."
             )
-    return [
-        CLAIMS[n](**settings.read(f"the claim {n}", CLAIMS[n], given.get(n, {}))) for n in wanted
-    ]
+    claims = []
+    for name in wanted:
+        values = settings.read(f"the claim {name}", CLAIMS[name], given.get(name, {}))
+        claims.append(CLAIMS[name](**values))
+    return claims
 
 
 def read_judged(names: Sequence[str], pairs: Sequence[str]) -> list[Method]:
@@ -217,7 +221,7 @@ def read_judged(names: Sequence[str], pairs: Sequence[str]) -> list[Method]:
     files = [name for name in names if Path(name).suffix]
     named = [name for name in names if name not in files]
     if pairs and not named:
-        raise InputError(f"There is no method that {pairs[0]} could be a setting of.")
+        raise InputError(f"There is no method that {quoted(pairs[0])} could be a setting of.")
     methods = {m.name: m for m in read_methods(named, pairs)}
     judged: list[Method] = []
     for name in names:

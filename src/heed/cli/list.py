@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -10,9 +10,6 @@ from rich.text import Text
 from heed.cli.outputs import console
 from heed.cli.root import app
 from heed.errors import UnknownName
-
-if TYPE_CHECKING:
-    pass
 
 
 @app.command("list")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    pass
 
 
 class Format(StrEnum):
@@ -18,12 +15,12 @@ class Format(StrEnum):
     html = "html"
 
 
-class UnitChoice(StrEnum):
+class Unit(StrEnum):
     word = "word"
     token = "token"
 
 
-ModelOption = Annotated[
+Model = Annotated[
     str | None,
     typer.Option(
         "--model",
@@ -32,25 +29,26 @@ ModelOption = Annotated[
         show_default="bundled",
     ),
 ]
-FiguresOption = Annotated[
+Figures = Annotated[
     Path | None,
     typer.Option(
         help="Write every chart into this folder, as SVG, PNG and PDF.", show_default="none"
     ),
 ]
-SeedOption = Annotated[int, typer.Option(help="The same seed gives the same result.", min=0)]
-SetOption = Annotated[
+Printed = Annotated[Format, typer.Option(help="What to print.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same result.", min=0)]
+Settings = Annotated[
     list[str] | None, typer.Option("--set", help="A setting, as key=value; may be repeated.")
 ]
-TextColumnOption = Annotated[
+TextColumn = Annotated[
     str | None,
     typer.Option("--text-column", help="The column of a file's texts.", show_default="text"),
 ]
-LabelColumnOption = Annotated[
+LabelColumn = Annotated[
     str | None,
     typer.Option("--label-column", help="The column of a file's labels.", show_default="label"),
 ]
-PairColumnOption = Annotated[
+PairColumn = Annotated[
     str | None,
     typer.Option(
         "--pair-column", help="The column of a file's second texts.", show_default="pair, if any"
@@ -59,7 +57,7 @@ PairColumnOption = Annotated[
 
 # Of `heed train`
 OutputFolder = Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")]
-DataOption = Annotated[
+Data = Annotated[
     str,
     typer.Option(
         "--data",
@@ -67,15 +65,15 @@ DataOption = Annotated[
         help="A data set of `heed list data`, a generated one as task:NAME, or a file.",
     ),
 ]
-SplitOption = Annotated[str, typer.Option(help="The part to train on.")]
-LabelsOption = Annotated[
+Split = Annotated[str, typer.Option(help="The part to train on.")]
+Labels = Annotated[
     str | None,
     typer.Option(help="Names of a file's labels in order, as a,b,c.", show_default="from the file"),
 ]
-ClassesOption = Annotated[
+Classes = Annotated[
     str | None, typer.Option(help="Only documents with these labels, as a,b.", show_default="all")
 ]
-TestDataOption = Annotated[
+TestData = Annotated[
     str | None,
     typer.Option(
         "--test-data",
@@ -83,7 +81,7 @@ TestDataOption = Annotated[
         show_default="the test part of the data",
     ),
 ]
-Fp16Option = Annotated[
+Fp16 = Annotated[
     bool, typer.Option("--fp16", help="Store weights in half precision: half the size.")
 ]
-LimitOption = Annotated[int | None, typer.Option(help="Train on so many documents.", min=10)]
+Limit = Annotated[int | None, typer.Option(help="Train on so many documents.", min=10)]

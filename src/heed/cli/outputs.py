@@ -14,11 +14,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from heed import store
 from heed.cli.options import Format
 from heed.errors import OutputError
 
 if TYPE_CHECKING:
-    pass
+    from heed.audit import Audit
 
 
 def console() -> Console:
@@ -62,44 +63,44 @@ def check_writable(path: Path | None, endings: Sequence[str] | None = None) -> N
         raise OutputError(f"{path} cannot be written: permission denied.")
 
 
-def check_figures(folder: Path | None) -> None:
-    if folder is not None:
-        from heed.store import check_writable
-
-        check_writable(folder)
+def check_outputs(paths: Sequence[Path] | None, figures: Path | None) -> None:
+    """Refuse the files and the folder of charts of an audit before any work is done for them."""
+    for path in paths or ():
+        check_writable(path, (".html", ".parquet", ".json"))
+    if figures is not None:
+        store.check_writable(figures)
 
 
 def write(text: str, output: Path | None) -> None:
     if output is None:
         typer.echo(text)
         return
-    try:
+    with store.cannot_write(output):
         output.write_text(text + "\n", encoding="utf8", errors="replace")
-    except OSError as error:
-        raise OutputError(f"{output} cannot be written ({error}).") from None
 
 
-def emit_audit(found: Any, format: Format, outputs: Sequence[Path], figures: Path | None) -> None:
+def emit_audit(audit: Audit, format: Format, outputs: Sequence[Path], figures: Path | None) -> None:
+    """Write files and charts, and print the audit."""
     from heed.report import html, terminal, words
 
     def as_json() -> str:
-        values = found.to_dict() | {"summary": words.summary(found)}
+        values = audit.to_dict() | {"summary": words.summary(audit)}
         return json.dumps(values, ensure_ascii=False, indent=1)
 
     for path in outputs:  # before anything is printed: the reader may have gone
         if path.suffix == ".parquet":
-            found.save(path)
+            audit.save(path)
         else:
-            write(as_json() if path.suffix == ".json" else html.audit(found), path)
+            write(as_json() if path.suffix == ".json" else html.audit(audit), path)
     if figures is not None:
         from heed.report import charts
 
         with status("drawing"):
-            written = charts.save_all(found, figures)
+            written = charts.save_all(audit, figures)
     if format == Format.text:
-        console().print(terminal.audit(found))
+        console().print(terminal.audit(audit))
     else:
-        typer.echo(as_json() if format == Format.json else html.audit(found))
+        typer.echo(as_json() if format == Format.json else html.audit(audit))
     for path in outputs:
         say(f"written to {path}")
     if figures is not None:

@@ -6,18 +6,16 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from heed.cli.options import FiguresOption, Format
-from heed.cli.outputs import check_figures, check_writable, console, emit_audit, say, write
+from heed.cli import options
+from heed.cli.options import Format
+from heed.cli.outputs import check_outputs, console, emit_audit, say, write
 from heed.cli.reproduce import emit_reproduction
 from heed.cli.root import app
 from heed.errors import InputError, OutputError
-
-if TYPE_CHECKING:
-    pass
 
 
 @app.command()
@@ -25,12 +23,12 @@ def report(
     rows: Annotated[
         Path, typer.Argument(help="The .parquet file of an audit, or the folder of a reproduction.")
     ],
-    format: Annotated[Format, typer.Option(help="What to print.")] = Format.text,
+    format: options.Printed = Format.text,
     output: Annotated[
         list[Path] | None,
         typer.Option("--output", "-o", help="Write .html, .parquet or .json; may be repeated."),
     ] = None,
-    figures: FiguresOption = None,
+    figures: options.Figures = None,
 ) -> None:
     """Redraw an audit or a reproduction from saved results; needs no model or data.
 
@@ -40,9 +38,7 @@ def report(
     """
     from heed.audit import Audit
 
-    for path in output or ():
-        check_writable(path, (".html", ".parquet", ".json"))
-    check_figures(figures)
+    check_outputs(output, figures)
     if (rows / "experiments").is_dir():
         if figures is not None:
             raise InputError(
@@ -54,7 +50,7 @@ def report(
 
 
 def _redraw(folder: Path, format: Format, outputs: Sequence[Path]) -> None:
-    """Draw a reproduction again: into its folder, or only where it was asked for."""
+    """Draw a reproduction again: into its folder, or only into the files that were named."""
     from heed.report import reproduction, terminal
 
     if any(path.suffix == ".parquet" for path in outputs):
@@ -64,7 +60,9 @@ def _redraw(folder: Path, format: Format, outputs: Sequence[Path]) -> None:
     paper, sections = reproduction.load(folder)
 
     def as_json() -> str:
-        rows = [asdict(r) for s in sections for r in s.outcome.results]
+        rows = []
+        for section in sections:
+            rows += [asdict(result) for result in section.outcome.results]
         return json.dumps(rows, ensure_ascii=False, indent=1)
 
     if format == Format.text and not outputs:

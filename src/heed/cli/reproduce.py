@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 import typer
 from typer.core import TyperCommand
 
-from heed.cli.options import SeedOption
+from heed.cli import options
 from heed.cli.outputs import console, resumable, say, status
 from heed.cli.root import app
 from heed.errors import InputError, OutputError, UnknownName
@@ -66,7 +66,7 @@ def reproduce(
             show_default="all; smoke: one",
         ),
     ] = None,
-    seed: SeedOption = 0,
+    seed: options.Seed = 0,
     rerun: Annotated[bool, typer.Option("--rerun", help="Re-run finished experiments.")] = False,
     output: Annotated[
         Path | None,

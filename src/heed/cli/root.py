@@ -6,17 +6,13 @@ import io
 import os
 import sys
 from importlib import metadata
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from heed.cli.outputs import say
 from heed.errors import HeedError
 from heed.progress import for_stderr, listening
-
-if TYPE_CHECKING:
-    pass
-
 
 app = typer.Typer(
     name="heed",
@@ -51,29 +47,26 @@ def _root(
 ) -> None: ...
 
 
-_UsageError: type[Exception] = typer.BadParameter.__bases__[
-    0
-]  # of options and commands that there are not, too
+# typer has no public name for it: the error of unknown options and commands, too
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 def _usage(error: Any) -> str:
     """What is wrong with a command line, in one sentence; nothing where the help was shown."""
-    said = error.format_message().rstrip(".")
+    message = error.format_message().rstrip(".")
     if type(error).__name__ == "NoArgsIsHelpError":
-        return said  # older versions leave it to others to show it
-    return f"heed: {said}; see {error.ctx.command_path if error.ctx else 'heed'} --help."
+        return message  # older versions of typer leave it to the caller to show the help
+    return f"heed: {message}; see {error.ctx.command_path if error.ctx else 'heed'} --help."
 
 
 def main() -> None:
     """Run the command line; an expected error is one sentence on standard error and exit code 2."""
-    os.environ.setdefault(
-        "OMP_WAIT_POLICY", "passive"
-    )  # beside a busy process threads that spin are 50 times slower
+    # threads that spin while they wait are 50 times slower beside a busy process
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="replace"
-            )  # a terminal that is not UTF-8 shows '?', and not a traceback
+            # a terminal that is not UTF-8 shows '?', and not a traceback
+            stream.reconfigure(errors="replace")
     try:
         with listening(for_stderr()):
             code = app(prog_name="heed", standalone_mode=False)

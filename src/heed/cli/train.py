@@ -4,38 +4,17 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from heed.cli.inputs import (
-    column_names,
-    load_training_data,
-    read_settings,
-)
-from heed.cli.options import (
-    ClassesOption,
-    DataOption,
-    Fp16Option,
-    LabelColumnOption,
-    LabelsOption,
-    LimitOption,
-    OutputFolder,
-    PairColumnOption,
-    SeedOption,
-    SetOption,
-    SplitOption,
-    TestDataOption,
-    TextColumnOption,
-)
+from heed.cli import options
+from heed.cli.inputs import TrainingData, column_names, load_training_data, read_settings
 from heed.cli.outputs import resumable, say, status
 from heed.cli.root import app
 from heed.errors import InputError
-
-if TYPE_CHECKING:
-    from heed.data import Dataset
-
 
 train_app = typer.Typer(
     help="""Train one of heed's own models.
@@ -47,24 +26,32 @@ train_app = typer.Typer(
 app.add_typer(train_app, name="train")
 
 
+class Target(NamedTuple):
+    """The folder of a model to train, its seed, and whether it is stored in half precision."""
+
+    folder: Path
+    seed: int
+    fp16: bool
+
+
 @train_app.command("single-layer")
 def train_single_layer(
-    output: OutputFolder,
-    data: DataOption = "imdb",
-    split: SplitOption = "train",
-    labels: LabelsOption = None,
-    text_column: TextColumnOption = None,
-    label_column: LabelColumnOption = None,
-    pair_column: PairColumnOption = None,
-    classes: ClassesOption = None,
-    test_data: TestDataOption = None,
-    limit: LimitOption = None,
+    output: options.OutputFolder,
+    data: options.Data = "imdb",
+    split: options.Split = "train",
+    labels: options.Labels = None,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = None,
+    pair_column: options.PairColumn = None,
+    classes: options.Classes = None,
+    test_data: options.TestData = None,
+    limit: options.Limit = None,
     recipe: Annotated[
         str, typer.Option(help="'default', or 'paper' for Lopardo, Precioso and Garreau (2024).")
     ] = "default",
-    set_: SetOption = None,
-    seed: SeedOption = 0,
-    fp16: Fp16Option = False,
+    set_: options.Settings = None,
+    seed: options.Seed = 0,
+    fp16: options.Fp16 = False,
 ) -> None:
     """Train the single-layer attention classifier and measure it on the test set.
 
@@ -75,38 +62,16 @@ def train_single_layer(
     from heed.models.folders import check_free
     from heed.training import recipes
 
-    chosen = recipes.change(recipes.find(recipe), read_settings(set_))
+    settings = recipes.change(recipes.find(recipe), read_settings(set_))
     check_free(output)
     columns = column_names(text_column, label_column, pair_column)
-    training, validation, tested = load_training_data(
-        data, split, limit, seed, labels, test_data, classes, columns
-    )
-    with status("loading torch"):
-        from heed.models import checkpoint
-        from heed.models.network import round_to_fp16
-        from heed.training.card import single_layer_card
-        from heed.training.own import fit
-
-    with resumable():
-        done = fit(
-            training.documents,
-            training.labels,
-            chosen,
-            seed,
-            output.name,
-            validation,
-            resume=output,
-        )
-    if fp16:
-        round_to_fp16(done.model.network)  # so that what is measured is what is stored
-    facts = _facts(done, training, tested, {"name": recipe} | done.recipe.to_dict(), seed)
-    checkpoint.save(done.model, output, facts, fp16, single_layer_card(done.model, facts))
-    _say_trained(output, facts)
+    documents = load_training_data(data, split, limit, seed, labels, test_data, classes, columns)
+    _train_own("single-layer", recipe, settings, documents, Target(output, seed, fp16))
 
 
 @train_app.command("recurrent")
 def train_recurrent(
-    output: OutputFolder,
+    output: options.OutputFolder,
     encoder: Annotated[
         str, typer.Option(metavar="lstm|cnn|average", help="What reads the words.")
     ] = "lstm",
@@ -116,18 +81,18 @@ def train_recurrent(
             metavar="additive|dot|uniform", help="How words are weighed; 'uniform': all alike."
         ),
     ] = "additive",
-    data: DataOption = "sst",
-    split: SplitOption = "train",
-    labels: LabelsOption = None,
-    text_column: TextColumnOption = None,
-    label_column: LabelColumnOption = None,
-    pair_column: PairColumnOption = None,
-    classes: ClassesOption = None,
-    test_data: TestDataOption = None,
-    limit: LimitOption = None,
-    set_: SetOption = None,
-    seed: SeedOption = 0,
-    fp16: Fp16Option = False,
+    data: options.Data = "sst",
+    split: options.Split = "train",
+    labels: options.Labels = None,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = None,
+    pair_column: options.PairColumn = None,
+    classes: options.Classes = None,
+    test_data: options.TestData = None,
+    limit: options.Limit = None,
+    set_: options.Settings = None,
+    seed: options.Seed = 0,
+    fp16: options.Fp16 = False,
 ) -> None:
     """Train an encoder with attention, as in "Attention is not Explanation", and measure it.
 
@@ -143,38 +108,16 @@ def train_recurrent(
     from heed.models.folders import check_free
     from heed.training import recipes
 
-    chosen = recipes.recurrent({"encoder": encoder, "attention": attention} | read_settings(set_))
+    settings = recipes.recurrent({"encoder": encoder, "attention": attention} | read_settings(set_))
     check_free(output)
     columns = column_names(text_column, label_column, pair_column)
-    training, validation, tested = load_training_data(
-        data, split, limit, seed, labels, test_data, classes, columns
-    )
-    with status("loading torch"):
-        from heed.models import checkpoint
-        from heed.models.network import round_to_fp16
-        from heed.training.card import recurrent_card
-        from heed.training.recurrent import fit
-
-    with resumable():
-        done = fit(
-            training.documents,
-            training.labels,
-            chosen,
-            seed,
-            output.name,
-            validation,
-            resume=output,
-        )
-    if fp16:
-        round_to_fp16(done.model.network)
-    facts = _facts(done, training, tested, {"name": "recurrent"} | done.recipe.to_dict(), seed)
-    checkpoint.save(done.model, output, facts, fp16, recurrent_card(done.model, facts))
-    _say_trained(output, facts)
+    documents = load_training_data(data, split, limit, seed, labels, test_data, classes, columns)
+    _train_own("recurrent", "recurrent", settings, documents, Target(output, seed, fp16))
 
 
 @train_app.command("transformer")
 def train_transformer(
-    output: OutputFolder,
+    output: options.OutputFolder,
     base: Annotated[
         str | None,
         typer.Option(
@@ -184,18 +127,18 @@ def train_transformer(
     scratch: Annotated[
         str | None, typer.Option(help="Or the size of a new one, as LAYERSxWIDTH.", metavar="SIZE")
     ] = None,
-    data: DataOption = "sst",
-    split: SplitOption = "train",
-    labels: LabelsOption = None,
-    text_column: TextColumnOption = None,
-    label_column: LabelColumnOption = None,
-    pair_column: PairColumnOption = None,
-    classes: ClassesOption = None,
-    test_data: TestDataOption = None,
-    limit: LimitOption = None,
-    set_: SetOption = None,
-    seed: SeedOption = 0,
-    fp16: Fp16Option = False,
+    data: options.Data = "sst",
+    split: options.Split = "train",
+    labels: options.Labels = None,
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = None,
+    pair_column: options.PairColumn = None,
+    classes: options.Classes = None,
+    test_data: options.TestData = None,
+    limit: options.Limit = None,
+    set_: options.Settings = None,
+    seed: options.Seed = 0,
+    fp16: options.Fp16 = False,
 ) -> None:
     """Train a transformer and measure it on the test set.
 
@@ -209,60 +152,76 @@ def train_transformer(
     smoothing, average, validation; from scratch also family, vocabulary, heads, dropout.
     """
     from heed.models import folders
-    from heed.models.folders import check_free
     from heed.training import recipes
 
     if (base is None) == (scratch is None):
         raise InputError(
             "Give either --base, a model to train further, or --scratch, the size of a new one."
         )
-    chosen = recipes.tuning(base is None, read_settings(set_))
+    settings = recipes.tuning(base is None, read_settings(set_))
     size = recipes.size(scratch) if scratch else (0, 0)
-    recipes.check_heads(size, chosen)
+    recipes.check_heads(size, settings)
     source = None if base is None else folders.transformer_at(base)
-    check_free(output)
+    folders.check_free(output)
     columns = column_names(text_column, label_column, pair_column)
-    training, validation, tested = load_training_data(
-        data, split, limit, seed, labels, test_data, classes, columns
-    )
+    documents = load_training_data(data, split, limit, seed, labels, test_data, classes, columns)
     with status("loading torch and transformers"):
-        from heed.models.network import round_to_fp16
         from heed.training import transformer
 
-    with resumable():
-        done = transformer.fit(
-            training.documents,
-            training.labels,
-            chosen,
-            seed,
-            output.name,
-            validation,
-            base=source,
-            size=size,
-            resume=output,
-        )
-    if fp16:
-        round_to_fp16(done.network)
-    recipe = {"name": "fine-tuned" if base else "scratch"} | done.recipe.to_dict(
-        scratch=base is None
-    )
-    facts = _facts(done, training, tested, recipe, seed)
+    target = Target(output, seed, fp16)
+    done = _fit(transformer.fit, settings, documents, target, base=source, size=size)
+    recipe = {"name": "fine-tuned" if base else "scratch"}
+    recipe |= done.recipe.to_dict(scratch=base is None)
+    facts = _facts(done, done.network, recipe, documents, target)
     facts["base"] = source.absolute().name if isinstance(source, Path) else source
     transformer.save(done, output, facts, fp16)
     _say_trained(output, facts)
 
 
+def _train_own(
+    kind: str, recipe: str, settings: Any, documents: TrainingData, target: Target
+) -> None:
+    """Train a model of heed's own of this kind, by a recipe of this name, and write its folder."""
+    with status("loading torch"):
+        from heed.models import checkpoint
+        from heed.training import card, own, recurrent
+
+    kinds: dict[str, tuple[Callable[..., Any], Callable[..., str]]] = {
+        "single-layer": (own.fit, card.single_layer_card),
+        "recurrent": (recurrent.fit, card.recurrent_card),
+    }
+    fit, describe = kinds[kind]
+    done = _fit(fit, settings, documents, target)
+    recipe_facts = {"name": recipe} | done.recipe.to_dict()
+    facts = _facts(done, done.model.network, recipe_facts, documents, target)
+    checkpoint.save(done.model, target.folder, facts, target.fp16, describe(done.model, facts))
+    _say_trained(target.folder, facts)
+
+
+def _fit(
+    fit: Callable[..., Any], settings: Any, documents: TrainingData, target: Target, **start: Any
+) -> Any:
+    training, validation, _ = documents
+    given = (training.documents, training.labels, settings, target.seed, target.folder.name)
+    with resumable():
+        return fit(*given, validation, resume=target.folder, **start)
+
+
 def _facts(
-    done: Any, training: Dataset, test: Dataset | None, recipe: dict[str, Any], seed: int
+    done: Any, network: Any, recipe: dict[str, Any], documents: TrainingData, target: Target
 ) -> dict[str, Any]:
     """How a model came about and how good it is, for its folder."""
+    from heed.models.network import round_to_fp16
     from heed.training.card import facts
 
+    if target.fp16:
+        round_to_fp16(network)  # so that what is measured is what is stored
+    command = shlex.join(["heed", *sys.argv[1:]])
     with status("measuring on the test set"):
-        return facts(done, training, test, recipe, seed, shlex.join(["heed", *sys.argv[1:]]))
+        return facts(done, documents.training, documents.tested, recipe, target.seed, command)
 
 
 def _say_trained(output: Path, facts: dict[str, Any]) -> None:
-    best = facts["history"][facts["best_epoch"] - 1]["accuracy"]
-    shown = "" if facts["test"] is None else f" · test accuracy {facts['test']['accuracy']:.4f}"
-    say(f"{output}: best epoch {facts['best_epoch']}, validation accuracy {best:.4f}{shown}")
+    best, test = facts["history"][facts["best_epoch"] - 1]["accuracy"], facts["test"]
+    on_test = "" if test is None else f" · test accuracy {test['accuracy']:.4f}"
+    say(f"{output}: best epoch {facts['best_epoch']}, validation accuracy {best:.4f}{on_test}")
