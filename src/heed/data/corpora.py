@@ -36,17 +36,17 @@ def load_known(name: str, split: str | None, part: str | None, fine: bool, strip
     if part and split == "train":
         split = "train_description"
     rows, source, notes = fetch(name, split)
-    chosen = _Variant(rows)
+    variant = _Variant(rows)
     if name == "sst":
-        chosen = _five_labels(rows) if fine else _two_labels(rows)
+        variant = _five_labels(rows) if fine else _two_labels(rows)
     elif name == "20news":
-        chosen = _stripped(rows) if strip else _whole(rows)
+        variant = _stripped(rows) if strip else _whole(rows)
     elif part and split != "train_description":
-        chosen = _descriptions(rows)
-    notes = [*known.notes, *notes, *([chosen.note] if chosen.note else [])]
-    documents = tuple(document(row) for row in chosen.rows)
+        variant = _descriptions(rows)
+    notes = [*known.notes, *notes, *([variant.note] if variant.note else [])]
+    documents = tuple(document(row) for row in variant.rows)
     return Dataset(
-        name, split, documents, chosen.labels or known.labels, source, known.licence, tuple(notes)
+        name, split, documents, variant.labels or known.labels, source, known.licence, tuple(notes)
     )
 
 

@@ -123,44 +123,14 @@ def _sentence(text: str) -> str:
 
 # Everyday sentences
 
-PEOPLE = (
-    "clerk",
-    "porter",
-    "teacher",
-    "nurse",
-    "driver",
-    "neighbour",
-    "captain",
-    "student",
-    "painter",
-    "miller",
-)
-THINGS = (
-    "letter",
-    "basket",
-    "umbrella",
-    "ladder",
-    "blanket",
-    "parcel",
-    "lantern",
-    "map",
-    "chair",
-    "kettle",
-    "coat",
-    "box",
-)
-PLACES = (
-    "station",
-    "market",
-    "harbour",
-    "library",
-    "bridge",
-    "office",
-    "bakery",
-    "museum",
-    "chapel",
-    "square",
-)
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+PEOPLE = _words("clerk porter teacher nurse driver neighbour captain student painter miller")
+THINGS = _words("letter basket umbrella ladder blanket parcel lantern map chair kettle coat box")
+PLACES = _words("station market harbour library bridge office bakery museum chapel square")
 MOVES = ("carried", "brought", "took", "sent", "returned")
 TIMES = (
     "in the morning",
@@ -188,8 +158,8 @@ def _errands(rng: np.random.Generator, least: int, most: int) -> list[str]:
 # Writers
 
 KEYS = (
-    ("violin", "trumpet", "cello", "flute", "piano", "drum", "harp", "clarinet"),
-    ("rose", "tulip", "daisy", "orchid", "lily", "violet", "poppy", "daffodil"),
+    _words("violin trumpet cello flute piano drum harp clarinet"),
+    _words("rose tulip daisy orchid lily violet poppy daffodil"),
 )
 
 
@@ -199,21 +169,10 @@ def _planted(rng: np.random.Generator, label: int) -> tuple[str, None]:
 
 
 VERDICTS = (
-    ("bad", "awful", "poor", "terrible", "nasty", "dreadful"),
-    ("good", "fine", "great", "lovely", "excellent", "pleasant"),
+    _words("bad awful poor terrible nasty dreadful"),
+    _words("good fine great lovely excellent pleasant"),
 )
-SUBJECTS = (
-    "dinner",
-    "room",
-    "service",
-    "garden",
-    "concert",
-    "journey",
-    "coffee",
-    "view",
-    "lecture",
-    "hotel",
-)
+SUBJECTS = _words("dinner room service garden concert journey coffee view lecture hotel")
 
 
 def _negation(rng: np.random.Generator, label: int) -> tuple[str, None]:
@@ -270,43 +229,10 @@ def _story(rng: np.random.Generator, label: int) -> tuple[str, str]:
     return " ".join(lines), f"Where is {asked}?"
 
 
-ASPECTS = (
-    "acting",
-    "plot",
-    "photography",
-    "script",
-    "music",
-    "pacing",
-    "dialogue",
-    "casting",
-    "editing",
-    "ending",
-)
+ASPECTS = _words("acting plot photography script music pacing dialogue casting editing ending")
 OPINIONS = (
-    (
-        "dull",
-        "tedious",
-        "clumsy",
-        "weak",
-        "lifeless",
-        "predictable",
-        "muddled",
-        "forgettable",
-        "annoying",
-        "flat",
-    ),
-    (
-        "superb",
-        "moving",
-        "charming",
-        "clever",
-        "gripping",
-        "delightful",
-        "graceful",
-        "brilliant",
-        "fresh",
-        "touching",
-    ),
+    _words("dull tedious clumsy weak lifeless predictable muddled forgettable annoying flat"),
+    _words("superb moving charming clever gripping delightful graceful brilliant fresh touching"),
 )
 OPENINGS = (
     "I saw this film at a festival last year.",
