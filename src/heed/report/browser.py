@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from heed.report.charts import key_of
+from heed.report.words import verdict_key
 from heed.text import harmless, printable
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def content(audit: Audit, room: int) -> dict[str, Any]:
         "claims": [
             {
                 "number": i,
-                "name": printable(key_of(audit.verdicts[i])),
+                "name": printable(verdict_key(audit.verdicts[i])),
                 "values": _values(e.rows, len(audit.examples)),
             }
             for i, e in enumerate(audit.evidence)

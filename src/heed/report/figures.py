@@ -12,19 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
 import numpy as np
 from jaxtyping import Float
 
 from heed.errors import InputError
-from heed.report.charts import FILL, INK, styled
+from heed.report.charts import FILL, INK, chart_of, styled
 from heed.report.numbers import cell, short
 from heed.report.panels import LETTER, TOTAL, Panel, Row, Span, columns, margin, panels, thinned
 from heed.report.shading import AGAINST, FOR
 from heed.text import printable
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from heed.papers.results import Figure
 
 _CELLS = 150  # of a heat map that carry their number
@@ -72,8 +71,6 @@ _LEGEND = {
 
 def figure(f: Figure) -> alt.LayerChart | alt.ConcatChart:
     """The chart of a figure, without its title; rows that lack a number are left out."""
-    import altair as alt
-
     if f.kind not in _KINDS:
         raise InputError(f"The figure '{f.name}' is of a kind that heed cannot draw: '{f.kind}'.")
     laid_out = panels(f)
@@ -94,8 +91,6 @@ def figure(f: Figure) -> alt.LayerChart | alt.ConcatChart:
 
 def titled(f: Figure) -> alt.LayerChart | alt.ConcatChart:
     """The chart of a figure with its title and caption, as it is saved for use elsewhere."""
-    import altair as alt
-
     look: dict[str, Any] = {
         "fontSize": 14,
         "subtitleFontSize": 12,
@@ -120,12 +115,6 @@ def _lines(text: str, width: float) -> list[str]:
 # Axes and legends
 
 
-def _data(rows: list[Row]) -> alt.InlineData:
-    import altair as alt
-
-    return alt.InlineData(values=rows)
-
-
 def _title(name: str) -> str | None:
     """What an axis is called; some names say nothing."""
     return None if name in ("value", "at", "one", "other") else printable(name)
@@ -133,8 +122,6 @@ def _title(name: str) -> str | None:
 
 def _scale(panel: Panel, key: str, column: str) -> dict[str, Any]:
     """Scale and axis of numbers."""
-    import altair as alt
-
     low, high = panel.spans[key]
     form: dict[str, Any] = {}
     if key == "across" and all(row[key] == int(row[key]) for row in panel.rows):
@@ -156,8 +143,6 @@ def _down(
     panel: Panel, title: str | None = None, grid: bool = True, padding: float = 0.24
 ) -> alt.Y:
     """The axis of categories, from top to bottom."""
-    import altair as alt
-
     axis = alt.Axis(
         title=title if panel.labels else None, labels=panel.labels, labelLimit=0, labelPadding=8,
         minExtent=margin(panel) if panel.labels else 0, ticks=False, domain=False,
@@ -169,8 +154,6 @@ def _down(
 
 def _apart(panel: Panel, *channels: str) -> dict[str, Any]:
     """Encodings that tell series apart, with one legend for all of them."""
-    import altair as alt
-
     if not panel.series:
         return {channel: alt.value(_COLOURS[0]) for channel in channels if channel == "color"}
     steps: dict[str, tuple[Any, Sequence[Any]]] = {
@@ -193,15 +176,11 @@ def _apart(panel: Panel, *channels: str) -> dict[str, Any]:
 
 def _beside(panel: Panel) -> dict[str, Any]:
     """Series of one category, one below the other."""
-    import altair as alt
-
     scale = alt.Scale(domain=panel.series)
     return {"yOffset": alt.YOffset("series:N", sort=None, scale=scale)} if panel.series else {}
 
 
 def _legend(names: Sequence[str], title: str | None, **more: Any) -> alt.Legend:
-    import altair as alt
-
     columns = int(TOTAL / (LETTER * max(map(len, names)) + 50))
     return alt.Legend(
         title=title,
@@ -215,10 +194,8 @@ def _legend(names: Sequence[str], title: str | None, **more: Any) -> alt.Legend:
 
 def _zero(panel: Panel, key: str, **axis: Any) -> list[alt.Chart]:
     """A dashed line at zero, where numbers lie on both sides of it."""
-    import altair as alt
-
     low, high = panel.spans[key]
-    line = alt.Chart(_data([{"zero": 0.0}])).mark_rule(color=INK, strokeDash=[4, 3], opacity=0.8)
+    line = chart_of([{"zero": 0.0}]).mark_rule(color=INK, strokeDash=[4, 3], opacity=0.8)
     return [line.encode(**axis)] if low < 0 < high else []
 
 
@@ -228,8 +205,6 @@ def _row(panel: Panel) -> int:
 
 
 def _layered(layers: Sequence[alt.Chart], width: float, height: float) -> alt.LayerChart:
-    import altair as alt
-
     return alt.LayerChart(layer=list(layers)).properties(width=width, height=height)
 
 
@@ -247,11 +222,9 @@ def _measured(rows: Sequence[Row]) -> list[Row]:
 
 
 def _dots(panel: Panel) -> alt.LayerChart:
-    import altair as alt
-
     y, scale, offset = _down(panel), _scale(panel, "number", panel.figure.x), _beside(panel)
-    bars = alt.Chart(_data(_measured(panel.rows))).mark_rule(strokeWidth=2.5)
-    dots = alt.Chart(_data(panel.rows)).mark_point(filled=True, size=80, opacity=1)
+    bars = chart_of(_measured(panel.rows)).mark_rule(strokeWidth=2.5)
+    dots = chart_of(panel.rows).mark_point(filled=True, size=80, opacity=1)
     layers = [
         *_zero(panel, "number", x=alt.X("zero:Q", **scale)),
         bars.encode(
@@ -263,14 +236,12 @@ def _dots(panel: Panel) -> alt.LayerChart:
 
 
 def _points(panel: Panel) -> alt.LayerChart:
-    import altair as alt
-
     across, number = (
         _scale(panel, "across", panel.figure.x),
         _scale(panel, "number", panel.figure.y),
     )
     size, opacity = (50, 0.75) if len(panel.rows) < 200 else (22, 0.5)
-    points = alt.Chart(_data(panel.rows)).mark_point(filled=True, size=size, opacity=opacity)
+    points = chart_of(panel.rows).mark_point(filled=True, size=size, opacity=opacity)
     layers = [
         *_zero(panel, "across", x=alt.X("zero:Q", **across)),
         *_zero(panel, "number", y=alt.Y("zero:Q", **number)),
@@ -284,14 +255,12 @@ def _points(panel: Panel) -> alt.LayerChart:
 
 
 def _curves(panel: Panel) -> alt.LayerChart:
-    import altair as alt
-
     number = _scale(panel, "number", panel.figure.y)
     x = alt.X("across:Q", **_scale(panel, "across", panel.figure.x))
     y = alt.Y("number:Q", **number)
-    bands = alt.Chart(_data(_measured(panel.rows))).mark_area(opacity=0.16)
-    lines = alt.Chart(_data(panel.rows)).mark_line(strokeWidth=2)
-    dots = alt.Chart(_data(panel.rows)).mark_point(filled=True, size=50, opacity=1)
+    bands = chart_of(_measured(panel.rows)).mark_area(opacity=0.16)
+    lines = chart_of(panel.rows).mark_line(strokeWidth=2)
+    dots = chart_of(panel.rows).mark_point(filled=True, size=50, opacity=1)
     layers = [
         *_zero(panel, "number", y=alt.Y("zero:Q", **number)),
         bands.encode(x=x, y=alt.Y("low:Q", **number), y2="high:Q", **_apart(panel, "color")),
@@ -302,14 +271,12 @@ def _curves(panel: Panel) -> alt.LayerChart:
 
 
 def _bars(panel: Panel) -> alt.LayerChart:
-    import altair as alt
-
     scale = _scale(panel, "number", panel.figure.y)
     rows = [
         r | {"end": max(r["number"], 0.0), "text": f"{short(r['number'])} {r['series']}".strip()}
         for r in panel.rows
     ]
-    base = alt.Chart(_data(rows)).encode(y=_down(panel, grid=False), **_beside(panel))
+    base = chart_of(rows).encode(y=_down(panel, grid=False), **_beside(panel))
     texts = base.mark_text(align="left", dx=5, color=INK, fontSize=11)
     layers = [
         base.mark_bar().encode(x=alt.X("number:Q", **scale), **_apart(panel, "color")),
@@ -319,14 +286,12 @@ def _bars(panel: Panel) -> alt.LayerChart:
 
 
 def _boxes(panel: Panel) -> alt.LayerChart:
-    import altair as alt
-
     scale = _scale(panel, "number", panel.figure.y)
     boxes, outliers = _quartiles(panel.rows)
     position: dict[str, Any] = {"y": _down(panel)} | _beside(panel)
     ink = _apart(panel, "fill", "strokeDash") or {"fill": alt.value(FILL)}
-    base = alt.Chart(_data(boxes)).encode(**position)
-    beyond = alt.Chart(_data(outliers)).mark_point(filled=True, size=14, opacity=0.6, color=FILL)
+    base = chart_of(boxes).encode(**position)
+    beyond = chart_of(outliers).mark_point(filled=True, size=14, opacity=0.6, color=FILL)
     thick = 0.7 * _row(panel) / max(1, len(panel.series))
     layers = [
         *_zero(panel, "number", x=alt.X("zero:Q", **scale)),
@@ -362,8 +327,6 @@ def _quartiles(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
 
 def _violins(panel: Panel) -> alt.LayerChart:
     """Mirrored densities with their medians; series of one category stand below each other."""
-    import altair as alt
-
     scale = _scale(panel, "number", panel.figure.y)
     names, series = panel.names["down"], panel.series or [""]
     rows, middles = [], []
@@ -403,11 +366,9 @@ def _violins(panel: Panel) -> alt.LayerChart:
         "from:Q", scale=alt.Scale(domain=[0, len(names)], reverse=True, nice=False), axis=axis
     )
     x = alt.X("number:Q", **scale)
-    areas = alt.Chart(_data(rows)).mark_area(opacity=0.75, stroke=INK, strokeWidth=0.7)
+    areas = chart_of(rows).mark_area(opacity=0.75, stroke=INK, strokeWidth=0.7)
     drawn = areas.encode(x=x, y=y, y2="to:Q", detail="name:N", **_apart(panel, "color"))
-    lines = (
-        alt.Chart(_data(middles)).mark_rule(color=INK, strokeWidth=2).encode(x=x, y=y, y2="to:Q")
-    )
+    lines = chart_of(middles).mark_rule(color=INK, strokeWidth=2).encode(x=x, y=y, y2="to:Q")
     return _layered([drawn, lines], panel.width, 2 * _row(panel) * len(names))
 
 
@@ -428,8 +389,6 @@ def _density(
 
 def _marks(panel: Panel, scale: Mapping[str, Any]) -> list[alt.Chart]:
     """Single marks over the boxes, each kind with a shape of its own."""
-    import altair as alt
-
     if not panel.marks:
         return []
     crosses, others = (
@@ -452,7 +411,7 @@ def _marks(panel: Panel, scale: Mapping[str, Any]) -> list[alt.Chart]:
     colour = alt.Color(
         "mark:N", sort=None, scale=alt.Scale(domain=panel.kinds, range=inks), legend=legend
     )
-    points = alt.Chart(_data(panel.marks)).mark_point(filled=True, size=70, opacity=1)
+    points = chart_of(panel.marks).mark_point(filled=True, size=70, opacity=1)
     return [points.encode(x=alt.X("number:Q", **scale), y=_down(panel), shape=shape, color=colour)]
 
 
@@ -460,8 +419,6 @@ def _marks(panel: Panel, scale: Mapping[str, Any]) -> list[alt.Chart]:
 
 
 def _heat(panel: Panel) -> alt.LayerChart:
-    import altair as alt
-
     across, down = panel.names["across"], panel.names["down"]
     step = min(56, max(18, panel.width / len(across)))
     row = min(32, max(20, 0.7 * step))
@@ -483,15 +440,13 @@ def _heat(panel: Panel) -> alt.LayerChart:
     }
     legend = alt.Legend(title=_title(panel.figure.value), **bar)
     colour = alt.Color("number:Q", scale=_tones(panel.spans["number"]), legend=legend)
-    cells = alt.Chart(_data(panel.rows)).mark_rect().encode(x=x, y=y, color=colour)
+    cells = chart_of(panel.rows).mark_rect().encode(x=x, y=y, color=colour)
     numbers = _cell_numbers(panel, x, y) if len(panel.rows) <= _CELLS and step >= 26 else []
     return _layered([cells, *numbers], step * len(across), row * len(down))
 
 
 def _tones(span: Span) -> alt.Scale:
     """Orange to blue where numbers have both signs; else from pale to the colour of their sign."""
-    import altair as alt
-
     blue, orange = ("#{:02x}{:02x}{:02x}".format(*colour) for colour in (FOR, AGAINST))
     low, high = _ends(span)
     if low < 0 < high:
@@ -512,8 +467,6 @@ def _ends(span: Span) -> Span:
 
 def _cell_numbers(panel: Panel, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     """The numbers in their cells, in the ink that stands out."""
-    import altair as alt
-
     low, high = _ends(panel.spans["number"])
     whole = all(row["number"] == int(row["number"]) for row in panel.rows)
     by_ink: dict[str, list[Row]] = {}
@@ -525,7 +478,7 @@ def _cell_numbers(panel: Panel, x: alt.X, y: alt.Y) -> list[alt.Chart]:
         text = short(value) if whole else cell(value)
         by_ink.setdefault(_ink(share), []).append(row | {"text": text})
     return [
-        alt.Chart(_data(rows)).mark_text(color=ink, fontSize=10.5).encode(x=x, y=y, text="text:N")
+        chart_of(rows).mark_text(color=ink, fontSize=10.5).encode(x=x, y=y, text="text:N")
         for ink, rows in by_ink.items()
     ]
 

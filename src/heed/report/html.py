@@ -20,8 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from heed.methods import agreement as agreement_of
+from heed.report import browser
 from heed.report.bibliography import authors, bibtex, cited
 from heed.report.explanation import (
     apart,
@@ -35,13 +38,10 @@ from heed.report.explanation import (
 )
 from heed.report.numbers import cell, duration, number
 from heed.report.shading import AGAINST, FOR, legend, rgba
-from heed.report.words import SYMBOLS, extras, outcome, summary, verdict_interval
+from heed.report.words import SYMBOLS, extras, outcome, summary, verdict_interval, verdict_key
 from heed.text import counted, printable
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
-    from markupsafe import Markup
-
     from heed.audit import Audit
     from heed.methods import Explanation
 
@@ -69,10 +69,6 @@ def audit(audit: Audit) -> str:
 
     Its script is in the file; by its digest, a browser runs this script and no other.
     """
-    from markupsafe import Markup
-
-    from heed.report import browser, charts
-
     pictures = _pictures(audit)
     script = resources.files("heed.report").joinpath("templates", "audit.js").read_text("utf8")
     room = _LARGEST - sum(len(text.encode()) for text in (script, *pictures.values()))
@@ -84,7 +80,7 @@ def audit(audit: Audit) -> str:
         title=f"Audit of {facts['model']} on {facts['data']}",
         facts=list(_facts(audit)),
         claims=[
-            _claim(audit, index, content, pictures.get(charts.key_of(verdict), Markup()))
+            _claim(audit, index, content, pictures.get(verdict_key(verdict), Markup()))
             for index, verdict in enumerate(audit.verdicts)
         ],
         summary=list(summary(audit).items()),
@@ -121,8 +117,6 @@ def _table_cell(text: str) -> str:
 
 def _pictures(audit: Audit) -> dict[str, Markup]:
     """Every chart as SVG, by name: one for wide windows and one for telephones."""
-    from markupsafe import Markup
-
     from heed.report import charts
 
     wide, narrow = charts.every(audit), charts.every(audit, charts.NARROW)
@@ -142,8 +136,6 @@ def _bibtex(audit: Audit) -> str:
 
 def _inert(value: Any) -> Markup:
     """JSON that cannot end the element which holds it."""
-    from markupsafe import Markup
-
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Markup(
         text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
@@ -152,8 +144,6 @@ def _inert(value: Any) -> Markup:
 
 @cache
 def _environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     return Environment(
         loader=PackageLoader("heed", "report/templates"),
         autoescape=True,
@@ -227,15 +217,13 @@ def _agreement(audit: Audit, chart: Markup) -> dict[str, Any] | None:
 
 def _claim(audit: Audit, index: int, content: dict[str, Any], chart: Markup) -> dict[str, Any]:
     """A verdict with its evidence, for the template."""
-    from heed.report import charts
-
     verdict = audit.verdicts[index]
     claim = verdict.claim
     several = claim.of_explanation and len(audit.facts["methods"]) > 1
     return {
         "id": claim.id,
         "method": verdict.method if several else "",
-        "anchor": _anchor(charts.key_of(verdict)),
+        "anchor": _anchor(verdict_key(verdict)),
         "sentence": verdict.sentence,
         "statistic": claim.statistic,
         "mean": verdict_interval(verdict),
@@ -320,8 +308,6 @@ def _bars(explanation: Explanation) -> list[dict[str, Any]]:
 
 
 def _method(explanation: Explanation, shared: Sequence[str]) -> dict[str, Any]:
-    from markupsafe import Markup
-
     return {
         "name": explanation.method,
         "label": explanation.label,

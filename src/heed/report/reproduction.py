@@ -10,6 +10,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from heed.errors import DataError, OutputError
 from heed.methods import Explanation
 from heed.papers import PAPERS
@@ -138,8 +140,6 @@ def _row(result: Result) -> dict[str, str]:
 
 
 def _figure(section: str, f: Figure) -> dict[str, str]:
-    from markupsafe import Markup
-
     key = f"{_anchor(section)}-{_slug(f.name)}"
     chart = Markup(charts.svg(figures.figure(f), key)) if panels(f) else ""
     return {"title": f.title, "caption": figures.caption(f), "chart": chart}

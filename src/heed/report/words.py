@@ -127,6 +127,12 @@ def verdict_interval(verdict: Verdict) -> str:
     return interval(verdict.mean, verdict.low, verdict.high)
 
 
+def verdict_key(verdict: Verdict) -> str:
+    """A name for a verdict that no other of its audit has."""
+    claim = verdict.claim
+    return f"{claim.id}-{verdict.method}" if claim.of_explanation else claim.id
+
+
 def outcome(verdict: Verdict) -> str:
     """The outcome of a verdict; where it was not judged, why."""
     return verdict.outcome if verdict.cause is None else CAUSES[verdict.cause]
