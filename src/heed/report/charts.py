@@ -100,13 +100,8 @@ def agreement(
     ]
     if not rows:
         raise InputError("There is nothing to draw: no two explanations can be compared.")
-    axis: dict[str, Any] = {
-        "title": None,
-        "labelLimit": 0,
-        "ticks": False,
-        "domain": False,
-        "labelPadding": 6,
-    }
+    axis: dict[str, Any] = dict.fromkeys(("ticks", "domain"), False)
+    axis |= {"title": None, "labelLimit": 0, "labelPadding": 6}
     across = alt.Axis(orient="bottom", labelAngle=-35, **axis)
     base = chart_of(rows).encode(
         x=alt.X("other:N", sort=names[:-1], axis=across),
@@ -184,9 +179,8 @@ def svg(chart: Chart | alt.TopLevelMixin, key: str = "") -> str:
     """The chart as SVG for a page with others: its ids begin with `key`, by default a digest."""
     text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", vl_convert.vegalite_to_svg(chart.to_dict()))
     # vega counts ids through the life of the process: here they are counted through the chart
-    numbering = {
-        name: str(i) for i, name in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]*)"', text)))
-    }
+    ids = dict.fromkeys(re.findall(r'\bid="([^"]*)"', text))
+    numbering = {name: str(i) for i, name in enumerate(ids)}
     text = _IDS.sub(lambda m: m[1] + numbering.get(m[2], m[2]), text)
     prefix = key or "c" + hashlib.sha256(text.encode()).hexdigest()[:8]
     return _IDS.sub(rf"\1{prefix}-\2", text)
@@ -225,15 +219,13 @@ def _edges(values: Float[np.ndarray, "document"], threshold: float) -> Float[np.
     width = (high - low) / np.clip(2 * np.sqrt(len(values)), 20, 40) or max(abs(high), 1e-3) / 20
 
     def side(reach: float) -> Float[np.ndarray, "edge"]:
-        return np.linspace(
-            0, reach if reach > width / 2 else width, max(1, round(reach / width)) + 1
-        )
+        end = reach if reach > width / 2 else width
+        return np.linspace(0, end, max(1, round(reach / width)) + 1)
 
     below, above = side(threshold - low), side(high - threshold)
     edges = np.concatenate([threshold - below[::-1], threshold + above[1:]])
-    return np.concatenate(
-        [[min(edges[0], low)], edges[1:-1], [max(edges[-1], high)]]
-    )  # in spite of rounding
+    # rounding may leave the first or last value just outside: the outer edges are moved to it
+    return np.concatenate([[min(edges[0], low)], edges[1:-1], [max(edges[-1], high)]])
 
 
 def chart_of(rows: list[dict[str, Any]]) -> alt.Chart:
@@ -267,16 +259,13 @@ def _histogram(
         if count
     ]
     most = int(counts.max())
-    y = alt.Y(
-        "documents:Q",
-        scale=alt.Scale(domain=[0, most], range=[HEIGHT, _BARS]),
-        axis=alt.Axis(title="documents", values=_counts(most), format="d", titleAnchor="start"),
-    )
+    scale = alt.Scale(domain=[0, most], range=[HEIGHT, _BARS])
+    axis = alt.Axis(title="documents", values=_counts(most), format="d", titleAnchor="start")
+    y = alt.Y("documents:Q", scale=scale, axis=axis)
     marks = chart_of(rows).mark_bar(color=FILL, binSpacing=1)
     # vl_convert aborts the whole process on a control character, hence `printable`
-    axis = alt.Axis(
-        title=_lines(f"{printable(statistic)}, per document", width), tickCount=width // 80
-    )
+    title = wrap(f"{printable(statistic)}, per document", int(width / _LETTER))
+    axis = alt.Axis(title=title, tickCount=width // 80)
     across = _across("from:Q", (float(edges[0]), float(edges[-1])), bin="binned", axis=axis)
     return marks.encode(x=across, x2="to:Q", y=y, description="tip:N")
 
@@ -288,12 +277,8 @@ def _histogram_bar(documents: int, low: float, high: float) -> dict[str, Any]:
 
 def _counts(most: int) -> list[int]:
     """Round numbers from 0 to `most`, four or so."""
-    step = next(
-        s
-        for power in range(12)
-        for s in (10**power, 2 * 10**power, 5 * 10**power)
-        if most // s <= 4
-    )
+    steps = (digit * 10**power for power in range(12) for digit in (1, 2, 5))
+    step = next(step for step in steps if most // step <= 4)
     return list(range(0, most + 1, step))
 
 
@@ -303,47 +288,31 @@ def _threshold(verdict: Verdict, domain: tuple[float, float]) -> list[alt.Chart]
     text = f"{text} →" if above else f"← {text}"
     room = (domain[1] - at if above else at - domain[0]) / (domain[1] - domain[0])
     inside = room > 0.25  # else the label stands on the other side of the line
-    align = "left" if above == inside else "right"
-    label: dict[str, Any] = {
-        "aria": False,
-        "color": INK,
-        "align": align,
-        "dx": 6 if align == "left" else -6,
-        "fontSize": 12,
-    }
+    align: Align = "left" if above == inside else "right"
+    dx = 6 if align == "left" else -6
     base = chart_of([{"at": at, "text": text}]).encode(x=_across("at:Q", domain))
+    label = base.mark_text(aria=False, color=INK, align=align, dx=dx, fontSize=12)
     return [
         base.mark_rule(color=INK, strokeDash=[5, 4], strokeWidth=1.5, aria=False),
-        base.mark_text(**label).encode(y=alt.value(_TOP), text="text:N"),
+        label.encode(y=alt.value(_TOP), text="text:N"),
     ]
-
-
-def _lines(text: str, width: int) -> list[str]:
-    """A text in lines that are no wider than a chart."""
-    return wrap(text, int(width / _LETTER))
 
 
 def _words(verdict: Verdict, width: int) -> list[alt.Chart]:
     """The statistic and its threshold, in words alone."""
-    lines: list[tuple[int, str, dict[str, Any]]] = [
-        (_TOP, f"threshold: {verdict.claim.side()}", {"color": INK})
-    ]
+    layers = [_line(f"threshold: {verdict.claim.side()}", _TOP, color=INK)]
     if verdict.mean is not None:
-        look = {"color": COLOURS[verdict.outcome], "fontWeight": "bold"}
-        whole = f"{printable(verdict.claim.statistic)}: {verdict_interval(verdict)}"
-        lines.append(
-            (
-                _LABEL,
-                whole if len(whole) * _LETTER <= width else f"value: {verdict_interval(verdict)}",
-                look,
-            )
-        )
-    return [
-        chart_of([{"text": text}])
-        .mark_text(align="left", fontSize=12, aria=False, **look)
-        .encode(x=alt.value(4), y=alt.value(y), text="text:N")
-        for y, text, look in lines
-    ]
+        name = printable(verdict.claim.statistic)
+        value = verdict_interval(verdict)
+        fits = len(f"{name}: {value}") * _LETTER <= width
+        text = f"{name if fits else 'value'}: {value}"
+        layers.append(_line(text, _LABEL, color=COLOURS[verdict.outcome], fontWeight="bold"))
+    return layers
+
+
+def _line(text: str, y: int, **look: Any) -> alt.Chart:
+    mark = chart_of([{"text": text}]).mark_text(align="left", fontSize=12, aria=False, **look)
+    return mark.encode(x=alt.value(4), y=alt.value(y), text="text:N")
 
 
 def _mean(verdict: Verdict, domain: tuple[float, float], width: int) -> list[alt.Chart]:
