@@ -116,7 +116,7 @@ def _ids(given: Sequence[str], numbers: Sequence[int]) -> list[str]:
     ]
 
 
-# From a row to a document. What is refused here is a sentence without its row: `read_table` adds it.
+# From a row to a document. A refusal does not say which row it is: `read_table` adds that.
 
 
 def _document(row: Row, columns: Columns, labelled: bool, keep_blank: bool) -> Document | None:
