@@ -131,14 +131,13 @@ class Audit:
         rows += [{_CONDITIONS: json.dumps(row)} for row in self.conditions]
         rows += [{_EXAMPLE: example.to_json()} for example in self.examples]
         columns = list(dict.fromkeys(key for row in rows for key in row)) or ["claim"]
-        table = pa.table({c: pa.array([row.get(c) for row in rows]) for c in columns})
         about = json.dumps({"facts": self.facts, "claims": claims})
+        arrays = {c: pa.array([row.get(c) for row in rows]) for c in columns}
+        table = pa.table(arrays, metadata={"heed": about})
         if not path.parent.is_dir():
             raise OutputError(f"{path} cannot be written: there is no folder {path.parent}.")
         with writing(path) as scratch:
-            pq.write_table(
-                table.replace_schema_metadata({"heed": about}), scratch, compression="zstd"
-            )
+            pq.write_table(table, scratch, compression="zstd")
 
     @classmethod
     def load(cls, path: Path) -> Audit:
