@@ -72,8 +72,15 @@ def audit(
     if limit is not None and limit < 1:
         raise InputError(f"limit must be at least 1, got {limit}.")
     judged = _methods(methods)
-    data = _data(model, dataset, judged, columns)
-    data, unfit = _explained_only(model, data, judged, limit, seed)
+    imported = [m for m in judged if isinstance(m, Imported)]
+    if dataset is None and imported:
+        scored = tuple(imported[0].documents)
+        data = Dataset(imported[0].name, "all", scored, (), "", "not stated")
+    else:
+        data = model.documents(dataset, columns)
+        if not data.documents:
+            raise InputError("An audit needs documents, got none.")
+    data, unfit = _explained_only(model, data, imported, limit, seed)
     tokens = [t for t in model.tokens(data.documents) if t.words]
     documents = [t.document for t in tokens]
     if not documents:
@@ -138,30 +145,13 @@ def _repeated(names: Sequence[str]) -> list[str]:
     return [name for name in names if names.count(name) > 1]
 
 
-def _data(
-    model: Classifier,
-    dataset: Any,
-    methods: Sequence[Method],
-    columns: Mapping[str, str | None] | None,
-) -> Dataset:
-    """The documents that were given; without any, those that imported scores explain."""
-    imported = [m for m in methods if isinstance(m, Imported)]
-    if dataset is None and imported:
-        return Dataset(imported[0].name, "all", tuple(imported[0].documents), (), "", "not stated")
-    data = model.documents(dataset, columns)
-    if not data.documents:
-        raise InputError("An audit needs documents, got none.")
-    return data
-
-
 def _explained_only(
-    model: Classifier, data: Dataset, methods: Sequence[Method], limit: int | None, seed: int
+    model: Classifier, data: Dataset, imported: Sequence[Imported], limit: int | None, seed: int
 ) -> tuple[Dataset, str]:
     """At most `limit` documents, only those that all imported scores explain; and why not all.
 
     Scores must be there for a document, and be about the label that the model predicts for it.
     """
-    imported = [m for m in methods if isinstance(m, Imported)]
     names = " or ".join(m.name for m in imported)
     documents = [d for d in data.documents if all(m.explains(d) for m in imported)]
     if not documents:
