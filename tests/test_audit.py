@@ -22,7 +22,8 @@ from conftest import UNTRAINED
 from scipy.stats import spearmanr
 
 import heed
-from heed.audit import FEW, OPENED, Audit, Example, audit
+from heed.audit import Audit, Example, audit
+from heed.audit.examples import FEW, OPENED
 from heed.claims import CLAIMS, Claim, ClaimTest, Evidence, Study, judge
 from heed.claims.agrees import AgreesLime, Tracks
 from heed.claims.claim import FAMILIES, Refusal
@@ -1061,13 +1062,13 @@ def test_what_takes_long_has_its_turn_last_and_stands_in_its_place(
     model: SingleLayer, named: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns: list[str] = []
-    measure = sys.modules["heed.audit"]._measure
+    measure = sys.modules["heed.audit.run"]._measure
 
     def spy(test: ClaimTest, *arguments: Any) -> Any:
         turns.append(test.claim.id)
         return measure(test, *arguments)
 
-    monkeypatch.setattr(sys.modules["heed.audit"], "_measure", spy)
+    monkeypatch.setattr(sys.modules["heed.audit.run"], "_measure", spy)
     asked = ["exclusive", "removes", "agrees-removal", "used", "needed"]
     found = audit(model, named, asked, examples=0)
     assert turns == ["used", "agrees-removal", "removes", "exclusive", "needed"]

@@ -515,6 +515,19 @@ def test_a_comparison_of_one_word_has_no_agreement_to_report(model: SingleLayer)
     assert "nan" not in c._repr_html_() and "nan" not in shown(c, False)
 
 
+def test_a_comparison_shows_the_methods_that_it_left_out_and_why(model: SingleLayer) -> None:
+    explanations = tuple(heed.explain(model, "the film was slow", m) for m in ("occlusion", "lime"))
+    reasons = {"flow": "flow needs <attention>.", "anchors": "it would take about 90 s."}
+    c = Comparison(explanations, agreement(explanations), reasons)
+    lines = shown(c, False).splitlines()
+    start = lines.index("Methods left out")
+    assert lines[start + 1 :] == ["flow needs <attention>.", "anchors: it would take about 90 s."]
+    items = "<li>flow needs &lt;attention&gt;.</li><li>anchors: it would take about 90 s.</li>"
+    assert f"<div>Methods left out</div><ul>{items}</ul>" in c._repr_html_()
+    nothing = Comparison(explanations, agreement(explanations))
+    assert "left out" not in shown(nothing, False) + nothing._repr_html_()
+
+
 def test_negative_agreement_is_written_with_its_sign(model: SingleLayer) -> None:
     one, other = heed.explain(model, ["the film was slow"] * 2, "occlusion")
     object.__setattr__(other, "scores", -one.scores)

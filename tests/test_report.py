@@ -236,7 +236,7 @@ def test_an_audit_page_holds_everything() -> None:
         assert verdict.sentence in text
         assert authors(verdict.claim.source) in text
         assert verdict.reason in text
-        assert f"claim-{charts.key_of(verdict)}" in page.values("id")
+        assert f"claim-{words.verdict_key(verdict)}" in page.values("id")
     assert {v.outcome for v in audit.verdicts} == {
         "supported",
         "refuted",

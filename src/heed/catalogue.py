@@ -22,57 +22,48 @@ def _default(f: Any) -> str:
 
 
 def methods() -> list[tuple[str, str]]:
-    return [
-        (
-            name,
-            f"{cls.summary}\n"
-            + (
-                ", ".join(_default(f) for f in sorted(fields(cls), key=lambda f: f.kw_only is True))
-                or "no settings"
-            ),
-        )
-        for name, cls in METHODS.items()
-    ]
+    rows = []
+    for name, cls in METHODS.items():
+        own_first = sorted(fields(cls), key=lambda f: f.kw_only is True)
+        settings = ", ".join(map(_default, own_first)) or "no settings"
+        rows.append((name, f"{cls.summary}\n{settings}"))
+    return rows
 
 
 def data() -> list[tuple[str, str]]:
     rows = []
-    for name, known in KNOWN.items():
-        places: dict[str, list[str]] = {}
-        for split, part in known.splits.items():
+    for name, dataset in KNOWN.items():
+        by_origin: dict[str, list[str]] = {}
+        for split, part in dataset.splits.items():
             local = sources(name, split)
             if local or part.hub:
-                rows_there = part.rows if local else part.hub_rows or part.rows
-                places.setdefault(local or "hub", []).append(f"{split} {rows_there:,}")
-        splits = "; ".join(f"{place}: {', '.join(parts)}" for place, parts in places.items())
-        rows.append((name, f"{known.title}\n{splits}"))
+                size = part.rows if local else part.hub_rows or part.rows
+                by_origin.setdefault(local or "hub", []).append(f"{split} {size:,}")
+        splits = "; ".join(f"{origin}: {', '.join(s)}" for origin, s in by_origin.items())
+        rows.append((name, f"{dataset.title}\n{splits}"))
     return rows
 
 
 def tasks() -> list[tuple[str, str]]:
-    return [
-        (f"task:{name}", (make.__doc__ or "").strip().splitlines()[0])
-        for name, make in TASKS.items()
-    ]
+    docs = {name: make.__doc__ or "" for name, make in TASKS.items()}
+    return [(f"task:{name}", doc.strip().splitlines()[0]) for name, doc in docs.items()]
 
 
 def claims() -> list[tuple[str, str]]:
     rows = []
     for name, cls in CLAIMS.items():
-        claim, settings = cls.claim, ", ".join(_default(f) for f in fields(cls))
-        needs = [
-            *sorted(claim.needs),
-            *(["labels"] if claim.labelled else []),
-            *([claim.asks] if claim.asks else []),
-        ]
-        needs += ["training data (--train)"] if claim.trains else []
+        claim = cls.claim
+        training = "training data (--train)" if claim.trains else ""
+        needs = [*sorted(claim.needs), "labels" if claim.labelled else "", claim.asks, training]
+        needed = ", ".join(filter(None, needs))
         lines = [
             claim.sentence_about("attention"),
             f"{claim.statistic} {claim.side()} ({authors(claim.source)})",
+            f"needs {needed}" if needed else "",
+            f"cost: {claim.cost}",
+            ", ".join(map(_default, fields(cls))),
         ]
-        lines += [f"needs {', '.join(needs)}"] if needs else []
-        lines += [f"cost: {claim.cost}"] + ([settings] if settings else [])
-        rows.append((name, "\n".join(lines)))
+        rows.append((name, "\n".join(filter(None, lines))))
     return rows
 
 
@@ -81,16 +72,17 @@ def models() -> list[tuple[str, str]]:
     for name, folder in bundled().items():
         config = facts(folder)
         test = config.get("test") or {}
-        known = f"{config['kind']}, trained on {config['data']['name']}"
-        rows.append((name, known + (f", test accuracy {test['accuracy']:.1%}" if test else "")))
+        accuracy = f", test accuracy {test['accuracy']:.1%}" if test else ""
+        rows.append((name, f"{config['kind']}, trained on {config['data']['name']}{accuracy}"))
     return rows
 
 
 def reproductions() -> list[tuple[str, str]]:
-    return [
-        (name, "\n".join([paper.title, *(f"{e.name}: {e.question}" for e in paper.experiments)]))
-        for name, paper in PAPERS.items()
-    ]
+    rows = []
+    for name, paper in PAPERS.items():
+        questions = [f"{e.name}: {e.question}" for e in paper.experiments]
+        rows.append((name, "\n".join([paper.title, *questions])))
+    return rows
 
 
 LISTS: dict[str, Callable[[], list[tuple[str, str]]]] = {

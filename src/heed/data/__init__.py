@@ -95,8 +95,6 @@ def load(
 
 
 def sources(name: str, split: str | None = None) -> str | None:
-    """Where a known data set would come from on this machine: folder, package or cache; None if
-    only from the hub.
-    """
-    place = find(name, split_of(name, split))
-    return place[0] if place else None
+    """Where a known data set comes from here: folder, package, cache; None if only from the hub."""
+    file = find(name, split_of(name, split))
+    return file[0] if file else None

@@ -27,26 +27,25 @@ def load_known(name: str, split: str | None, part: str | None, fine: bool, strip
     }
     for option, (used, owner) in options.items():
         if used and name != owner:
-            raise InputError(
-                f"The option '{option}' is for the data set '{owner}', not for '{name}'."
-            )
+            text = f"The option '{option}' is for the data set '{owner}', not for '{name}'."
+            raise InputError(text)
     if part not in (None, "description"):
         raise InputError(f"The part must be 'description', got '{part}'.")
     known, split = KNOWN[name], split_of(name, split)
     if part and split == "train":
         split = "train_description"
     rows, source, notes = fetch(name, split)
-    chosen = _Variant(rows)
+    variant = _Variant(rows)
     if name == "sst":
-        chosen = _five_labels(rows) if fine else _two_labels(rows)
+        variant = _five_labels(rows) if fine else _two_labels(rows)
     elif name == "20news":
-        chosen = _stripped(rows) if strip else _whole(rows)
+        variant = _stripped(rows) if strip else _whole(rows)
     elif part and split != "train_description":
-        chosen = _descriptions(rows)
-    notes = [*known.notes, *notes, *([chosen.note] if chosen.note else [])]
-    documents = tuple(document(row) for row in chosen.rows)
+        variant = _descriptions(rows)
+    notes = [*known.notes, *notes, *([variant.note] if variant.note else [])]
+    documents = tuple(document(row) for row in variant.rows)
     return Dataset(
-        name, split, documents, chosen.labels or known.labels, source, known.licence, tuple(notes)
+        name, split, documents, variant.labels or known.labels, source, known.licence, tuple(notes)
     )
 
 
@@ -79,9 +78,8 @@ def _stripped(rows: list[Row]) -> _Variant:
     bare = [row if row.get("stripped") else {**row, "text": body(row["text"])} for row in rows]
     kept = [row for row in bare if row["text"].strip()]
     blank = len(rows) - len(kept)
-    return _Variant(
-        kept, f"headers, footers and quotes removed; {blank:,} messages were blank then: dropped"
-    )
+    note = f"headers, footers and quotes removed; {blank:,} messages were blank then: dropped"
+    return _Variant(kept, note)
 
 
 _QUOTE_ANYWHERE = ("writes in", "writes:", "wrote:", "says:", "said:")
@@ -89,16 +87,14 @@ _QUOTE_START = ("In article", "Quoted from", "|", ">")
 
 
 def body(message: str) -> str:
-    """A newsgroup message without header, signature and quoted lines, by the same rules as
-    scikit-learn's loader.
-    """
+    """A newsgroup message without header, signature and quotes, by the rules of scikit-learn."""
     rest = message.partition("\n\n")[2]
     lines = rest.strip().split("\n")
     # A signature is what follows the last line that is blank or made of hyphens.
     last = max((i for i, line in enumerate(lines) if not line.strip().strip("-")), default=0)
     lines = lines[:last] if last else rest.split("\n")
-    return "\n".join(
-        x
-        for x in lines
-        if not x.startswith(_QUOTE_START) and not any(q in x for q in _QUOTE_ANYWHERE)
-    )
+    return "\n".join(line for line in lines if not _is_quote(line))
+
+
+def _is_quote(line: str) -> bool:
+    return line.startswith(_QUOTE_START) or any(mark in line for mark in _QUOTE_ANYWHERE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import overload
 
 import numpy as np
@@ -47,9 +48,8 @@ class Dataset(Sequence[Document]):
 
     def __repr__(self) -> str:
         labels = ", ".join(self.labels) if len(self.labels) <= 5 else f"{len(self.labels)} labels"
-        return (
-            f"Dataset({self.name} {self.split}, {len(self):,} documents: {labels or 'no labels'})"
-        )
+        size = f"{len(self):,} documents"
+        return f"Dataset({self.name} {self.split}, {size}: {labels or 'no labels'})"
 
     @property
     def texts(self) -> list[str] | list[tuple[str, str]]:
@@ -66,36 +66,25 @@ class Dataset(Sequence[Document]):
         return np.array(labels, dtype=np.int64)
 
     def hold_out(self, fraction: float, seed: int = 0) -> tuple[Dataset, Dataset]:
-        """The rest and a random part, both in their old order; documents that share an id stay
-        together.
-        """
-        held = (
-            set(draw(self.documents, round(fraction * len(self)), seed))
-            if 0 < fraction < 1
-            else set()
-        )
+        """The rest and a random part, in their old order; those that share an id stay together."""
+        size = round(fraction * len(self)) if 0 < fraction < 1 else 0
+        held = set(draw(self.documents, size, seed))
         if not 0 < len(held) < len(self):
-            raise InputError(
-                f"Cannot hold out {fraction} of {len(self)} documents; give a share between 0 and"
-                " 1."
-            )
+            share = f"{fraction} of {len(self)} documents"
+            raise InputError(f"Cannot hold out {share}; give a share between 0 and 1.")
         rest = tuple(d for i, d in enumerate(self.documents) if i not in held)
         part = tuple(d for i, d in enumerate(self.documents) if i in held)
-        note = f"held out: {fraction:g} of {self.split}, seed {seed}"
+        notes = (*self.notes, f"held out: {fraction:g} of {self.split}, seed {seed}")
         return (
-            replace(self, split=f"{self.split}:rest", documents=rest, notes=(*self.notes, note)),
-            replace(
-                self, split=f"{self.split}:held-out", documents=part, notes=(*self.notes, note)
-            ),
+            replace(self, split=f"{self.split}:rest", documents=rest, notes=notes),
+            replace(self, split=f"{self.split}:held-out", documents=part, notes=notes),
         )
 
 
 def sample(dataset: Dataset, number: int, seed: int) -> Dataset:
     """At most so many documents, in random order."""
-    return replace(
-        dataset,
-        documents=tuple(dataset.documents[i] for i in draw(dataset.documents, number, seed)),
-    )
+    drawn = draw(dataset.documents, number, seed)
+    return replace(dataset, documents=tuple(dataset.documents[i] for i in drawn))
 
 
 def of_classes(dataset: Dataset, wanted: Sequence[str]) -> Dataset:
@@ -116,13 +105,10 @@ def of_classes(dataset: Dataset, wanted: Sequence[str]) -> Dataset:
 def of_lengths(dataset: Dataset, least: int, most: float) -> Dataset:
     """Only the documents with so many words; those that share an id stay or go together."""
     fits = [least <= sum(len(s.split()) for s in d.segments) <= most for d in dataset]
-    kept = sorted(
-        i for group in _together(dataset.documents) if all(fits[i] for i in group) for i in group
-    )
+    groups = [group for group in _together(dataset.documents) if all(fits[i] for i in group)]
+    kept = tuple(dataset.documents[i] for i in sorted(chain.from_iterable(groups)))
     note = f"{len(dataset) - len(kept):,} documents outside the length limits left out"
-    return replace(
-        dataset, documents=tuple(dataset.documents[i] for i in kept), notes=(*dataset.notes, note)
-    )
+    return replace(dataset, documents=kept, notes=(*dataset.notes, note))
 
 
 def draw(documents: Sequence[Document], size: int, seed: int) -> list[int]:

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 from heed.data.dataset import Dataset
 from heed.data.rows import Row
@@ -133,31 +133,29 @@ def _separator(header: str, kind: str) -> str:
 
 def _json(name: str, file: TextIO) -> Iterator[tuple[int, str, Row]]:
     """One object on each line, or one list of objects."""
-    before, first = 0, file.readline()
-    while first and not first.strip():
-        before, first = before + 1, file.readline()
+    before = _header_lines(file)
+    first = before[-1]
     if first.lstrip().startswith("["):
         try:
             whole = json.loads(first + file.read())
         except ValueError as error:
             raise DataError(f"{name}: not JSON ({error}).") from None
         for number, row in enumerate(whole, start=1):
-            place = f"{name}, entry {number}"
-            if not isinstance(row, dict):
-                raise DataError(f"{place}: must be a JSON object, got {type(row).__name__}.")
-            yield number, place, row
+            where = f"{name}, entry {number}"
+            yield number, where, _object(where, row)
         return
-    for number, line in enumerate(chain([first], file), start=before + 1):
+    for number, line in enumerate(chain(before, file), start=1):
         if not line.strip():
             continue
+        where = f"{name}, line {number}"
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise DataError(
-                f"{name}, line {number}: not JSON ({error}); every line must be an object."
-            ) from None
-        if not isinstance(row, dict):
-            raise DataError(
-                f"{name}, line {number}: must be a JSON object, got {type(row).__name__}."
-            )
-        yield number, f"{name}, line {number}", row
+            raise DataError(f"{where}: not JSON ({error}); every line must be an object.") from None
+        yield number, where, _object(where, row)
+
+
+def _object(where: str, value: Any) -> Row:
+    if not isinstance(value, dict):
+        raise DataError(f"{where}: must be a JSON object, got {type(value).__name__}.")
+    return value

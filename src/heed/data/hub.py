@@ -16,11 +16,8 @@ def download(name: str, split: str) -> list[Row]:
     datasets = _library(name, split)
     export = {"data_dir": "default", "revision": "refs/convert/parquet"} if known.hub_export else {}
     try:
-        theirs = list(
-            datasets.load_dataset(
-                known.hub, split="validation" if split == "dev" else split, **export
-            )
-        )
+        their_split = "validation" if split == "dev" else split
+        theirs = list(datasets.load_dataset(known.hub, split=their_split, **export))
     except Exception as error:  # `datasets` lets through the errors of its HTTP library
         reason = " ".join(str(error).split())[:200]
         raise DataError(

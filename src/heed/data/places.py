@@ -19,18 +19,15 @@ PACKAGE_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b61367
 
 
 def fetch(name: str, split: str) -> tuple[list[Row], str, list[str]]:
-    """The rows of a split, the place that they come from in words, and notes on them."""
+    """The rows of a split, where they come from in words, and notes on them."""
     known, part = KNOWN[name], KNOWN[name].splits[split]
-    place, path = find(name, split) or ("hub", _hub_copy(name, split))
-    if place == "package":
+    origin, path = find(name, split) or ("hub", _hub_copy(name, split))
+    if origin == "package":
         return _packaged(path, name, split), f"PyPI package {PACKAGE}", []
     if path.name == part.file:
-        return (
-            read_xz(path, part.sha256),
-            f"{place}, {known.folder}/{path.name}",
-            [part.note] if part.note else [],
-        )
-    if place == "hub":
+        rows = read_xz(path, part.sha256)
+        return rows, f"{origin}, {known.folder}/{path.name}", [part.note] if part.note else []
+    if origin == "hub":
         write_xz(path, download(name, split))
     rows = read_xz(path)
     expected = part.hub_rows or part.rows
@@ -39,10 +36,8 @@ def fetch(name: str, split: str) -> tuple[list[Row], str, list[str]]:
 
 
 def find(name: str, split: str) -> tuple[str, Path] | None:
-    """The first place on this machine that has the split (folder, package or cache), and its file
-    there.
-    """
-    return next(((place, path) for place, path in _places(name, split) if path.is_file()), None)
+    """Where this machine has the split first (folder, package or cache), and the file there."""
+    return next(((origin, path) for origin, path in _places(name, split) if path.is_file()), None)
 
 
 def _places(name: str, split: str) -> Iterator[tuple[str, Path]]:

@@ -63,15 +63,18 @@ def read_table(
     numbers: list[int] = []
     labels: list[tuple[str, int | str]] = []
     blank = 0
-    for number, place, row in rows:
-        document = _document(place, row, columns, labelled, keep_blank)
-        if document is None:
-            blank += 1
-            continue
-        if documents and (document.pair is None) != (documents[0].pair is None):
-            raise DataError(f"{place}: either every row has a pair or none has.")
-        if columns.label is not None and columns.label in row:
-            labels.append((place, _label(place, row[columns.label])))
+    for number, where, row in rows:
+        try:
+            document = _document(row, columns, labelled, keep_blank)
+            if document is None:
+                blank += 1
+                continue
+            if documents and (document.pair is None) != (documents[0].pair is None):
+                raise DataError("either every row has a pair or none has.")
+            if columns.label is not None and columns.label in row:
+                labels.append((where, _label(row[columns.label])))
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from None
         documents.append(document)
         numbers.append(number)
     if not documents:
@@ -113,25 +116,23 @@ def _ids(given: Sequence[str], numbers: Sequence[int]) -> list[str]:
     ]
 
 
-# From a row to a document
+# From a row to a document. A refusal does not say which row it is: `read_table` adds that.
 
 
-def _document(
-    place: str, row: Row, columns: Columns, labelled: bool, keep_blank: bool
-) -> Document | None:
+def _document(row: Row, columns: Columns, labelled: bool, keep_blank: bool) -> Document | None:
     """The document of a row, without its label; None if a text of it is blank."""
-    _check_columns(place, row, columns, labelled)
+    _check_columns(row, columns, labelled)
     read = [c for c in (columns.text, columns.pair) if c is not None and c in row]
-    texts = [_text(place, row, column, keep_blank) for column in read]
+    texts = [_text(row, column, keep_blank) for column in read]
     if not keep_blank and not all(text.strip() for text in texts):
         return None
-    rationale = _rationale(place, texts[0], row.get(columns.rationale or ""))
+    rationale = _rationale(texts[0], row.get(columns.rationale or ""))
     id = row.get(columns.id or "")
     name = "" if missing(id) else str(id)
     return Document(texts[0], texts[1] if len(texts) > 1 else None, name, rationale=rationale)
 
 
-def _check_columns(place: str, row: Row, columns: Columns, labelled: bool) -> None:
+def _check_columns(row: Row, columns: Columns, labelled: bool) -> None:
     """Refuse a row without a column that it must have: the texts, and whatever has another name."""
     required = {"text"} | ({"label"} if labelled else set())
     for key, column, usual in zip(Columns._fields, columns, Columns(), strict=True):
@@ -142,21 +143,19 @@ def _check_columns(place: str, row: Row, columns: Columns, labelled: bool) -> No
             hint += f" or --{key}-column"
         hint += "; --labels none reads texts without labels." if key == "label" else "."
         there = quoted(", ".join(map(str, row)))
-        raise DataError(f"{place}: there is no column '{column}'; the columns are {there}.{hint}")
+        raise DataError(f"there is no column '{column}'; the columns are {there}.{hint}")
 
 
-def _text(place: str, row: Row, column: str, keep_blank: bool) -> str:
+def _text(row: Row, column: str, keep_blank: bool) -> str:
     value = row[column]
     if missing(value) and not keep_blank:
         return ""
     if not isinstance(value, str):
-        raise DataError(
-            f"{place}: the column '{column}' must hold a text, got {reprlib.repr(value)}."
-        )
+        raise DataError(f"the column '{column}' must hold a text, got {reprlib.repr(value)}.")
     return value
 
 
-def _rationale(place: str, text: str, value: Any) -> tuple[Span, ...]:
+def _rationale(text: str, value: Any) -> tuple[Span, ...]:
     value = value.tolist() if isinstance(value, np.ndarray) else value
     if missing(value) or value == "":
         return ()
@@ -167,14 +166,13 @@ def _rationale(place: str, text: str, value: Any) -> tuple[Span, ...]:
     except (ValueError, TypeError):
         good = False
     if not good:
-        got = reprlib.repr(value)
         raise DataError(
-            f"{place}: a rationale must be a list of [start, end), like [[0, 2], [5, 6]],"
-            f" got {got}."
+            "a rationale must be a list of [start, end), like [[0, 2], [5, 6]],"
+            f" got {reprlib.repr(value)}."
         )
     last, words = max((end for _, end in ranges), default=0), len(text.split())
     if last > words:
-        raise DataError(f"{place}: the rationale ends at word {last}, but the text has {words}.")
+        raise DataError(f"the rationale ends at word {last}, but the text has {words}.")
     return spans(text, ranges)
 
 
@@ -186,19 +184,17 @@ def _is_range(start: Any, end: Any) -> bool:
 # From labels to numbers
 
 
-def _label(place: str, value: Any) -> int | str:
+def _label(value: Any) -> int | str:
     """A whole number or a name: 1.0 is 1, and JSON's true and false are names, as in a csv file."""
     value = value.item() if isinstance(value, np.generic) else value
     if missing(value) or value == "":
-        raise DataError(f"{place}: the label is missing.")
+        raise DataError("the label is missing.")
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if not isinstance(value, int | str):
-        raise DataError(
-            f"{place}: a label must be a whole number or a name, got {reprlib.repr(value)}."
-        )
+        raise DataError(f"a label must be a whole number or a name, got {reprlib.repr(value)}.")
     return value
 
 
@@ -208,21 +204,21 @@ def _numbered(
     """Labels as numbers, with their names: numbers stay, names are sorted unless their order is
     given.
     """
-    for place, value in labels:
+    for where, value in labels:
         if type(value) is not type(labels[0][1]):
-            raise DataError(f"{place}: labels must be all numbers or all names.")
-    written = [(place, str(value)) for place, value in labels]
+            raise DataError(f"{where}: labels must be all numbers or all names.")
+    written = [(where, str(value)) for where, value in labels]
     values = {value for _, value in written}
     if values <= set(names):  # asked first: the names may be digits themselves, as in 1 to 5 stars
         return _by_name(written, names)
     if all(_WHOLE.fullmatch(value) for value in values):
-        whole = [(place, int(value.partition(".")[0])) for place, value in written]
+        whole = [(where, int(value.partition(".")[0])) for where, value in written]
         return _by_number(whole, names, all_occur)
     if not names and all(_DECIMAL.fullmatch(value) for value in values):
-        place, value = next(
-            (place, value) for place, value in written if not _WHOLE.fullmatch(value)
+        where, value = next(
+            (where, value) for where, value in written if not _WHOLE.fullmatch(value)
         )
-        raise DataError(f"{place}: a label must be a whole number or a name, got {value}.")
+        raise DataError(f"{where}: a label must be a whole number or a name, got {value}.")
     return _by_name(written, names or tuple(sorted(values)))
 
 
@@ -234,10 +230,10 @@ def _by_name(
     labels: list[tuple[str, str]], names: tuple[str, ...]
 ) -> tuple[list[int], tuple[str, ...]]:
     index = {name: i for i, name in enumerate(names)}
-    for place, value in labels:
+    for where, value in labels:
         if value not in index:
             raise DataError(
-                f"{place}: the label '{quoted(value)}' is none of {quoted(', '.join(names))}."
+                f"{where}: the label '{quoted(value)}' is none of {quoted(', '.join(names))}."
             )
     return [index[value] for _, value in labels], names
 
@@ -247,7 +243,7 @@ def _by_number(
 ) -> tuple[list[int], tuple[str, ...]]:
     numbers = [number for _, number in labels]
     count = len(names) or (len(set(numbers)) if all_occur else max(numbers) + 1)
-    for place, number in labels:
+    for where, number in labels:
         if not 0 <= number < count:
             hint = (
                 f" as there are {count} different ones; if some do not occur, name all by `labels`"
@@ -255,7 +251,7 @@ def _by_number(
                 else ""
             )
             raise DataError(
-                f"{place}: the label {number} is out of range, it must be from 0 to"
+                f"{where}: the label {number} is out of range, it must be from 0 to"
                 f" {count - 1}{hint}."
             )
     return numbers, names or tuple(map(str, range(count)))

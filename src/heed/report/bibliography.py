@@ -65,6 +65,5 @@ def cited(audit: Audit) -> list[str]:
     methods = [e.method for example in audit.examples[:1] for e in example.explanations]
     claims = [e.claim.id for e in audit.evidence]
     named = [*claims, str(audit.facts["data"]).split(" ")[0], *audit.facts["methods"], *methods]
-    return [
-        name for name in dict.fromkeys(named) if name in METHODS or name in CLAIMS or name in KNOWN
-    ]
+    citable = {*METHODS, *CLAIMS, *KNOWN}
+    return [name for name in dict.fromkeys(named) if name in citable]

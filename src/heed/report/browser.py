@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
-from heed.report.charts import key_of
+from heed.report.words import verdict_key
 from heed.text import harmless, printable
 
 if TYPE_CHECKING:
@@ -32,62 +33,52 @@ def content(audit: Audit, room: int) -> dict[str, Any]:
     """
     if not audit.examples:
         return {"methods": [], "labels": [], "documents": [], "claims": [], "removal": None}
-    methods = list(
-        dict.fromkeys(e.method for example in audit.examples for e in example.explanations)
-    )
-    first = {e.method: e for example in reversed(audit.examples) for e in example.explanations}
+    names = audit.example_methods
     for kind in (np.int16, np.int8):
-        documents = [
-            _document(i, example, methods, kind) for i, example in enumerate(audit.examples)
-        ]
+        documents = [_document(i, example, names, kind) for i, example in enumerate(audit.examples)]
         if sum(map(_size, documents)) <= room:
             break
+    claims = []
+    for i, (e, verdict) in enumerate(zip(audit.evidence, audit.verdicts, strict=True)):
+        if len(e.values):
+            values = _values(e.rows, len(audit.examples))
+            claims.append({"number": i, "name": printable(verdict_key(verdict)), "values": values})
     return {
-        "methods": [
-            {
-                "name": printable(name),
-                "signed": first[name].signed,
-                "judged": name in audit.facts["methods"],
-                "output": str(first[name].settings.get("output", "")),
-            }
-            for name in methods
-        ],
+        "methods": list(_methods(audit)),
         "labels": [printable(label) for label in audit.examples[0].explanations[0].probabilities],
-        "removal": methods.index("occlusion") if "occlusion" in methods else None,
+        "removal": names.index("occlusion") if "occlusion" in names else None,
         "documents": _fitting(documents, room),
-        "claims": [
-            {
-                "number": i,
-                "name": printable(key_of(audit.verdicts[i])),
-                "values": _values(e.rows, len(audit.examples)),
-            }
-            for i, e in enumerate(audit.evidence)
-            if len(e.values)
-        ],
+        "claims": claims,
     }
 
 
+def _methods(audit: Audit) -> Iterator[dict[str, Any]]:
+    first = {e.method: e for example in reversed(audit.examples) for e in example.explanations}
+    for name in audit.example_methods:
+        yield {
+            "name": printable(name),
+            "signed": first[name].signed,
+            "judged": name in audit.facts["methods"],
+            "output": str(first[name].settings.get("output", "")),
+        }
+
+
 def _fitting(documents: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:
-    sizes, heads = (
-        np.array([_size(part) for part in parts])
-        for parts in (documents, [d["heads"] for d in documents])
-    )
-    heads -= _size(None)  # which stands in their place
+    sizes = np.array([_size(d) for d in documents])
+    # without its heads, a document holds a null in their place
+    bare = sizes - np.array([_size(d["heads"]) for d in documents]) + _size(None)
     if sizes.sum() > room:
-        with_heads = np.cumsum(sizes) + (sizes - heads).sum() - np.cumsum(sizes - heads) <= room
-        documents = [
-            d if kept else d | {"heads": None}
-            for d, kept in zip(documents, with_heads, strict=True)
-        ]
-        sizes = np.where(with_heads, sizes, sizes - heads)
+        # the first documents keep their heads, as long as those after them fit without theirs
+        with_heads = np.cumsum(sizes) + bare.sum() - np.cumsum(bare) <= room
+        pairs = zip(documents, with_heads, strict=True)
+        documents = [d if kept else d | {"heads": None} for d, kept in pairs]
+        sizes = np.where(with_heads, sizes, bare)
     return [d for d, end in zip(documents, np.cumsum(sizes), strict=True) if end <= room]
 
 
 def _size(value: Any) -> int:
-    return (
-        len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf8", "replace"))
-        + 1
-    )
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return len(text.encode("utf8", "replace")) + 1  # a comma follows
 
 
 def _values(rows: list[dict[str, Any]], count: int) -> list[float | None]:
@@ -101,8 +92,9 @@ def _values(rows: list[dict[str, Any]], count: int) -> list[float | None]:
 
 def _document(index: int, example: Example, methods: list[str], kind: Kind) -> dict[str, Any]:
     finest = max(example.explanations, key=lambda e: len(e.units))
-    document = finest.document
+    document, heads = finest.document, example.heads
     places = sorted((u.segment, start, end) for u in finest.units for start, end in u.spans)
+    notes = [printable(note) for e in example.explanations for note in e.notes]
     return {
         "index": index,
         "id": printable(document.id),
@@ -114,13 +106,9 @@ def _document(index: int, example: Example, methods: list[str], kind: Kind) -> d
         "scores": {
             methods.index(e.method): _packed(_on(e, places), kind) for e in example.explanations
         },
-        "heads": None
-        if example.heads is None
-        else {"count": len(example.heads)} | _packed(example.heads, kind),
+        "heads": None if heads is None else {"count": len(heads)} | _packed(heads, kind),
         "bands": next((_bands(e) for e in example.explanations if e.raw is not None), None),
-        "notes": list(
-            dict.fromkeys(printable(note) for e in example.explanations for note in e.notes)
-        ),
+        "notes": list(dict.fromkeys(notes)),
     }
 
 
@@ -142,9 +130,8 @@ def _on(explanation: Explanation, places: list[Place]) -> Float[np.ndarray, "wor
 
 def _packed(numbers: Float[np.ndarray, "*any"], kind: Kind) -> dict[str, Any]:
     largest = float(np.abs(numbers).max(initial=0.0))
-    shares = np.round(np.iinfo(kind).max * numbers / (largest or 1.0)).astype(
-        np.dtype(kind).newbyteorder("<")
-    )
+    steps = np.round(np.iinfo(kind).max * numbers / (largest or 1.0))
+    shares = steps.astype(np.dtype(kind).newbyteorder("<"))  # the page's script reads this order
     packed = base64.b64encode(shares.tobytes()).decode()
     return {"largest": float(f"{largest:.5g}"), "bytes": shares.itemsize, "shares": packed}
 
@@ -153,17 +140,16 @@ def _bands(explanation: Explanation) -> dict[str, Any]:
     """Attention, its efficient form and its range, if computed, for the twelve largest words."""
     raw, scores = explanation.raw, explanation.scores
     assert raw is not None
-    intervals = (
-        np.full((len(raw), 2), np.nan) if explanation.intervals is None else explanation.intervals
-    )
+    intervals = explanation.intervals
+    if intervals is None:
+        intervals = np.full((len(raw), 2), np.nan)
     ends = np.nanmax(np.column_stack([raw, scores, intervals]), axis=1, initial=0.0)
-    ends[np.isnan(intervals[:, 0])] -= (
-        2 * (~np.isnan(intervals)).any()
-    )  # those that were looked at come first
+    # attention is at most 1: two less puts those that were not looked at behind all others
+    ends[np.isnan(intervals[:, 0])] -= 2 * (~np.isnan(intervals)).any()
     rows = []
     for i in np.argsort(-ends, kind="stable")[:12]:
-        numbers = [float(f"{x:.4g}") for x in (raw[i], scores[i])]
-        rows.append(
-            [int(i), *numbers, *(None if np.isnan(x) else float(f"{x:.4g}") for x in intervals[i])]
-        )
+        numbers = [
+            None if np.isnan(x) else float(f"{x:.4g}") for x in (raw[i], scores[i], *intervals[i])
+        ]
+        rows.append([int(i), *numbers])
     return {"name": printable(explanation.method), "rows": rows}

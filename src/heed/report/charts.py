@@ -16,17 +16,17 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import altair as alt
 import numpy as np
+import vl_convert
 from jaxtyping import Float
 
 from heed.errors import InputError, OutputError
 from heed.report.numbers import cell, number
-from heed.report.words import verdict_interval
+from heed.report.words import verdict_interval, verdict_key
 from heed.text import counted, printable
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from heed.audit import Audit
     from heed.claims import Evidence, Verdict
 
@@ -37,12 +37,11 @@ COLOURS = {
     "not applicable": "#6b7280",
 }
 Align = Literal["left", "center", "right"]
-Altair = TypeVar("Altair", "alt.LayerChart", "alt.ConcatChart")
+Altair = TypeVar("Altair", alt.LayerChart, alt.ConcatChart)
 WIDTH, HEIGHT, NARROW = 680, 180, 270  # of a chart's area; its width on telephones
 ENDINGS = (".svg", ".png", ".pdf")
-_IDS = re.compile(
-    r'(\bid="|\burl\(#|href="#)([^")]*)'
-)  # where an SVG names its parts, or calls them
+# Where an SVG names its parts, or calls them.
+_IDS = re.compile(r'(\bid="|\burl\(#|href="#)([^")]*)')
 _TOP, _LABEL, _MEAN, _BARS = 9, 30, 46, 62  # heights, from the top, of labels, mean and bars
 _LONGEST = 120  # bytes of a file's name without its ending
 _LETTER = 7.6  # width of a character of a bold label in a wide font
@@ -63,15 +62,11 @@ class Chart:
         return self.altair.to_dict()
 
     def _repr_svg_(self) -> str:
-        import vl_convert
-
         return str(vl_convert.vegalite_to_svg(self.to_dict()))
 
 
 def claim(evidence: Evidence, verdict: Verdict, width: int = WIDTH) -> Chart:
     """The distribution of the statistic over documents, with its mean, interval and threshold."""
-    import altair as alt
-
     values = evidence.values
     if not len(values):
         reason = verdict.reason or "no document has this statistic"
@@ -79,16 +74,12 @@ def claim(evidence: Evidence, verdict: Verdict, width: int = WIDTH) -> Chart:
     asserted = evidence.claim
     edges = _edges(values, float(values.mean()) if asserted.per_document else asserted.threshold)
     domain = float(edges[0]), float(edges[-1])
-    x = alt.Scale(domain=list(domain), nice=False, zero=False)
-    bars = _histogram(values, edges, asserted.per_document or asserted.statistic, x, width)
-    layers = [
-        _side(verdict, domain, x),
-        bars,
-        *_threshold(verdict, domain, x),
-        *_mean(verdict, domain, x, width),
-    ]
+    bars = _histogram(values, edges, asserted.per_document or asserted.statistic, width)
     if asserted.per_document:  # the statistic is not on the axis of the documents
         layers = [bars, *_words(verdict, width)]
+    else:
+        over = [*_threshold(verdict, domain), *_mean(verdict, domain, width)]
+        layers = [_side(verdict, domain), bars, *over]
     return Chart(styled(alt.LayerChart(layer=layers).properties(width=width, height=HEIGHT)))
 
 
@@ -101,8 +92,6 @@ def agreement(
 
     Blue stands for the same order of words, orange for the reverse.
     """
-    import altair as alt
-
     names = [printable(name) for name in names]
     rows = [
         _pair(names[i], names[j], float(matrix[i, j]), int(counts[i, j]))
@@ -111,15 +100,10 @@ def agreement(
     ]
     if not rows:
         raise InputError("There is nothing to draw: no two explanations can be compared.")
-    axis: dict[str, Any] = {
-        "title": None,
-        "labelLimit": 0,
-        "ticks": False,
-        "domain": False,
-        "labelPadding": 6,
-    }
+    axis: dict[str, Any] = dict.fromkeys(("ticks", "domain"), False)
+    axis |= {"title": None, "labelLimit": 0, "labelPadding": 6}
     across = alt.Axis(orient="bottom", labelAngle=-35, **axis)
-    base = alt.Chart(_data(rows)).encode(
+    base = chart_of(rows).encode(
         x=alt.X("other:N", sort=names[:-1], axis=across),
         y=alt.Y("one:N", sort=names[1:], axis=alt.Axis(**axis)),
     )
@@ -141,18 +125,11 @@ def _pair(one: str, other: str, tau: float, documents: int) -> dict[str, Any]:
 def every(audit: Audit, width: int = WIDTH) -> dict[str, Chart]:
     """All charts of an audit by name: those of its claims that have numbers, and `agreement`."""
     judged = zip(audit.evidence, audit.verdicts, strict=True)
-    charts = {key_of(v): claim(e, v, width) for e, v in judged if len(e.values)}
+    charts = {verdict_key(v): claim(e, v, width) for e, v in judged if len(e.values)}
     names, matrix, counts = audit.agreement()
     if np.isfinite(matrix[np.tril_indices(len(names), -1)]).any():
         charts["agreement"] = agreement(names, matrix, counts)
     return charts
-
-
-def key_of(verdict: Verdict) -> str:
-    """A name for a verdict that no other of its audit has."""
-    return (
-        f"{verdict.claim.id}-{verdict.method}" if verdict.claim.of_explanation else verdict.claim.id
-    )
 
 
 def save_all(audit: Audit, folder: Path) -> int:
@@ -200,13 +177,10 @@ def styled(chart: Altair, **config: Any) -> Altair:
 
 def svg(chart: Chart | alt.TopLevelMixin, key: str = "") -> str:
     """The chart as SVG for a page with others: its ids begin with `key`, by default a digest."""
-    import vl_convert
-
     text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", vl_convert.vegalite_to_svg(chart.to_dict()))
     # vega counts ids through the life of the process: here they are counted through the chart
-    numbering = {
-        name: str(i) for i, name in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]*)"', text)))
-    }
+    ids = dict.fromkeys(re.findall(r'\bid="([^"]*)"', text))
+    numbering = {name: str(i) for i, name in enumerate(ids)}
     text = _IDS.sub(lambda m: m[1] + numbering.get(m[2], m[2]), text)
     prefix = key or "c" + hashlib.sha256(text.encode()).hexdigest()[:8]
     return _IDS.sub(rf"\1{prefix}-\2", text)
@@ -214,8 +188,6 @@ def svg(chart: Chart | alt.TopLevelMixin, key: str = "") -> str:
 
 def save(chart: Chart | alt.TopLevelMixin, path: Path) -> None:
     """Write the chart on white ground; the ending says what it becomes: svg, png or pdf."""
-    import vl_convert
-
     spec = chart.to_dict()
     spec["config"] = spec.get("config", {}) | {"background": "white"}
     path = Path(path)
@@ -247,43 +219,39 @@ def _edges(values: Float[np.ndarray, "document"], threshold: float) -> Float[np.
     width = (high - low) / np.clip(2 * np.sqrt(len(values)), 20, 40) or max(abs(high), 1e-3) / 20
 
     def side(reach: float) -> Float[np.ndarray, "edge"]:
-        return np.linspace(
-            0, reach if reach > width / 2 else width, max(1, round(reach / width)) + 1
-        )
+        end = reach if reach > width / 2 else width
+        return np.linspace(0, end, max(1, round(reach / width)) + 1)
 
     below, above = side(threshold - low), side(high - threshold)
     edges = np.concatenate([threshold - below[::-1], threshold + above[1:]])
-    return np.concatenate(
-        [[min(edges[0], low)], edges[1:-1], [max(edges[-1], high)]]
-    )  # in spite of rounding
+    # rounding may leave the first or last value just outside: the outer edges are moved to it
+    return np.concatenate([[min(edges[0], low)], edges[1:-1], [max(edges[-1], high)]])
 
 
-def _data(rows: list[dict[str, Any]]) -> alt.InlineData:
-    import altair as alt
+def chart_of(rows: list[dict[str, Any]]) -> alt.Chart:
+    """A chart that holds its rows, still without marks."""
+    return alt.Chart(alt.InlineData(values=rows))
 
-    return alt.InlineData(values=rows)
+
+def _across(column: str, domain: tuple[float, float], **more: Any) -> alt.X:
+    """The axis of the statistic, which all layers share."""
+    return alt.X(column, scale=alt.Scale(domain=list(domain), nice=False, zero=False), **more)
 
 
-def _side(verdict: Verdict, domain: tuple[float, float], x: alt.Scale) -> alt.Chart:
+def _side(verdict: Verdict, domain: tuple[float, float]) -> alt.Chart:
     """The claim's side of the threshold, lightly shaded."""
-    import altair as alt
-
     edge = domain[1] if verdict.claim.above else domain[0]
-    base = alt.Chart(_data([{"from": verdict.claim.threshold, "to": edge}]))
-    return base.mark_rect(color=COLOURS["supported"], opacity=0.1, aria=False).encode(
-        x=alt.X("from:Q", scale=x), x2="to:Q"
-    )
+    base = chart_of([{"from": verdict.claim.threshold, "to": edge}])
+    shade = base.mark_rect(color=COLOURS["supported"], opacity=0.1, aria=False)
+    return shade.encode(x=_across("from:Q", domain), x2="to:Q")
 
 
 def _histogram(
     values: Float[np.ndarray, "document"],
     edges: Float[np.ndarray, "edge"],
     statistic: str,
-    x: alt.Scale,
     width: int,
 ) -> alt.Chart:
-    import altair as alt
-
     counts, _ = np.histogram(values, bins=edges)
     rows = [
         _histogram_bar(int(count), float(low), float(high))
@@ -291,17 +259,14 @@ def _histogram(
         if count
     ]
     most = int(counts.max())
-    y = alt.Y(
-        "documents:Q",
-        scale=alt.Scale(domain=[0, most], range=[HEIGHT, _BARS]),
-        axis=alt.Axis(title="documents", values=_counts(most), format="d", titleAnchor="start"),
-    )
-    marks = alt.Chart(_data(rows)).mark_bar(color=FILL, binSpacing=1)
+    scale = alt.Scale(domain=[0, most], range=[HEIGHT, _BARS])
+    axis = alt.Axis(title="documents", values=_counts(most), format="d", titleAnchor="start")
+    y = alt.Y("documents:Q", scale=scale, axis=axis)
+    marks = chart_of(rows).mark_bar(color=FILL, binSpacing=1)
     # vl_convert aborts the whole process on a control character, hence `printable`
-    axis = alt.Axis(
-        title=_lines(f"{printable(statistic)}, per document", width), tickCount=width // 80
-    )
-    across = alt.X("from:Q", scale=x, bin="binned", axis=axis)
+    title = wrap(f"{printable(statistic)}, per document", int(width / _LETTER))
+    axis = alt.Axis(title=title, tickCount=width // 80)
+    across = _across("from:Q", (float(edges[0]), float(edges[-1])), bin="binned", axis=axis)
     return marks.encode(x=across, x2="to:Q", y=y, description="tip:N")
 
 
@@ -312,73 +277,45 @@ def _histogram_bar(documents: int, low: float, high: float) -> dict[str, Any]:
 
 def _counts(most: int) -> list[int]:
     """Round numbers from 0 to `most`, four or so."""
-    step = next(
-        s
-        for power in range(12)
-        for s in (10**power, 2 * 10**power, 5 * 10**power)
-        if most // s <= 4
-    )
+    steps = (digit * 10**power for power in range(12) for digit in (1, 2, 5))
+    step = next(step for step in steps if most // step <= 4)
     return list(range(0, most + 1, step))
 
 
-def _threshold(verdict: Verdict, domain: tuple[float, float], x: alt.Scale) -> list[alt.Chart]:
-    import altair as alt
-
+def _threshold(verdict: Verdict, domain: tuple[float, float]) -> list[alt.Chart]:
     above, at = verdict.claim.above, verdict.claim.threshold
     text = f"threshold: {verdict.claim.side()}"
     text = f"{text} →" if above else f"← {text}"
     room = (domain[1] - at if above else at - domain[0]) / (domain[1] - domain[0])
     inside = room > 0.25  # else the label stands on the other side of the line
-    align = "left" if above == inside else "right"
-    label: dict[str, Any] = {
-        "aria": False,
-        "color": INK,
-        "align": align,
-        "dx": 6 if align == "left" else -6,
-        "fontSize": 12,
-    }
-    base = alt.Chart(_data([{"at": at, "text": text}])).encode(x=alt.X("at:Q", scale=x))
+    align: Align = "left" if above == inside else "right"
+    dx = 6 if align == "left" else -6
+    base = chart_of([{"at": at, "text": text}]).encode(x=_across("at:Q", domain))
+    label = base.mark_text(aria=False, color=INK, align=align, dx=dx, fontSize=12)
     return [
         base.mark_rule(color=INK, strokeDash=[5, 4], strokeWidth=1.5, aria=False),
-        base.mark_text(**label).encode(y=alt.value(_TOP), text="text:N"),
+        label.encode(y=alt.value(_TOP), text="text:N"),
     ]
-
-
-def _lines(text: str, width: int) -> list[str]:
-    """A text in lines that are no wider than a chart."""
-    return wrap(text, int(width / _LETTER))
 
 
 def _words(verdict: Verdict, width: int) -> list[alt.Chart]:
     """The statistic and its threshold, in words alone."""
-    import altair as alt
-
-    lines: list[tuple[int, str, dict[str, Any]]] = [
-        (_TOP, f"threshold: {verdict.claim.side()}", {"color": INK})
-    ]
+    layers = [_line(f"threshold: {verdict.claim.side()}", _TOP, color=INK)]
     if verdict.mean is not None:
-        look = {"color": COLOURS[verdict.outcome], "fontWeight": "bold"}
-        whole = f"{printable(verdict.claim.statistic)}: {verdict_interval(verdict)}"
-        lines.append(
-            (
-                _LABEL,
-                whole if len(whole) * _LETTER <= width else f"value: {verdict_interval(verdict)}",
-                look,
-            )
-        )
-    return [
-        alt.Chart(_data([{"text": text}]))
-        .mark_text(align="left", fontSize=12, aria=False, **look)
-        .encode(x=alt.value(4), y=alt.value(y), text="text:N")
-        for y, text, look in lines
-    ]
+        name = printable(verdict.claim.statistic)
+        value = verdict_interval(verdict)
+        fits = len(f"{name}: {value}") * _LETTER <= width
+        text = f"{name if fits else 'value'}: {value}"
+        layers.append(_line(text, _LABEL, color=COLOURS[verdict.outcome], fontWeight="bold"))
+    return layers
 
 
-def _mean(
-    verdict: Verdict, domain: tuple[float, float], x: alt.Scale, width: int
-) -> list[alt.Chart]:
-    import altair as alt
+def _line(text: str, y: int, **look: Any) -> alt.Chart:
+    mark = chart_of([{"text": text}]).mark_text(align="left", fontSize=12, aria=False, **look)
+    return mark.encode(x=alt.value(4), y=alt.value(y), text="text:N")
 
+
+def _mean(verdict: Verdict, domain: tuple[float, float], width: int) -> list[alt.Chart]:
     numbers = np.array([verdict.mean, verdict.low, verdict.high], dtype=float)  # None becomes NaN
     if verdict.mean is None or not np.isfinite(numbers).all():
         return []
@@ -389,13 +326,13 @@ def _mean(
     line = (verdict.claim.threshold - domain[0]) / span
     align = _beside(mean, line, _LETTER * len(text) / width)
     row = {"mean": verdict.mean, "low": verdict.low, "high": verdict.high, "text": text}
-    base = alt.Chart(_data([row])).encode(y=alt.value(_MEAN))
-    at = alt.X("mean:Q", scale=x)
+    base = chart_of([row]).encode(y=alt.value(_MEAN))
+    at = _across("mean:Q", domain)
     label = base.mark_text(color=colour, align=align, fontSize=12, fontWeight="bold", aria=False)
     rule = base.mark_rule(color=colour, strokeWidth=3, aria=False)
     point = base.mark_point(color=colour, shape="diamond", size=110, filled=True, opacity=1)
     return [
-        rule.encode(x=alt.X("low:Q", scale=x), x2="high:Q"),
+        rule.encode(x=_across("low:Q", domain), x2="high:Q"),
         point.encode(x=at, description="text:N"),
         label.encode(x=at, y=alt.value(_LABEL), text="text:N"),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -21,11 +21,21 @@ if TYPE_CHECKING:
 
 
 def terminal(comparison: Comparison, console: Console, options: ConsoleOptions) -> RenderResult:
-    """One line per method, and how far they agree."""
+    """One line per method, how far they agree, and which methods were left out."""
     yield from side_by_side(comparison.explanations, console, options)
     if len(comparison.explanations) > 1:
         yield Text("")
         yield table(comparison, options.max_width)
+    if comparison.left_out:
+        yield Text("")
+        yield Text("Methods left out", style="bold")
+        yield from (Text(sentence, style="dim") for sentence in _left_out(comparison))
+
+
+def _left_out(comparison: Comparison) -> Iterator[str]:
+    """Why methods did not run, a line for each; some reasons begin with the method's name."""
+    for name, reason in comparison.left_out.items():
+        yield printable(reason if reason.startswith(f"{name} ") else f"{name}: {reason}")
 
 
 def table(comparison: Comparison, width: int = 80) -> Group:
@@ -58,11 +68,13 @@ def side_by_side(
 
 
 def html(comparison: Comparison) -> str:
-    """The explanations and their agreement, for a notebook."""
+    """The explanations, their agreement and the methods left out, for a notebook."""
     rows = "".join(explanation_html(e) for e in comparison.explanations)
     head = "".join(f"<th>{escape(m)}</th>" for m in comparison.methods)
-    body = "".join(
-        f"<tr><th>{escape(m)}</th>" + "".join(f"<td>{cell(t)}</td>" for t in row) + "</tr>"
-        for m, row in zip(comparison.methods, comparison.agreement, strict=True)
-    )
-    return f"{rows}<table><caption>Kendall's τ</caption><tr><th></th>{head}</tr>{body}</table>"
+    body = ""
+    for method, taus in zip(comparison.methods, comparison.agreement, strict=True):
+        cells = "".join(f"<td>{cell(tau)}</td>" for tau in taus)
+        body += f"<tr><th>{escape(method)}</th>{cells}</tr>"
+    table = f"<table><caption>Kendall's τ</caption><tr><th></th>{head}</tr>{body}</table>"
+    reasons = "".join(f"<li>{escape(sentence)}</li>" for sentence in _left_out(comparison))
+    return rows + table + (f"<div>Methods left out</div><ul>{reasons}</ul>" if reasons else "")

@@ -5,25 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from heed.report import shading
 from heed.report.numbers import number, short
-from heed.report.shading import (
-    FAINTEST,
-    MEANINGS,
-    STEPS,
-    Piece,
-    colours,
-    pieces,
-    shares,
-    style,
-    tint,
-    word,
-)
+from heed.report.shading import Piece, colours, pieces, shares, word
 from heed.text import counted, printable
 
 if TYPE_CHECKING:
@@ -53,12 +44,13 @@ def legend(explanations: Sequence[Explanation], colours: int) -> Iterator[Text]:
         return
     signs = {e.signed for e in explanations}
     line = Text.assemble(("strength", "dim"))
-    for meaning, sign, signed in MEANINGS:
+    for meaning, sign, signed in shading.MEANINGS:
         if signed not in signs:
             continue
         line.append(" ")
-        for level, step in enumerate(STEPS, 1):
-            line.append(" ").append(str(level), style(sign * step, signed, colours))
+        for level, step in enumerate(shading.STEPS, 1):
+            look = shading.style(sign * step, signed, colours)
+            line.append(" ").append(str(level), look)
         line.append(f" {meaning}", "dim")
     yield line
 
@@ -84,16 +76,13 @@ def line(explanation: Explanation, width: int, colours: int) -> Text:
     if whole.cell_len <= width:
         return whole
     share = shares(explanation)
-    words = [
-        word(piece, share[i], explanation.signed, colours)
-        for segment in pieces(explanation)
-        for piece, i in segment
-        if i is not None
+    units = [
+        (piece, share[i]) for piece, i in chain.from_iterable(pieces(explanation)) if i is not None
     ]
-    order = [i for segment in pieces(explanation) for _, i in segment if i is not None]
+    words = [word(piece, score, explanation.signed, colours) for piece, score in units]
     strongest: set[int] = set()
     best = Text("…")
-    for at in sorted(range(len(words)), key=lambda at: -abs(share[order[at]])):
+    for at in sorted(range(len(units)), key=lambda at: -abs(units[at][1])):
         excerpt = _excerpt(words, strongest | {at})
         if excerpt.cell_len > width:
             break
@@ -152,9 +141,8 @@ def _columns(explanation: Explanation, colours: int) -> Iterator[tuple[str, tupl
             continue
         drawn = word(text, share[i], explanation.signed, colours)
         low, high = explanation.intervals[i] / top
-        bar = ""
-        if not np.isnan(low):
-            bar = _bar(low, high, explanation.scores[i] / top, drawn.cell_len)
+        score = explanation.scores[i] / top
+        bar = "" if np.isnan(low) else _bar(low, high, score, drawn.cell_len)
         yield text, (drawn, Text(bar.ljust(drawn.cell_len), style="dim"))
 
 
@@ -206,12 +194,12 @@ def _kept(explanation: Explanation) -> str:
 def band_legend(explanation: Explanation) -> str:
     """What the bars under the words mean."""
     assert explanation.intervals is not None
-    missing = np.isnan(explanation.intervals).any()
-    return (
+    text = (
         f"Under each word, from 0 (left) to {number(_top(explanation))} (right): • its weight,"
         f" ─ its range over all attention that gives {_kept(explanation)}."
-        + (" Words without a bar were not examined." if missing else "")
     )
+    missing = np.isnan(explanation.intervals).any()
+    return f"{text} Words without a bar were not examined." if missing else text
 
 
 # One explanation on a terminal
@@ -275,12 +263,13 @@ def measured(explanation: Explanation) -> list[tuple[str, str]]:
 
 def provenance(explanation: Explanation) -> str:
     """The model, how words were removed, and what it took."""
-    parts = [printable(f"{explanation.model}@{explanation.revision}")]
-    if explanation.removal:
-        parts.append(f"removal: {explanation.removal}")
-    parts.append(counted(explanation.forward_passes, "evaluation"))
-    parts.append(f"{explanation.seconds * 1000:.0f} ms")
-    return " · ".join(parts)
+    parts = (
+        printable(f"{explanation.model}@{explanation.revision}"),
+        f"removal: {explanation.removal}" if explanation.removal else "",
+        counted(explanation.forward_passes, "evaluation"),
+        f"{explanation.seconds * 1000:.0f} ms",
+    )
+    return " · ".join(filter(None, parts))
 
 
 # Pages and notebooks
@@ -320,8 +309,8 @@ def html_text(explanation: Explanation) -> str:
 def _html_word(explanation: Explanation, text: str, i: int, share: float) -> str:
     title = number(explanation.scores[i], signed=explanation.signed)
     style = "border-radius:3px;padding:0 2px"
-    if abs(share) >= FAINTEST:
-        style += f";background-color:{tint(share, explanation.signed)}"
+    if abs(share) >= shading.FAINTEST:
+        style += f";background-color:{shading.tint(share, explanation.signed)}"
     if explanation.intervals is not None and not np.isnan(explanation.intervals[i, 0]):
         low, high = explanation.intervals[i]
         top = _top(explanation)

@@ -9,34 +9,26 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from itertools import cycle, islice
+from itertools import cycle, islice, product
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
 import numpy as np
 from jaxtyping import Float
 
 from heed.errors import InputError
-from heed.report.charts import FILL, INK, styled
+from heed.report.charts import FILL, INK, chart_of, styled
 from heed.report.numbers import cell, short
 from heed.report.panels import LETTER, TOTAL, Panel, Row, Span, columns, margin, panels, thinned
 from heed.report.shading import AGAINST, FOR
 from heed.text import printable
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from heed.papers.results import Figure
 
 _CELLS = 150  # of a heat map that carry their number
-_COLOURS = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#56b4e9",
-    "#e69f00",
-    "#6b7280",
-)  # Okabe and Ito
+# Colours of Okabe and Ito, which colour-blind readers can tell apart.
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6b7280")
 _SHAPES = (
     "circle",
     "square",
@@ -48,16 +40,11 @@ _SHAPES = (
     "triangle-left",
 )
 _DASHES = ([1, 0], [6, 3], [2, 2], [9, 3, 2, 3], [4, 2], [12, 4], [3, 5, 1, 5], [1, 3])
-_SALTIRE = (
-    "M-.7,-1L0,-.3L.7,-1L1,-.7L.3,0L1,.7L.7,1L0,.3L-.7,1L-1,.7L-.3,0L-1,-.7Z"  # a cross on its side
-)
+# The outline of a cross on its side.
+_SALTIRE = "M-.7,-1L0,-.3L.7,-1L1,-.7L.3,0L1,.7L.7,1L0,.3L-.7,1L-1,.7L-.3,0L-1,-.7Z"
 _PALE = "#f3f5f7"
-_PADDING = {
-    "left": 4,
-    "top": 4,
-    "right": 36,
-    "bottom": 4,
-}  # letters may be wider where the figure is shown
+# Wide on the right: letters may be wider where the figure is shown.
+_PADDING = {"left": 4, "top": 4, "right": 36, "bottom": 4}
 _LEGEND = {
     "labelColor": INK,
     "titleColor": INK,
@@ -72,8 +59,6 @@ _LEGEND = {
 
 def figure(f: Figure) -> alt.LayerChart | alt.ConcatChart:
     """The chart of a figure, without its title; rows that lack a number are left out."""
-    import altair as alt
-
     if f.kind not in _KINDS:
         raise InputError(f"The figure '{f.name}' is of a kind that heed cannot draw: '{f.kind}'.")
     laid_out = panels(f)
@@ -83,29 +68,23 @@ def figure(f: Figure) -> alt.LayerChart | alt.ConcatChart:
     config = {"aria": False, "legend": _LEGEND}  # the page says in words what a figure shows
     if len(drawn) == 1:
         return styled(drawn[0], **config).properties(padding=_PADDING)
-    named = [
-        c.properties(title=alt.Title(_lines(p.title, p.width)))
-        for c, p in zip(drawn, laid_out, strict=True)
-    ]
-    return styled(alt.concat(*named, columns=columns(laid_out), spacing=24), **config).properties(
-        padding=_PADDING
-    )
+    titles = [alt.Title(_lines(panel.title, panel.width)) for panel in laid_out]
+    named = [chart.properties(title=t) for chart, t in zip(drawn, titles, strict=True)]
+    beside = alt.concat(*named, columns=columns(laid_out), spacing=24)
+    return styled(beside, **config).properties(padding=_PADDING)
 
 
 def titled(f: Figure) -> alt.LayerChart | alt.ConcatChart:
     """The chart of a figure with its title and caption, as it is saved for use elsewhere."""
-    import altair as alt
-
-    look: dict[str, Any] = {
-        "fontSize": 14,
-        "subtitleFontSize": 12,
-        "subtitleColor": INK,
-        "offset": 14,
-    }
-    below = _lines(caption(f), TOTAL) if caption(f) else []
-    return figure(f).properties(
-        title=alt.Title(_lines(f.title, 0.85 * TOTAL), subtitle=below, **look)
+    title = alt.Title(
+        _lines(f.title, 0.85 * TOTAL),
+        subtitle=_lines(caption(f), TOTAL) if caption(f) else [],
+        fontSize=14,
+        subtitleFontSize=12,
+        subtitleColor=INK,
+        offset=14,
     )
+    return figure(f).properties(title=title)
 
 
 def caption(f: Figure) -> str:
@@ -120,12 +99,6 @@ def _lines(text: str, width: float) -> list[str]:
 # Axes and legends
 
 
-def _data(rows: list[Row]) -> alt.InlineData:
-    import altair as alt
-
-    return alt.InlineData(values=rows)
-
-
 def _title(name: str) -> str | None:
     """What an axis is called; some names say nothing."""
     return None if name in ("value", "at", "one", "other") else printable(name)
@@ -133,8 +106,6 @@ def _title(name: str) -> str | None:
 
 def _scale(panel: Panel, key: str, column: str) -> dict[str, Any]:
     """Scale and axis of numbers."""
-    import altair as alt
-
     low, high = panel.spans[key]
     form: dict[str, Any] = {}
     if key == "across" and all(row[key] == int(row[key]) for row in panel.rows):
@@ -156,21 +127,26 @@ def _down(
     panel: Panel, title: str | None = None, grid: bool = True, padding: float = 0.24
 ) -> alt.Y:
     """The axis of categories, from top to bottom."""
-    import altair as alt
-
     axis = alt.Axis(
-        title=title if panel.labels else None, labels=panel.labels, labelLimit=0, labelPadding=8,
-        minExtent=margin(panel) if panel.labels else 0, ticks=False, domain=False,
-        grid=grid, gridColor=FILL, gridOpacity=0.35,
-    )  # fmt: skip
+        title=title if panel.labels else None,
+        grid=grid,
+        gridColor=FILL,
+        gridOpacity=0.35,
+        **_label_column(panel),
+    )
     scale = alt.Scale(type="band", domain=panel.names["down"], padding=padding)
     return alt.Y("down:N", sort=None, scale=scale, axis=axis)
 
 
+def _label_column(panel: Panel) -> dict[str, Any]:
+    """The labels of categories, left of the panel; no line and no ticks beside them."""
+    extent = margin(panel) if panel.labels else 0
+    room = {"labels": panel.labels, "labelLimit": 0, "labelPadding": 8, "minExtent": extent}
+    return room | {"ticks": False, "domain": False}
+
+
 def _apart(panel: Panel, *channels: str) -> dict[str, Any]:
     """Encodings that tell series apart, with one legend for all of them."""
-    import altair as alt
-
     if not panel.series:
         return {channel: alt.value(_COLOURS[0]) for channel in channels if channel == "color"}
     steps: dict[str, tuple[Any, Sequence[Any]]] = {
@@ -179,9 +155,8 @@ def _apart(panel: Panel, *channels: str) -> dict[str, Any]:
         "shape": (alt.Shape, _SHAPES),
         "strokeDash": (alt.StrokeDash, _DASHES),
     }
-    outline = (
-        0 if panel.figure.kind == "lines" else 1.5
-    )  # that of a shape would be dashed as its line is
+    # none beside lines: the outline of a shape would be dashed as its line is
+    outline = 0 if panel.figure.kind == "lines" else 1.5
     legend = _legend(panel.series, printable(panel.figure.colour), symbolStrokeWidth=outline)
     encodings: dict[str, Any] = {}
     for channel in channels:
@@ -193,15 +168,11 @@ def _apart(panel: Panel, *channels: str) -> dict[str, Any]:
 
 def _beside(panel: Panel) -> dict[str, Any]:
     """Series of one category, one below the other."""
-    import altair as alt
-
     scale = alt.Scale(domain=panel.series)
     return {"yOffset": alt.YOffset("series:N", sort=None, scale=scale)} if panel.series else {}
 
 
 def _legend(names: Sequence[str], title: str | None, **more: Any) -> alt.Legend:
-    import altair as alt
-
     columns = int(TOTAL / (LETTER * max(map(len, names)) + 50))
     return alt.Legend(
         title=title,
@@ -215,10 +186,8 @@ def _legend(names: Sequence[str], title: str | None, **more: Any) -> alt.Legend:
 
 def _zero(panel: Panel, key: str, **axis: Any) -> list[alt.Chart]:
     """A dashed line at zero, where numbers lie on both sides of it."""
-    import altair as alt
-
     low, high = panel.spans[key]
-    line = alt.Chart(_data([{"zero": 0.0}])).mark_rule(color=INK, strokeDash=[4, 3], opacity=0.8)
+    line = chart_of([{"zero": 0.0}]).mark_rule(color=INK, strokeDash=[4, 3], opacity=0.8)
     return [line.encode(**axis)] if low < 0 < high else []
 
 
@@ -228,8 +197,6 @@ def _row(panel: Panel) -> int:
 
 
 def _layered(layers: Sequence[alt.Chart], width: float, height: float) -> alt.LayerChart:
-    import altair as alt
-
     return alt.LayerChart(layer=list(layers)).properties(width=width, height=height)
 
 
@@ -247,51 +214,39 @@ def _measured(rows: Sequence[Row]) -> list[Row]:
 
 
 def _dots(panel: Panel) -> alt.LayerChart:
-    import altair as alt
-
-    y, scale, offset = _down(panel), _scale(panel, "number", panel.figure.x), _beside(panel)
-    bars = alt.Chart(_data(_measured(panel.rows))).mark_rule(strokeWidth=2.5)
-    dots = alt.Chart(_data(panel.rows)).mark_point(filled=True, size=80, opacity=1)
+    scale = _scale(panel, "number", panel.figure.x)
+    position: dict[str, Any] = {"y": _down(panel)} | _beside(panel)
+    bars = chart_of(_measured(panel.rows)).mark_rule(strokeWidth=2.5)
+    dots = chart_of(panel.rows).mark_point(filled=True, size=80, opacity=1)
     layers = [
         *_zero(panel, "number", x=alt.X("zero:Q", **scale)),
-        bars.encode(
-            x=alt.X("low:Q", **scale), x2="high:Q", y=y, **offset, **_apart(panel, "color")
-        ),
-        dots.encode(x=alt.X("number:Q", **scale), y=y, **offset, **_apart(panel, "color", "shape")),
+        bars.encode(x=alt.X("low:Q", **scale), x2="high:Q", **position, **_apart(panel, "color")),
+        dots.encode(x=alt.X("number:Q", **scale), **position, **_apart(panel, "color", "shape")),
     ]
     return _listed(panel, layers)
 
 
 def _points(panel: Panel) -> alt.LayerChart:
-    import altair as alt
-
-    across, number = (
-        _scale(panel, "across", panel.figure.x),
-        _scale(panel, "number", panel.figure.y),
-    )
+    across = _scale(panel, "across", panel.figure.x)
+    number = _scale(panel, "number", panel.figure.y)
     size, opacity = (50, 0.75) if len(panel.rows) < 200 else (22, 0.5)
-    points = alt.Chart(_data(panel.rows)).mark_point(filled=True, size=size, opacity=opacity)
+    points = chart_of(panel.rows).mark_point(filled=True, size=size, opacity=opacity)
+    x, y = alt.X("across:Q", **across), alt.Y("number:Q", **number)
     layers = [
         *_zero(panel, "across", x=alt.X("zero:Q", **across)),
         *_zero(panel, "number", y=alt.Y("zero:Q", **number)),
-        points.encode(
-            x=alt.X("across:Q", **across),
-            y=alt.Y("number:Q", **number),
-            **_apart(panel, "color", "shape"),
-        ),
+        points.encode(x=x, y=y, **_apart(panel, "color", "shape")),
     ]
     return _layered(layers, panel.width, min(320, panel.width))
 
 
 def _curves(panel: Panel) -> alt.LayerChart:
-    import altair as alt
-
     number = _scale(panel, "number", panel.figure.y)
     x = alt.X("across:Q", **_scale(panel, "across", panel.figure.x))
     y = alt.Y("number:Q", **number)
-    bands = alt.Chart(_data(_measured(panel.rows))).mark_area(opacity=0.16)
-    lines = alt.Chart(_data(panel.rows)).mark_line(strokeWidth=2)
-    dots = alt.Chart(_data(panel.rows)).mark_point(filled=True, size=50, opacity=1)
+    bands = chart_of(_measured(panel.rows)).mark_area(opacity=0.16)
+    lines = chart_of(panel.rows).mark_line(strokeWidth=2)
+    dots = chart_of(panel.rows).mark_point(filled=True, size=50, opacity=1)
     layers = [
         *_zero(panel, "number", y=alt.Y("zero:Q", **number)),
         bands.encode(x=x, y=alt.Y("low:Q", **number), y2="high:Q", **_apart(panel, "color")),
@@ -302,14 +257,12 @@ def _curves(panel: Panel) -> alt.LayerChart:
 
 
 def _bars(panel: Panel) -> alt.LayerChart:
-    import altair as alt
-
     scale = _scale(panel, "number", panel.figure.y)
     rows = [
         r | {"end": max(r["number"], 0.0), "text": f"{short(r['number'])} {r['series']}".strip()}
         for r in panel.rows
     ]
-    base = alt.Chart(_data(rows)).encode(y=_down(panel, grid=False), **_beside(panel))
+    base = chart_of(rows).encode(y=_down(panel, grid=False), **_beside(panel))
     texts = base.mark_text(align="left", dx=5, color=INK, fontSize=11)
     layers = [
         base.mark_bar().encode(x=alt.X("number:Q", **scale), **_apart(panel, "color")),
@@ -319,21 +272,18 @@ def _bars(panel: Panel) -> alt.LayerChart:
 
 
 def _boxes(panel: Panel) -> alt.LayerChart:
-    import altair as alt
-
     scale = _scale(panel, "number", panel.figure.y)
     boxes, outliers = _quartiles(panel.rows)
     position: dict[str, Any] = {"y": _down(panel)} | _beside(panel)
     ink = _apart(panel, "fill", "strokeDash") or {"fill": alt.value(FILL)}
-    base = alt.Chart(_data(boxes)).encode(**position)
-    beyond = alt.Chart(_data(outliers)).mark_point(filled=True, size=14, opacity=0.6, color=FILL)
+    base = chart_of(boxes).encode(**position)
+    bars = base.mark_bar(opacity=0.6, stroke=INK)
+    beyond = chart_of(outliers).mark_point(filled=True, size=14, opacity=0.6, color=FILL)
     thick = 0.7 * _row(panel) / max(1, len(panel.series))
     layers = [
         *_zero(panel, "number", x=alt.X("zero:Q", **scale)),
         base.mark_rule(strokeWidth=1.5, color=FILL).encode(x=alt.X("low:Q", **scale), x2="high:Q"),
-        base.mark_bar(opacity=0.6, stroke=INK).encode(
-            x=alt.X("lower:Q", **scale), x2="upper:Q", **ink
-        ),
+        bars.encode(x=alt.X("lower:Q", **scale), x2="upper:Q", **ink),
         base.mark_tick(thickness=2.5, size=thick, color=INK).encode(x=alt.X("middle:Q", **scale)),
         beyond.encode(x=alt.X("number:Q", **scale), **position),
         *_marks(panel, scale),
@@ -362,53 +312,37 @@ def _quartiles(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
 
 def _violins(panel: Panel) -> alt.LayerChart:
     """Mirrored densities with their medians; series of one category stand below each other."""
-    import altair as alt
-
-    scale = _scale(panel, "number", panel.figure.y)
     names, series = panel.names["down"], panel.series or [""]
-    rows, middles = [], []
-    for i, name in enumerate(names):
-        for j, one in enumerate(series):
-            values = [r["number"] for r in panel.rows if r["down"] == name and r["series"] == one]
-            if not values:
-                continue
-            centre, half = i + (j + 0.5) / len(series), 0.45 / len(series)
-            at, density = _density(np.array(values), panel.spans["number"])
-            rows += [
-                {
-                    "number": float(x),
-                    "from": centre - half * d,
-                    "to": centre + half * d,
-                    "series": one,
-                    "name": name,
-                }
-                for x, d in zip(at, density / density.max(), strict=True)
-            ]
-            ends = {"from": centre - half, "to": centre + half}
-            middles.append({"number": float(np.median(values))} | ends)
-    labels = "[" + ",".join(json.dumps(name) for name in names) + "]"
+    half = 0.45 / len(series)
+    rows, medians = [], []
+    for (i, name), (j, one) in product(enumerate(names), enumerate(series)):
+        values = [r["number"] for r in panel.rows if r["down"] == name and r["series"] == one]
+        if not values:
+            continue
+        centre = i + (j + 0.5) / len(series)
+        at, density = _density(np.array(values), panel.spans["number"])
+        for x, d in zip(at, half * (density / density.max()), strict=True):
+            ends = {"from": centre - d, "to": centre + d}
+            rows.append({"number": float(x)} | ends | {"series": one, "name": name})
+        ends = {"from": centre - half, "to": centre + half}
+        medians.append({"number": float(np.median(values))} | ends)
     axis = alt.Axis(
         title=None,
         values=[i + 0.5 for i in range(len(names))],
-        labelExpr=f"{labels}[floor(datum.value)]",
-        labels=panel.labels,
-        labelLimit=0,
-        labelPadding=8,
-        ticks=False,
-        domain=False,
+        labelExpr=f"{json.dumps(names)}[floor(datum.value)]",
         grid=False,
-        minExtent=margin(panel) if panel.labels else 0,
+        **_label_column(panel),
     )
-    y = alt.Y(
-        "from:Q", scale=alt.Scale(domain=[0, len(names)], reverse=True, nice=False), axis=axis
-    )
-    x = alt.X("number:Q", **scale)
-    areas = alt.Chart(_data(rows)).mark_area(opacity=0.75, stroke=INK, strokeWidth=0.7)
-    drawn = areas.encode(x=x, y=y, y2="to:Q", detail="name:N", **_apart(panel, "color"))
-    lines = (
-        alt.Chart(_data(middles)).mark_rule(color=INK, strokeWidth=2).encode(x=x, y=y, y2="to:Q")
-    )
-    return _layered([drawn, lines], panel.width, 2 * _row(panel) * len(names))
+    down = alt.Scale(domain=[0, len(names)], reverse=True, nice=False)
+    y = alt.Y("from:Q", scale=down, axis=axis)
+    x = alt.X("number:Q", **_scale(panel, "number", panel.figure.y))
+    areas = chart_of(rows).mark_area(opacity=0.75, stroke=INK, strokeWidth=0.7)
+    lines = chart_of(medians).mark_rule(color=INK, strokeWidth=2)
+    layers = [
+        areas.encode(x=x, y=y, y2="to:Q", detail="name:N", **_apart(panel, "color")),
+        lines.encode(x=x, y=y, y2="to:Q"),
+    ]
+    return _layered(layers, panel.width, 2 * _row(panel) * len(names))
 
 
 def _density(
@@ -428,31 +362,21 @@ def _density(
 
 def _marks(panel: Panel, scale: Mapping[str, Any]) -> list[alt.Chart]:
     """Single marks over the boxes, each kind with a shape of its own."""
-    import altair as alt
-
     if not panel.marks:
         return []
-    crosses, others = (
-        iter(("cross", _SALTIRE)),
-        cycle(("triangle-up", "square", "circle", "triangle-down")),
-    )
-    shapes = [
-        next(crosses, "stroke")
-        if kind.startswith("theorem")
-        else "diamond"
-        if kind == "exact"
-        else next(others)
-        for kind in panel.kinds
-    ]
+    crosses = iter(("cross", _SALTIRE))
+    others = cycle(("triangle-up", "square", "circle", "triangle-down"))
+    shapes = []
+    for kind in panel.kinds:
+        if kind.startswith("theorem"):
+            shapes.append(next(crosses, "stroke"))
+        else:
+            shapes.append("diamond" if kind == "exact" else next(others))
     inks = list(islice(cycle((_COLOURS[1], _COLOURS[2], _COLOURS[0], *_COLOURS[3:])), len(shapes)))
-    legend = _legend(panel.kinds, None)
-    shape = alt.Shape(
-        "mark:N", sort=None, scale=alt.Scale(domain=panel.kinds, range=shapes), legend=legend
-    )
-    colour = alt.Color(
-        "mark:N", sort=None, scale=alt.Scale(domain=panel.kinds, range=inks), legend=legend
-    )
-    points = alt.Chart(_data(panel.marks)).mark_point(filled=True, size=70, opacity=1)
+    look: dict[str, Any] = {"sort": None, "legend": _legend(panel.kinds, None)}
+    shape = alt.Shape("mark:N", scale=alt.Scale(domain=panel.kinds, range=shapes), **look)
+    colour = alt.Color("mark:N", scale=alt.Scale(domain=panel.kinds, range=inks), **look)
+    points = chart_of(panel.marks).mark_point(filled=True, size=70, opacity=1)
     return [points.encode(x=alt.X("number:Q", **scale), y=_down(panel), shape=shape, color=colour)]
 
 
@@ -460,8 +384,6 @@ def _marks(panel: Panel, scale: Mapping[str, Any]) -> list[alt.Chart]:
 
 
 def _heat(panel: Panel) -> alt.LayerChart:
-    import altair as alt
-
     across, down = panel.names["across"], panel.names["down"]
     step = min(56, max(18, panel.width / len(across)))
     row = min(32, max(20, 0.7 * step))
@@ -477,28 +399,23 @@ def _heat(panel: Panel) -> alt.LayerChart:
     )
     x = alt.X("across:N", sort=None, scale=alt.Scale(type="band", domain=across), axis=axis)
     y = _down(panel, _title(panel.figure.y), grid=False, padding=0)
-    bar: dict[str, Any] = {
-        "gradientLength": max(60, min(160, row * len(down))),
-        "gradientThickness": 12,
-    }
-    legend = alt.Legend(title=_title(panel.figure.value), **bar)
+    length = max(60, min(160, row * len(down)))
+    title = _title(panel.figure.value)
+    legend = alt.Legend(title=title, gradientLength=length, gradientThickness=12)
     colour = alt.Color("number:Q", scale=_tones(panel.spans["number"]), legend=legend)
-    cells = alt.Chart(_data(panel.rows)).mark_rect().encode(x=x, y=y, color=colour)
+    cells = chart_of(panel.rows).mark_rect().encode(x=x, y=y, color=colour)
     numbers = _cell_numbers(panel, x, y) if len(panel.rows) <= _CELLS and step >= 26 else []
     return _layered([cells, *numbers], step * len(across), row * len(down))
 
 
 def _tones(span: Span) -> alt.Scale:
     """Orange to blue where numbers have both signs; else from pale to the colour of their sign."""
-    import altair as alt
-
     blue, orange = ("#{:02x}{:02x}{:02x}".format(*colour) for colour in (FOR, AGAINST))
     low, high = _ends(span)
     if low < 0 < high:
         return alt.Scale(domain=[low, 0, high], range=[orange, _PALE, blue], interpolate="rgb")
-    return alt.Scale(
-        domain=[low, high], range=[_PALE, blue] if high > 0 else [orange, _PALE], interpolate="rgb"
-    )
+    tones = [_PALE, blue] if high > 0 else [orange, _PALE]
+    return alt.Scale(domain=[low, high], range=tones, interpolate="rgb")
 
 
 def _ends(span: Span) -> Span:
@@ -512,8 +429,6 @@ def _ends(span: Span) -> Span:
 
 def _cell_numbers(panel: Panel, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     """The numbers in their cells, in the ink that stands out."""
-    import altair as alt
-
     low, high = _ends(panel.spans["number"])
     whole = all(row["number"] == int(row["number"]) for row in panel.rows)
     by_ink: dict[str, list[Row]] = {}
@@ -525,7 +440,7 @@ def _cell_numbers(panel: Panel, x: alt.X, y: alt.Y) -> list[alt.Chart]:
         text = short(value) if whole else cell(value)
         by_ink.setdefault(_ink(share), []).append(row | {"text": text})
     return [
-        alt.Chart(_data(rows)).mark_text(color=ink, fontSize=10.5).encode(x=x, y=y, text="text:N")
+        chart_of(rows).mark_text(color=ink, fontSize=10.5).encode(x=x, y=y, text="text:N")
         for ink, rows in by_ink.items()
     ]
 

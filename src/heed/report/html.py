@@ -20,28 +20,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from heed.methods import agreement as agreement_of
+from heed.report import browser
+from heed.report import explanation as parts
 from heed.report.bibliography import authors, bibtex, cited
-from heed.report.explanation import (
-    apart,
-    by_document,
-    comparable,
-    html_intervals,
-    html_text,
-    measured,
-    provenance,
-    strongest,
-)
+from heed.report.explanation import by_document, comparable
 from heed.report.numbers import cell, duration, number
 from heed.report.shading import AGAINST, FOR, legend, rgba
-from heed.report.words import SYMBOLS, extras, outcome, summary, verdict_interval
+from heed.report.words import SYMBOLS, extras, outcome, summary, verdict_interval, verdict_key
 from heed.text import counted, printable
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
-    from markupsafe import Markup
-
     from heed.audit import Audit
     from heed.methods import Explanation
 
@@ -69,22 +61,18 @@ def audit(audit: Audit) -> str:
 
     Its script is in the file; by its digest, a browser runs this script and no other.
     """
-    from markupsafe import Markup
-
-    from heed.report import browser, charts
-
     pictures = _pictures(audit)
     script = resources.files("heed.report").joinpath("templates", "audit.js").read_text("utf8")
     room = _LARGEST - sum(len(text.encode()) for text in (script, *pictures.values()))
     content = browser.content(audit, room)
     level = audit.verdicts[0].level if audit.verdicts else 0.95
-    facts = audit.facts
+    facts, names = audit.facts, cited(audit)
     return render(
         "audit.html.j2",
         title=f"Audit of {facts['model']} on {facts['data']}",
         facts=list(_facts(audit)),
         claims=[
-            _claim(audit, index, content, pictures.get(charts.key_of(verdict), Markup()))
+            _claim(audit, index, content, pictures.get(verdict_key(verdict), Markup()))
             for index, verdict in enumerate(audit.verdicts)
         ],
         summary=list(summary(audit).items()),
@@ -96,7 +84,9 @@ def audit(audit: Audit) -> str:
         judged=sum(not e.reason for e in audit.evidence),
         command=facts.get("command"),
         provenance=list(_provenance(audit)),
-        bibtex=Markup("{}").format(_bibtex(audit)),  # as `Markup`, it keeps its line ends
+        bibtex=Markup("{}").format(
+            bibtex(names) if names else ""
+        ),  # as `Markup`, it keeps its line ends
         content=_inert(content),
         script=Markup(script),
         digest=Markup(b64encode(sha256(script.encode()).digest()).decode()),
@@ -111,18 +101,15 @@ def audit_table(audit: Audit) -> str:
         for v in audit.verdicts
     ]
     head = "".join(f"<th>{title}</th>" for title in titles)
-    body = "".join(f"<tr>{''.join(map(_table_cell, row))}</tr>" for row in rows)
+    body = ""
+    for row in rows:
+        cells = "".join(f"<td>{escape(printable(text))}</td>" for text in row)
+        body += f"<tr>{cells}</tr>"
     return f"<p>{escape(printable(repr(audit)))}</p><table><tr>{head}</tr>{body}</table>"
-
-
-def _table_cell(text: str) -> str:
-    return f"<td>{escape(printable(text))}</td>"
 
 
 def _pictures(audit: Audit) -> dict[str, Markup]:
     """Every chart as SVG, by name: one for wide windows and one for telephones."""
-    from markupsafe import Markup
-
     from heed.report import charts
 
     wide, narrow = charts.every(audit), charts.every(audit, charts.NARROW)
@@ -135,15 +122,8 @@ def _pictures(audit: Audit) -> dict[str, Markup]:
     return pictures
 
 
-def _bibtex(audit: Audit) -> str:
-    names = cited(audit)
-    return bibtex(names) if names else ""
-
-
 def _inert(value: Any) -> Markup:
     """JSON that cannot end the element which holds it."""
-    from markupsafe import Markup
-
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Markup(
         text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
@@ -152,8 +132,6 @@ def _inert(value: Any) -> Markup:
 
 @cache
 def _environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     return Environment(
         loader=PackageLoader("heed", "report/templates"),
         autoescape=True,
@@ -179,9 +157,7 @@ def render(template: str, **values: Any) -> str:
 
 def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
     facts = audit.facts
-    yield "model", facts["model"]
-    yield "revision", facts["revision"]
-    yield "data", facts["data"]
+    yield from ((name, facts[name]) for name in ("model", "revision", "data"))
     yield "documents", f"{facts['documents']:,}"
     if facts.get("left_out"):
         yield "left out", f"{facts['left_out']:,} without a word that the model can read"
@@ -193,10 +169,8 @@ def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
         yield "unknown words", f"{facts['unknown']:.1%}"
     if facts.get("accuracy") is not None:
         yield "accuracy", number(facts["accuracy"])
-    yield (
-        "judged" if len(facts["methods"]) > 1 else "explanation judged",
-        ", ".join(facts["methods"]),
-    )
+    judged = "judged" if len(facts["methods"]) > 1 else "explanation judged"
+    yield judged, ", ".join(facts["methods"])
     yield "seed", str(facts["seed"])
     yield "measured in", duration(facts["seconds"])
     yield "heed version", str(facts["heed"])
@@ -227,25 +201,17 @@ def _agreement(audit: Audit, chart: Markup) -> dict[str, Any] | None:
 
 def _claim(audit: Audit, index: int, content: dict[str, Any], chart: Markup) -> dict[str, Any]:
     """A verdict with its evidence, for the template."""
-    from heed.report import charts
-
     verdict = audit.verdicts[index]
     claim = verdict.claim
     several = claim.of_explanation and len(audit.facts["methods"]) > 1
     return {
-        "id": claim.id,
+        "verdict": verdict,
         "method": verdict.method if several else "",
-        "anchor": _anchor(charts.key_of(verdict)),
-        "sentence": verdict.sentence,
-        "statistic": claim.statistic,
+        "anchor": _anchor(verdict_key(verdict)),
         "mean": verdict_interval(verdict),
-        "threshold": claim.side(),
-        "averaged": claim.combine is None,
-        "n": f"{verdict.n:,}",
         "outcome": outcome(verdict),
         "symbol": SYMBOLS[verdict.outcome],
         "kind": verdict.outcome.replace(" ", "-"),
-        "reason": verdict.reason,
         "source": authors(claim.source),
         "about": _about(claim.id),
         "extras": extras(audit.evidence[index]),
@@ -288,10 +254,12 @@ def document(
     """A document with everything that explains it, for the template."""
     first = group[0]
     labels = list(first.probabilities)
-    gold = _gold(first)
+    label = first.document.label
+    gold = labels[label] if label is not None and label < len(labels) else None
     if agreement is None and comparable(group):
         agreement = agreement_of(group)
     shared = [note for note in first.notes if all(note in e.notes for e in group)]
+    matrix = None if agreement is None or len(group) < 2 else _matrix(group, agreement)
     return {
         "index": index,
         "id": first.document.id,
@@ -302,15 +270,8 @@ def document(
         "explained": list(dict.fromkeys(e.label for e in group)),
         "notes": shared,
         "methods": [_method(e, shared) for e in group],
-        "agreement": _matrix(group, agreement)
-        if agreement is not None and len(group) > 1
-        else None,
+        "agreement": matrix,
     }
-
-
-def _gold(explanation: Explanation) -> str | None:
-    index, labels = explanation.document.label, list(explanation.probabilities)
-    return labels[index] if index is not None and index < len(labels) else None
 
 
 def _bars(explanation: Explanation) -> list[dict[str, Any]]:
@@ -320,28 +281,24 @@ def _bars(explanation: Explanation) -> list[dict[str, Any]]:
 
 
 def _method(explanation: Explanation, shared: Sequence[str]) -> dict[str, Any]:
-    from markupsafe import Markup
-
+    settings = explanation.settings | {"unit": explanation.unit, "seed": explanation.seed}
     return {
         "name": explanation.method,
         "label": explanation.label,
-        "text": Markup(html_text(explanation) + html_intervals(explanation)),
+        "text": Markup(parts.html_text(explanation) + parts.html_intervals(explanation)),
         "signed": explanation.signed,
-        "strongest": list(strongest(explanation)),
-        "specials": apart(explanation),
-        "provenance": provenance(explanation),
-        "settings": _pairs(
-            explanation.settings | {"unit": explanation.unit, "seed": explanation.seed}
-        ),
-        "facts": measured(explanation),
+        "strongest": list(parts.strongest(explanation)),
+        "specials": parts.apart(explanation),
+        "provenance": parts.provenance(explanation),
+        "settings": _pairs(settings),
+        "facts": parts.measured(explanation),
         "notes": [note for note in explanation.notes if note not in shared],
     }
 
 
 def _pairs(settings: dict[str, Any]) -> list[tuple[str, str]]:
-    return [
-        (name, "by default" if value is None else str(value)) for name, value in settings.items()
-    ]
+    texts = {name: "by default" if v is None else str(v) for name, v in settings.items()}
+    return list(texts.items())
 
 
 def _matrix(

@@ -63,12 +63,11 @@ def panels(f: Figure) -> list[Panel]:
     spans = _spans(f, by_panel, over)
     series = distinct(r["series"] for r in rows) if f.colour else []
     kinds = distinct(m["mark"] for m in marks)
-    return _laid_out(
-        [
-            Panel(f, title, inside, above, _categories(f, inside), span, series, kinds)
-            for title, inside, above, span in zip(titles, by_panel, over, spans, strict=True)
-        ]
-    )
+    charts = []
+    for title, inside, above, span in zip(titles, by_panel, over, spans, strict=True):
+        names = _categories(f, inside)
+        charts.append(Panel(f, title, inside, above, names, span, series, kinds))
+    return _laid_out(charts)
 
 
 def columns(panels: Sequence[Panel]) -> int:
@@ -106,11 +105,9 @@ def _names(f: Figure) -> dict[str, str]:
     """Columns of categories by axis: most stand down the page, where one can read them."""
     if f.kind == "heat":
         return {"across": f.x, "down": f.y}
-    return (
-        {"down": f.y if f.kind == "dots" else f.x}
-        if f.kind in ("dots", "bars", "boxes", "violins")
-        else {}
-    )
+    if f.kind in ("points", "lines"):
+        return {}
+    return {"down": f.y if f.kind == "dots" else f.x}
 
 
 def _numbers(f: Figure) -> dict[str, str]:
@@ -122,17 +119,16 @@ def _numbers(f: Figure) -> dict[str, str]:
 
 def _tidy(f: Figure) -> list[Row]:
     """Rows with columns of our own: numbers that are finite, and texts that can be drawn."""
-    data = [
-        row for row in f.data if all(_finite(row.get(c)) is not None for c in _numbers(f).values())
-    ]
-    texts = {axis: _labels(row.get(c) for row in data) for axis, c in _names(f).items()}
-    return [
-        {key: _finite(row.get(column)) for key, column in _numbers(f).items()}
-        | {axis: texts[axis][_text(row.get(column))] for axis, column in _names(f).items()}
-        | {"low": _finite(row.get("low")), "high": _finite(row.get("high"))}
-        | {"series": _short(row.get(f.colour)), "panel": _short(row.get(f.panel))}
-        for row in data[:: _step(f)]
-    ]
+    numbers, names = _numbers(f), _names(f)
+    data = [row for row in f.data if all(_finite(row.get(c)) is not None for c in numbers.values())]
+    texts = {axis: _labels(row.get(c) for row in data) for axis, c in names.items()}
+    rows = []
+    for row in data[:: _step(f)]:
+        tidy: Row = {key: _finite(row.get(column)) for key, column in numbers.items()}
+        tidy |= {axis: texts[axis][_text(row.get(column))] for axis, column in names.items()}
+        tidy |= {key: _finite(row.get(key)) for key in ("low", "high")}
+        rows.append(tidy | {"series": _short(row.get(f.colour)), "panel": _short(row.get(f.panel))})
+    return rows
 
 
 def _tidy_marks(f: Figure, rows: Sequence[Row]) -> list[Row]:
@@ -187,25 +183,23 @@ def _spans(
         every = [[*rows, *over] for rows, over in zip(panels, marks, strict=True)]
         single = [_span(f, axis, rows) for rows in every]
         whole = _span(f, axis, [row for rows in every for row in rows])
-        together = f.kind == "heat" or all(
-            high - low >= 0.4 * (whole[1] - whole[0]) for low, high in single
-        )
+        least = 0.4 * (whole[1] - whole[0])
+        together = f.kind == "heat" or all(high - low >= least for low, high in single)
         for spans, span in zip(by_panel, single, strict=True):
             spans[axis] = whole if together else span
     return by_panel
 
 
 def _span(f: Figure, axis: str, rows: Sequence[Row]) -> Span:
-    keys = (
-        ("number", "low", "high") if axis == "number" and f.kind in ("dots", "lines") else (axis,)
-    )
+    with_intervals = axis == "number" and f.kind in ("dots", "lines")
+    keys = ("number", "low", "high") if with_intervals else (axis,)
     values = [row[key] for row in rows for key in keys if row.get(key) is not None]
     if f.kind == "bars":
         values.append(0.0)
     low, high = min(values), max(values)
-    return (
-        (low, high) if low < high else (low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1))
-    )
+    # a single number gets half of its size on both sides: an axis must have a length
+    margin = 0.0 if low < high else 0.5 * (abs(low) or 1)
+    return low - margin, high + margin
 
 
 def _laid_out(panels: list[Panel]) -> list[Panel]:
@@ -213,10 +207,9 @@ def _laid_out(panels: list[Panel]) -> list[Panel]:
     in_row, alike = columns(panels), _alike(panels)
     labelled = 1 if alike else in_row
     room = TOTAL - labelled * max(map(margin, panels)) - 40 * (in_row - 1)
+    width = max(200, int(room / in_row))
     return [
-        replace(
-            p, width=max(200, int(room / in_row)), labels=not (alike and p.names and i % in_row)
-        )
+        replace(p, width=width, labels=not (alike and p.names and i % in_row))
         for i, p in enumerate(panels)
     ]
 

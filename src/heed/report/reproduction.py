@@ -10,6 +10,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from heed.errors import DataError, OutputError
 from heed.methods import Explanation
 from heed.papers import PAPERS
@@ -39,15 +41,11 @@ def load(folder: Path) -> tuple[str, list[Section]]:
 
 def html(paper: str, sections: Sequence[Section]) -> str:
     """A page of everything that was found, beside what was published."""
-    title = (
-        f"Reproduction of “{PAPERS[paper].title}”"
-        if paper in PAPERS
-        else f"Reproduction of {paper}"
-    )
+    name = f"“{PAPERS[paper].title}”" if paper in PAPERS else paper
     differ = [key for key in _FACTS if len(_values(sections, key)) > 1]
     return pages.render(
         "reproduction.html.j2",
-        title=title,
+        title=f"Reproduction of {name}",
         paper=paper,
         facts=list(_facts(sections)),
         overview=[row for s in sections for row in _overview(s)],
@@ -64,13 +62,12 @@ def write(folder: Path, paper: str, sections: Sequence[Section]) -> None:
             (folder / part).mkdir(parents=True, exist_ok=True)
         (folder / "report.html").write_text(html(paper, sections), encoding="utf8")
         for section in sections:
-            results = section.outcome.results
-            _write_csv(folder / "tables" / f"{_slug(section.name)}.csv", results)
-            (folder / "tables" / f"{_slug(section.name)}.md").write_text(
-                _markdown(results), encoding="utf8"
-            )
+            name, results = _slug(section.name), section.outcome.results
+            _write_csv(folder / "tables" / f"{name}.csv", results)
+            markdown = folder / "tables" / f"{name}.md"
+            markdown.write_text(_markdown(results), encoding="utf8")
             for f in section.outcome.figures:
-                _write_figure(folder / "figures" / f"{_slug(section.name)}-{_slug(f.name)}", f)
+                _write_figure(folder / "figures" / f"{name}-{_slug(f.name)}", f)
     except OSError as error:
         raise OutputError(f"{folder} cannot be written ({error}).") from None
 
@@ -98,12 +95,8 @@ def _overview(section: Section) -> Iterator[dict[str, Any]]:
     results = section.outcome.results
     for result in results:
         if result.published is not None:
-            where = {
-                "metric": named(result, results),
-                "experiment": section.title,
-                "anchor": _anchor(section.name),
-            }
-            yield _row(result) | where
+            where = {"experiment": section.title, "anchor": _anchor(section.name)}
+            yield _row(result) | where | {"metric": named(result, results)}
 
 
 def _section(section: Section, differ: Sequence[str]) -> dict[str, Any]:
@@ -138,8 +131,6 @@ def _row(result: Result) -> dict[str, str]:
 
 
 def _figure(section: str, f: Figure) -> dict[str, str]:
-    from markupsafe import Markup
-
     key = f"{_anchor(section)}-{_slug(f.name)}"
     chart = Markup(charts.svg(figures.figure(f), key)) if panels(f) else ""
     return {"title": f.title, "caption": figures.caption(f), "chart": chart}
@@ -166,11 +157,10 @@ def _write_csv(path: Path, results: Sequence[Result]) -> None:
 
 def _markdown(results: Sequence[Result]) -> str:
     head = ("metric", "model", "data", "ours [interval]", "n", "published")
-    rows = [
-        (row["metric"], row["model"], row["data"], row["ours"], row["n"], row["published"])
-        for row in map(_row, results)
-    ]
-    lines = [head, tuple("---" for _ in head), *(tuple(map(_cell, row)) for row in rows)]
+    keys = ("metric", "model", "data", "ours", "n", "published")
+    lines = [head, ("---",) * len(head)]
+    for row in map(_row, results):
+        lines.append(tuple(_cell(row[key]) for key in keys))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

@@ -23,8 +23,7 @@ Piece = tuple[str, int | None]  # characters, and the index of their unit
 # Colours of words for the label, against it, of methods without a sign, and below zero in these.
 FOR: Colour = (0, 114, 178)
 AGAINST: Colour = (213, 94, 0)
-UNSIGNED: Colour = (130, 90, 170)
-BELOW: Colour = (120, 120, 120)
+_TINTS = {"for": FOR, "against": AGAINST, "unsigned": (130, 90, 170), "below": (120, 120, 120)}
 
 # Shares of the largest score from which a word stands out more.
 STEPS = (0.2, 0.5, 0.8)
@@ -80,10 +79,10 @@ def shares(explanation: Explanation) -> list[float]:
     return [float(score) / largest for score in explanation.scores]
 
 
-def colour_of(share: float, signed: bool) -> Colour:
+def _kind(share: float, signed: bool) -> str:
     if signed:
-        return FOR if share > 0 else AGAINST
-    return UNSIGNED if share > 0 else BELOW
+        return "for" if share > 0 else "against"
+    return "unsigned" if share > 0 else "below"
 
 
 # Pages
@@ -95,7 +94,7 @@ def tint(share: float, signed: bool) -> str:
     The colour is translucent, so that the page's ink stands out on it whether the page is light or
     dark.
     """
-    return rgba(colour_of(share, signed), 0.75 * min(1.0, 0.12 + 0.88 * abs(share)))
+    return rgba(_TINTS[_kind(share, signed)], 0.75 * min(1.0, 0.12 + 0.88 * abs(share)))
 
 
 def rgba(colour: Colour, alpha: float) -> str:
@@ -128,10 +127,7 @@ def style(share: float, signed: bool, colours: int) -> str:
     Each step stands out more than the one before, on dark and on light grounds.
     """
     level = sum(abs(share) >= step for step in STEPS)
-    if signed:
-        kind = "for" if share > 0 else "against"
-    else:
-        kind = "unsigned" if share > 0 else "below"
+    kind = _kind(share, signed)
     if not colours or not level:
         return ""
     if colours == 16:

@@ -87,12 +87,8 @@ _WIDE = 80  # columns of the table at most: long names of explanations are cut
 def _head(audit: Audit) -> Iterator[RenderableType]:
     facts = audit.facts
     model = printable(f"{facts['model']}@{facts['revision']}")
-    yield Text.assemble(
-        ("Audit of ", "dim"),
-        (model, "bold"),
-        (" on ", "dim"),
-        (printable(str(facts["data"])), "bold"),
-    )
+    data = printable(str(facts["data"]))
+    yield Text.assemble(("Audit of ", "dim"), (model, "bold"), (" on ", "dim"), (data, "bold"))
     parts = [counted(facts["documents"])]
     if facts.get("left_out"):
         parts.append(f"{facts['left_out']:,} left out (no word that the model can read)")
@@ -181,10 +177,9 @@ def reproduction(sections: Sequence[Section]) -> RenderableType:
     parts: list[RenderableType] = []
     for section in sections:
         results = section.outcome.results
-        title = Text.assemble(
-            (printable(section.title), "bold"), (f" · {printable(section.name)}", "dim")
-        )
-        title.append("".join(f" · {printable(text)}" for text in shared(results).values()), "dim")
+        names = [section.name, *shared(results).values()]
+        about = "".join(f" · {printable(name)}" for name in names)
+        title = Text.assemble((printable(section.title), "bold"), (about, "dim"))
         parts += [title, Text(printable(section.question), style="dim"), _Results(results)]
         notes = remarks(results)
         parts += [_Indented(Text(printable(note), style="italic")) for note, _ in notes[:MANY]]
@@ -223,14 +218,11 @@ class _Results:
     def _lines(
         self, row: Sequence[str], widths: Sequence[int], console: Console, style: str
     ) -> Iterator[Text]:
-        cells = [
-            Text(printable(c)).wrap(console, width) for c, width in zip(row, widths, strict=True)
-        ]
+        texts = map(Text, map(printable, row))
+        cells = [text.wrap(console, width) for text, width in zip(texts, widths, strict=True)]
         for line in zip_longest(*cells, fillvalue=Text("")):
-            text = "  ".join(
-                set_cell_size(piece.plain.rstrip(), w)
-                for piece, w in zip(line, widths, strict=True)
-            )
+            plain = [piece.plain.rstrip() for piece in line]
+            text = "  ".join(map(set_cell_size, plain, widths))
             yield Text(text.rstrip(), style=style)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator, Sequence
+from importlib import resources
 from numbers import Real
 from typing import TYPE_CHECKING
 
@@ -21,92 +23,12 @@ if TYPE_CHECKING:
 SYMBOLS = {"supported": "✓", "refuted": "✗", "undecided": "~", "not applicable": "–"}
 CONDITIONS = "Conditions for attention to explain"
 
-# Why a claim was not judged, in the words of a table.
-CAUSES = {
-    "budget": "out of time",
-    "training": "needs --train",
-    "model": "model lacks it",
-    "data": "data lack it",
-    "method": "same method",
-    "gate": "gate closed",
-    "other": "not applicable",
-}
-
-# The answer for a family whose judged claims share an outcome, and the heading of such claims.
+# The answer for a family whose judged claims share an outcome.
 _ANSWERS = {"supported": "yes", "refuted": "no", "undecided": "undecided"}
-_HEADINGS = {
-    "supported": "Holds",
-    "refuted": "Does not hold",
-    "undecided": "Undecided",
-    "not applicable": "Not judged",
-}
+_HOLDS = {True: "yes", False: "no", None: "undecided"}
+# Longer tables of words: causes, headings, caveats, conditions and columns.
+_TABLES = tomllib.loads(resources.files("heed.report").joinpath("words.toml").read_text("utf8"))
 
-# What a reader must keep in mind about each family.
-_CAVEATS = {
-    "needed": "If a model does not need attention, tests of attention say little, for or against.",
-    "determined": "Other attention may give the same prediction; this one can still describe what"
-    " the model did.",
-    "causal": "Efficient attention is heed's own definition: it suffices and is shared by algebra.",
-    "agrees": "Two explanations can agree and both be wrong.",
-    "signed": "LIME takes a word's sign from its removal, which is one way to define it.",
-    "informative": "What helps another model shows where information is, not how this one uses it.",
-    "faithful": "Texts without some of their words are unlike the texts the model was trained on.",
-    "plausible": "The words that people mark need not be the words that the model used.",
-    "stable": "The claims on attention above use LIME as a yardstick.",
-}
-
-# What each condition asks, and the number that answers.
-_CONDITIONS = {
-    "one-signed": (
-        "Values of one sign",
-        "share of attention on words that count against the label",
-    ),
-    "peaked": ("Attention on few words", "share of the words that hold half of the attention"),
-    "context": (
-        "Attention must choose among words",
-        "change of the prediction if all words get the same attention",
-    ),
-}
-
-# Columns that claims keep beside their statistic, in plain words; others are shown by their names.
-_COLUMNS = {
-    "correct": "accuracy with attention",
-    "correct_uniform": "accuracy with uniform weights",
-    "tvd": "change of the prediction (TVD)",
-    "candidates_left": "candidates that left the prediction as it is",
-    "any_left": "share of documents where at least one did",
-    "maximum": "largest distance over training seeds (JSD / ln 2)",
-    "seeds": "median distance between training seeds (JSD)",
-    "max_attention": "largest attention on one word",
-    "special_attention": "attention on special tokens",
-    "padding_attention": "attention on padding",
-    "gradient_removal": "yardstick: τ between gradient × input and leave-one-out",
-    "comprehensiveness": "fall of the probability, words that are pointed to",
-    "random": "fall of the probability, random words",
-    "spearman": "rank correlation with the change on removal",
-    "spearman_gradient": "the same for gradient × input",
-    "spearman_unsigned": "rank correlation of absolute values",
-    "spearman_gradient_unsigned": "the same for gradient × input",
-    "again": "yardstick: τ between two draws of LIME with words replaced",
-    "again_deleted": "yardstick: τ between two draws of LIME with words deleted",
-    "sufficiency": "fall of the probability, only words that are pointed to",
-    "random_sufficiency": "fall of the probability, only random words",
-    "largest": "largest correlation over draws",
-    "average_precision": "average precision",
-    "marked": "share of words that people marked",
-    "hit": "share of edited words that are pointed to",
-    "edited": "share of words that were edited",
-    "keys": "keys that a row looks at",
-    "null_space": "dimension of the null space, mean over rows",
-    "rows_open": "share of rows with a null space",
-    "label_changed": "share of labels that changed",
-    "tvd_from_attention": "TVD between attention and efficient attention",
-    "determined": "change of the prediction, determined steps",
-    "null": "change of the prediction, steps in the null space",
-    "distance": "TVD between attention and the farthest one",
-    "efficient_distance": "TVD between their efficient attentions",
-    "negative_contribution": "share of LIME's weight that speaks against the label",
-}
 # Keys of a row, and columns whose mean says nothing.
 _KEYS = (
     "document",
@@ -127,9 +49,15 @@ def verdict_interval(verdict: Verdict) -> str:
     return interval(verdict.mean, verdict.low, verdict.high)
 
 
+def verdict_key(verdict: Verdict) -> str:
+    """A name for a verdict that no other of its audit has."""
+    claim = verdict.claim
+    return f"{claim.id}-{verdict.method}" if claim.of_explanation else claim.id
+
+
 def outcome(verdict: Verdict) -> str:
     """The outcome of a verdict; where it was not judged, why."""
-    return verdict.outcome if verdict.cause is None else CAUSES[verdict.cause]
+    return verdict.outcome if verdict.cause is None else str(_TABLES["causes"][verdict.cause])
 
 
 # Summary
@@ -137,11 +65,12 @@ def outcome(verdict: Verdict) -> str:
 
 def lines(audit: Audit) -> dict[str, str]:
     """The summary in one line per family: the answer, and the claims behind it by name."""
-    answers = {True: "yes", False: "no", None: "undecided"}
     texts = {}
     if audit.findings:
-        asked = [(_CONDITIONS[f.condition.id][0], answers[f.holds]) for f in audit.findings]
-        texts["Conditions"] = " · ".join(f"{title.lower()}: {answer}" for title, answer in asked)
+        titles = [_TABLES["conditions"][f.condition.id]["title"].lower() for f in audit.findings]
+        answers = [_HOLDS[f.holds] for f in audit.findings]
+        asked = zip(titles, answers, strict=True)
+        texts["Conditions"] = " · ".join(f"{title}: {answer}" for title, answer in asked)
     for family in FAMILIES:
         verdicts = [v for v in audit.verdicts if v.claim.family == family]
         if verdicts:
@@ -189,15 +118,16 @@ def summary(audit: Audit) -> dict[str, str]:
 
 def _family(verdicts: Sequence[Verdict], evidence: Sequence[Evidence]) -> Iterator[str]:
     """The sentences on one family: the answer, the claims by outcome, and what to keep in mind."""
-    by_outcome = {o: [v for v in verdicts if v.outcome == o] for o in _HEADINGS}
-    outcomes = [o for o, same in by_outcome.items() if same]
     yield f"{_answer(verdicts)}."
-    for outcome in outcomes:
-        heading = f"{_HEADINGS[outcome]}: " if len(outcomes) > 1 else ""
-        yield f"{heading}{'; '.join(_sentences(by_outcome[outcome]))}."
+    outcomes = {v.outcome for v in verdicts}
+    for outcome, heading in _TABLES["headings"].items():
+        same = [v for v in verdicts if v.outcome == outcome]
+        if same:
+            start = f"{heading}: " if len(outcomes) > 1 else ""
+            yield f"{start}{'; '.join(_sentences(same))}."
     yield from filter(None, map(_best, evidence))
     if any(o in _ANSWERS for o in outcomes):
-        yield _CAVEATS[verdicts[0].claim.family]
+        yield _TABLES["caveats"][verdicts[0].claim.family]
 
 
 def _sentences(verdicts: Sequence[Verdict]) -> Iterator[str]:
@@ -230,18 +160,16 @@ def _best(evidence: Evidence) -> str:
 
 
 def _conditions(findings: Sequence[Finding]) -> str:
-    answers = {True: "yes", False: "no", None: "undecided"}
     parts = []
     for f in findings:
-        title, statistic = _CONDITIONS[f.condition.id]
+        words = _TABLES["conditions"][f.condition.id]
         several = f.independent > 1
         text = interval(f.mean, f.low if several else None, f.high if several else None)
         side = f"{'>' if f.condition.above else '<'} {f.condition.threshold:g}"
-        parts.append(f"{title}: {answers[f.holds]} ({statistic}: {text}, threshold {side}).")
-    return (
-        " ".join(parts) + f" Intervals are at {LEVEL:.1%}. Attention need not explain even if all"
-        " conditions hold."
-    )
+        measured = f"{words['statistic']}: {text}, threshold {side}"
+        parts.append(f"{words['title']}: {_HOLDS[f.holds]} ({measured}).")
+    parts.append(f"Intervals are at {LEVEL:.1%}.")
+    return " ".join(parts) + " Attention need not explain even if all conditions hold."
 
 
 # Columns
@@ -250,9 +178,10 @@ def _conditions(findings: Sequence[Finding]) -> str:
 def extras(evidence: Evidence) -> list[tuple[str, str]]:
     """The means of the further columns, and how many documents have no statistic."""
     present = {key for row in evidence.rows for key, value in row.items() if _is_extra(key, value)}
-    columns = [c for c in _COLUMNS if c in present] + sorted(present - set(_COLUMNS))
+    names = _TABLES["columns"]
+    columns = [c for c in names if c in present] + sorted(present - set(names))
     means = [
-        (_COLUMNS.get(c, c.replace("_", " ")), number(evidence.mean(c), _decimals(evidence, c)))
+        (names.get(c, c.replace("_", " ")), number(evidence.mean(c), _decimals(evidence, c)))
         for c in columns
     ]
     missing = len(evidence.rows) - len(evidence.values)
@@ -268,9 +197,5 @@ def _decimals(evidence: Evidence, column: str) -> int:
 
 def _is_extra(key: str, value: object) -> bool:
     one_of_many = re.search(r"_\d+$", key) is not None  # of several seeds or strengths
-    return (
-        key not in _KEYS
-        and not one_of_many
-        and isinstance(value, Real)
-        and not isinstance(value, bool)
-    )
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    return is_number and key not in _KEYS and not one_of_many

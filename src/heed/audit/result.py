@@ -1,0 +1,239 @@
+"""The value of an audit, and the Parquet file that keeps it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, get_args
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from jaxtyping import Float
+
+from heed.claims import CLAIMS, Evidence, Verdict, judge
+from heed.claims.claim import Outcome, Refusal, Row
+from heed.claims.conditions import Finding, findings
+from heed.errors import DataError, HeedError, OutputError, quoted
+from heed.methods import Explanation, agreement
+from heed.store import writing
+
+
+class Example(NamedTuple):
+    """A document for the reader.
+
+    heads   its attention head by head, where the model shows it
+    gold    its label among those of the model, where it is known
+    """
+
+    explanations: tuple[Explanation, ...]
+    heads: Float[np.ndarray, "head unit"] | None = None
+    gold: int | None = None
+
+    def to_json(self) -> str:
+        values = {
+            "explanations": [e.to_dict() for e in self.explanations],
+            "heads": None if self.heads is None else self.heads.tolist(),
+            "gold": self.gold,
+        }
+        return json.dumps(values)
+
+    @classmethod
+    def from_json(cls, text: str) -> Example:
+        """The example that `to_json` wrote."""
+        values = msgspec.json.decode(text, type=_Example)
+        explanations = tuple(Explanation.from_dict(e) for e in values.explanations)
+        heads = None if values.heads is None else np.array(values.heads, dtype=float)
+        return cls(explanations, heads, values.gold)
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What was measured, of which model, on which documents.
+
+    facts        model, revision, data, number of documents, seed, methods, settings, seconds,
+                 version of heed
+    evidence     rows per claim and explanation, or why there are none
+    conditions   rows per document of what must be so for attention to explain
+    examples     documents with their explanations, for the reader
+    """
+
+    facts: dict[str, Any]
+    evidence: tuple[Evidence, ...]
+    conditions: list[Row] = field(default_factory=list)
+    examples: tuple[Example, ...] = ()
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        return judge(self.evidence)
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """Which conditions for attention to explain hold here."""
+        return findings(self.conditions)
+
+    @property
+    def example_methods(self) -> list[str]:
+        """The methods that explain the examples, in order of appearance."""
+        explanations = [e for example in self.examples for e in example.explanations]
+        return list(dict.fromkeys(e.method for e in explanations))
+
+    def __repr__(self) -> str:
+        counts = Counter(v.outcome for v in self.verdicts)
+        outcomes = ", ".join(f"{counts[o]} {o}" for o in get_args(Outcome) if counts[o])
+        return f"<Audit of {self.facts['model']} on {self.facts['data']}: {outcomes}>"
+
+    def _repr_html_(self) -> str:
+        from heed.report import html
+
+        return html.audit_table(self)
+
+    def agreement(
+        self,
+    ) -> tuple[list[str], Float[np.ndarray, "method method"], Float[np.ndarray, "method method"]]:
+        """Methods, Kendall's τ between them over the documents that have both, and how many have.
+
+        τ is NaN where no document has both.
+        """
+        names = self.example_methods
+        total, count = (np.zeros((len(names), len(names))) for _ in range(2))
+        for example in self.examples:
+            indices = [names.index(e.method) for e in example.explanations]
+            taus = agreement(example.explanations)
+            defined = np.isfinite(taus)
+            total[np.ix_(indices, indices)] += np.where(defined, taus, 0.0)
+            count[np.ix_(indices, indices)] += defined
+        mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+        return names, mean, count
+
+    def to_dict(self) -> dict[str, Any]:
+        """Facts, verdicts and conditions, for other programs."""
+        numbers = ("mean", "low", "high", "n", "holds")
+        conditions = [
+            {"condition": f.condition.id} | {name: getattr(f, name) for name in numbers}
+            for f in self.findings
+        ]
+        verdicts = [v.to_dict() for v in self.verdicts]
+        return {"facts": self.facts, "verdicts": verdicts, "conditions": conditions}
+
+    def save(self, path: Path) -> None:
+        """Write rows and facts to one Parquet file, which `Audit.load` reads."""
+        rows: list[Row] = []
+        claims = []
+        for e in self.evidence:
+            name = {"claim": e.claim.id, "method": e.method}
+            rows += [name | row for row in e.rows]
+            claims.append(name | {"refusal": e.refusal})
+        rows += [{_CONDITIONS: json.dumps(row)} for row in self.conditions]
+        rows += [{_EXAMPLE: example.to_json()} for example in self.examples]
+        columns = list(dict.fromkeys(key for row in rows for key in row)) or ["claim"]
+        about = json.dumps({"facts": self.facts, "claims": claims})
+        arrays = {c: pa.array([row.get(c) for row in rows]) for c in columns}
+        table = pa.table(arrays, metadata={"heed": about})
+        if not path.parent.is_dir():
+            raise OutputError(f"{path} cannot be written: there is no folder {path.parent}.")
+        with writing(path) as scratch:
+            pq.write_table(table, scratch, compression="zstd")
+
+    @classmethod
+    def load(cls, path: Path) -> Audit:
+        """The audit that `save` wrote."""
+        if not Path(path).is_file():
+            raise DataError(
+                f"There is no file '{path}': give the .parquet file that an audit wrote."
+            )
+        try:
+            return _read(Path(path))
+        except _UNREADABLE as error:
+            reason = quoted(str(error))
+            raise DataError(f"{path} does not hold the rows of an audit ({reason}).") from None
+
+
+# What libraries and our own checks raise on a file that is not an audit, or is damaged.
+_UNREADABLE = (
+    OSError,
+    pa.ArrowException,
+    msgspec.MsgspecError,
+    HeedError,
+    KeyError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+)
+_CONDITIONS, _EXAMPLE = "conditions", "example"  # columns of the rows that belong to no claim
+
+
+# The schema of a saved audit: what stands beside the rows of a Parquet file.
+
+
+class _Facts(msgspec.Struct):
+    model: str
+    revision: str
+    data: str
+    documents: Annotated[int, msgspec.Meta(ge=1)]
+    seed: int
+    methods: dict[str, dict[str, Any]]
+    seconds: float
+    heed: str
+    accuracy: float | None
+    settings: dict[str, dict[str, Any]] = {}
+    left_out: int = 0
+    truncated: int = 0
+    unknown: float = 0.0
+    unfit: str = ""
+    command: str = ""
+
+
+class _Tested(msgspec.Struct):
+    claim: str
+    method: str
+    refusal: Refusal | None
+
+
+class _About(msgspec.Struct):
+    facts: dict[str, Any]
+    claims: list[_Tested]
+
+
+class _Example(msgspec.Struct):
+    explanations: list[dict[str, Any]]
+    heads: list[list[float]] | None
+    gold: int | None
+
+
+_Numbers = dict[str, float | int | bool | str | None]
+
+
+def _read(path: Path) -> Audit:
+    """The audit of a Parquet file; whatever is wrong with it is an error of a library, or ours."""
+    # a file of its own: pyarrow would take the folders above for columns
+    table = pq.ParquetFile(path).read()
+    about = msgspec.json.decode((table.schema.metadata or {})[b"heed"], type=_About)
+    msgspec.convert(about.facts, _Facts)
+    by_claim: dict[tuple[Any, Any], list[Row]] = {}
+    conditions, examples = [], []
+    for cells in table.to_pylist():
+        row = {key: value for key, value in cells.items() if value is not None}
+        if _CONDITIONS in row:
+            conditions.append(json.loads(row[_CONDITIONS]))
+        if _EXAMPLE in row:
+            examples.append(Example.from_json(row[_EXAMPLE]))
+        name = (row.pop("claim", None), row.pop("method", None))
+        by_claim.setdefault(name, []).append(row)
+    evidence = [_evidence(t, by_claim.get((t.claim, t.method), [])) for t in about.claims]
+    findings(msgspec.convert(conditions, list[_Numbers]))
+    return Audit(about.facts, tuple(evidence), conditions, tuple(examples))
+
+
+def _evidence(tested: _Tested, rows: list[Row]) -> Evidence:
+    for row in msgspec.convert(rows, list[_Numbers]):
+        if not isinstance(row.get("value"), float | int):
+            raise ValueError("a row has no value")
+    evidence = Evidence(CLAIMS[tested.claim].claim, rows, tested.refusal, tested.method)
+    evidence.combined()  # refuses rows that lack the columns of the statistic
+    return evidence
