@@ -132,7 +132,7 @@ def test_other_replacements_are_those_that_are_named(lab: Lab) -> None:
 
 def test_more_positions_leave_the_words_where_they_were(lab: Lab) -> None:
     (tokens,) = lab.main.tokens(["a fine film with a dull ending"])
-    longer = theorems._stretched(lab.main, 600)
+    longer = theorems._rebuilt(lab.main, max_words=600, padding="attends")
     f, g = theorems.form(lab.main, tokens, 1), theorems.form(longer, tokens, 1)
     np.testing.assert_allclose(f.a / f.a.sum(1)[:, None], g.a / g.a.sum(1)[:, None], rtol=1e-9)
     assert (g.c / g.a.sum(1) > f.c / f.a.sum(1)).all()  # padding attends

@@ -13,7 +13,7 @@ from heed.data import Dataset, tasks
 from heed.errors import DataError, InputError
 from heed.models import load
 from heed.models.classifier import CLOSED, Classifier
-from heed.papers.results import Outcome
+from heed.papers.results import Outcome, texts
 from heed.papers.table import Row, Table
 from heed.progress import say
 from heed.store import Store, code_of, key_of
@@ -235,3 +235,14 @@ class Paper:
     source: str
     experiments: tuple[Experiment, ...]
     lab: Callable[..., Lab] = Lab
+
+    @classmethod
+    def named(
+        cls, name: str, runs: Mapping[str, Callable[[Any], Outcome]], lab: Callable[..., Lab] = Lab
+    ) -> Paper:
+        """The paper of this name in papers.toml, with a function for each of its experiments."""
+        about = texts("papers")[name]
+        experiments = [
+            Experiment(key, *about["experiments"][key], run=run) for key, run in runs.items()
+        ]
+        return cls(about["title"], about["source"], tuple(experiments), lab)

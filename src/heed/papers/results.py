@@ -5,18 +5,28 @@ Tables, charts and pages are drawn from these alone, without a model.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from heed.papers.table import Mean, Row
+from heed.papers.table import Mean, Row, Table
 
 Kind = Literal["dots", "points", "lines", "bars", "heat", "boxes", "violins"]
 # Integers beyond this are no measurements, and Python refuses to write very long ones.
 Whole = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 Cell = Whole | float | str | bool | None
+
+
+@cache
+def texts(name: str) -> dict[str, Any]:
+    """One of the data files of this package: papers, figures, published."""
+    path = resources.files("heed.papers").joinpath(f"{name}.toml")
+    return tomllib.loads(path.read_text("utf8"))
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,11 @@ class Results(list[Result]):
         about = (self.experiment, dataset or self.dataset, model or self.model)
         self.append(Result(*about, metric, ours, low, high, n, published, note))
 
+    def add_means(self, rows: Table, metrics: Mapping[str, str], per: str = "") -> None:
+        """Add the mean of each of these columns, under the name that `metrics` gives it."""
+        for column, metric in metrics.items():
+            self.add(metric, rows.mean(column, per))
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -96,6 +111,23 @@ class Figure:
     panel: str = ""
     marks: Sequence[Mapping[str, Cell]] = ()
     caption: str = ""
+
+
+def figure(
+    name: str,
+    data: Sequence[Mapping[str, Cell]],
+    values: Mapping[str, object] | None = None,
+    **changes: Any,
+) -> Figure:
+    """A chart of `data` as figures.toml describes it.
+
+    values    what stands in the braces of its title and caption
+    changes   fields that depend on the run, in place of those in the file
+    """
+    fields = texts("figures")[name] | changes
+    for key in {"title", "caption"} & set(fields) if values else ():
+        fields[key] = fields[key].format(**values)
+    return Figure(name, data=data, **fields)
 
 
 @dataclass(frozen=True)

@@ -12,26 +12,18 @@ import numpy as np
 from jaxtyping import Float
 
 from heed import data as sets
+from heed import methods
 from heed.claims.plausible import marked
 from heed.data import Dataset, tasks
-from heed.methods import (
-    AttentionMean,
-    Explanation,
-    GradientInput,
-    Lime,
-    LimeExact,
-    Occlusion,
-    Rollout,
-)
+from heed.methods import AttentionMean, Explanation, LimeExact
 from heed.methods.comparison import aligned, rank_agreement
 from heed.metrics import kendall, spearman
 from heed.models.classifier import BETWEEN, CLOSED
 from heed.papers.lab import Lab, fingerprint
 from heed.papers.lopardo.comparisons import BETTER, models_of
-from heed.papers.results import Figure, Outcome, Results
+from heed.papers.results import Outcome, Results, figure
 from heed.papers.table import Row, Table, mean_of
 from heed.text import CLS, SEP, UNKNOWN, Document, Tokenizer
-from heed.training.recipes import RECIPES
 
 if TYPE_CHECKING:  # which load torch
     from heed.models.classifier import Classifier
@@ -51,32 +43,23 @@ def accuracy(lab: Lab) -> Outcome:
     """Test accuracy of the model that is examined, and of other training seeds."""
     test = lab.documents(lab.pick(300, 25_000))
     results = Results("accuracy", test.name)
-    rows: list[Row] = [
-        {"model": model.name, "accuracy": _accuracy(model, test)} for model in models_of(lab)
-    ]
-    for i, row in enumerate(rows):
-        _add_accuracy(
-            results,
-            row["accuracy"],
-            len(test),
-            model=row["model"],
-            published=0.802,
-            note=_accuracy_note(test.name) if i == 0 else "",
-        )
+    stand_in = (
+        f"The published figure is for IMDB, which is not on this machine; {test.name} stands in"
+        " for it."
+    )
+    note = "The paper's six layers of six heads reach 0.822." if test.name == "imdb" else stand_in
+    rows: list[Row] = []
+    for model in models_of(lab):
+        share = _accuracy(model, test)
+        rows.append({"model": model.name, "accuracy": share})
+        _add_accuracy(results, share, len(test), model=model.name, published=0.802, note=note)
+        note = ""  # said once
     return Outcome(results, rows={"models": rows})
 
 
 def _add_accuracy(results: Results, share: float, n: int, **about: Any) -> None:
     low, high = _binomial(share, n)
     results.add("test accuracy", share, low=low, high=high, n=n, **about)
-
-
-def _accuracy_note(name: str) -> str:
-    if name == "imdb":
-        return "The paper's six layers of six heads reach 0.822."
-    return (
-        f"The published figure is for IMDB, which is not on this machine; {name} stands in for it."
-    )
 
 
 def _accuracy(model: Classifier, documents: Dataset) -> float:
@@ -93,17 +76,16 @@ def _binomial(p: float, n: int) -> tuple[float, float]:
 
 def _agreements(lab: Lab, model: Classifier, data: Dataset, samples: int) -> list[Row]:
     """How attention and gradient agree with LIME and with removal, document by document."""
-    lime = LimeExact() if CLOSED in model.offers else Lime(samples=samples)
-    methods: dict[str, Any] = {
+    used: dict[str, methods.Method] = {
         "attention": AttentionMean(),
-        "gradient": GradientInput(),
-        "lime": lime,
-        "removal": Occlusion(),
+        "gradient": methods.GradientInput(),
+        "lime": LimeExact() if CLOSED in model.offers else methods.Lime(samples=samples),
+        "removal": methods.Occlusion(),
     }
     if BETWEEN in model.offers:
-        methods["rollout"] = Rollout()
+        used["rollout"] = methods.Rollout()
     explanations = {
-        key: method.explain(model, data.documents, seed=lab.seed) for key, method in methods.items()
+        key: method.explain(model, data.documents, seed=lab.seed) for key, method in used.items()
     }
     rows: list[Row] = []
     for i in range(len(data)):
@@ -133,21 +115,24 @@ def _reliability(e: Explanation) -> float:
     return max(0.0, 1 - noise / variance) if variance > 0 else float("nan")
 
 
-def _summarise(results: Results, rows: Table, accuracies: Sequence[float], note: str = "") -> None:
-    """Accuracy, then means over all documents of all seeds; intervals resample documents."""
+def _summarise(
+    results: Results, rows: Table, accuracies: Sequence[float], note: str = "", **columns: Any
+) -> list[Row]:
+    """Add the accuracy, then means over documents; intervals resample documents.
+
+    A document counts once, as the mean over training seeds. The means are also returned as rows of
+    a chart, with these columns.
+    """
     mean = float(np.mean(accuracies))
     results.add("test accuracy, mean over seeds", mean, n=len(accuracies), note=note)
+    dots = []
     for key, metric in AGREEMENTS.items():
         if rows and key in rows[0]:
-            results.add(f"{metric}, mean over documents", rows.mean(key, per="document"))
-
-
-def _dots(rows: Table, **columns: Any) -> list[Row]:
-    return [
-        rows.mean(key, per="document").row(metric=metric, **columns)
-        for key, metric in AGREEMENTS.items()
-        if rows and key in rows[0] and key != "reliability"
-    ]
+            mean_tau = rows.mean(key, per="document")
+            results.add(f"{metric}, mean over documents", mean_tau)
+            if key != "reliability":
+                dots.append(mean_tau.row(metric=metric, **columns))
+    return dots
 
 
 def no_final_layer(lab: Lab) -> Outcome:
@@ -163,49 +148,37 @@ def no_final_layer(lab: Lab) -> Outcome:
     rows = Table()
     accuracies: dict[str, list[float]] = {}
     for seed in range(lab.pick(1, 3)):
-        models: dict[str, Classifier] = {
-            name: lab.train(
-                f"readout-{_slug(name)}-{seed}", {}, seed, RECIPES["default"], stack=shape
-            )
+        models: dict[str, Any] = {
+            name: lab.train(f"readout-{_slug(name)}-{seed}", {}, seed, stack=shape)
             for name, shape in shapes.items()
         }
-        models["trained values, mean read out"] = _mean_readout(models["final layer"])  # type: ignore[arg-type]
+        models["trained values, mean read out"] = _mean_readout(models["final layer"])
         for name, model in models.items():
             accuracies.setdefault(name, []).append(_accuracy(model, test))
             measured = _agreements(lab, model, test[: lab.pick(12, 200)], lab.pick(500, 2000))
             rows += [{"variant": name, "seed": seed} | row for row in measured]
     dots = []
-    for name, own in rows.by("variant"):
+    for name, documents in rows.by("variant"):
         results.model = name
-        _summarise(results, own, accuracies[name])
-        dots += _dots(own, variant=name)
+        dots += _summarise(results, documents, accuracies[name], variant=name)
     _add_differences(results, rows)
-    figure = Figure(
-        "variants",
-        "With and without a final layer",
-        "dots",
-        dots,
-        "value",
-        "variant",
-        panel="metric",
-    )
-    return Outcome(results, [figure], {"documents": rows})
+    return Outcome(results, [figure("variants", dots)], {"documents": rows})
 
 
 def _add_differences(results: Results, rows: Table) -> None:
     """What each variant adds to the agreement of attention with LIME, document by document."""
     plain = {(r["document"], r["seed"]): r["lime"] for r in rows.where(variant="final layer")}
-    for name, own in rows.by("variant"):
+    for name, documents in rows.by("variant"):
         if name == "final layer":
             continue
-        gains = Table(r | {"more": r["lime"] - plain[r["document"], r["seed"]]} for r in own)
+        gains = Table(r | {"more": r["lime"] - plain[r["document"], r["seed"]]} for r in documents)
         more = gains.mean("more", per="document")
         results.add(
             "τ(attention, |LIME|) less that with a final layer, paired",
             more,
             note=f"Attention agrees {BETTER[more.sign]} with LIME than with a final layer. W_l W_v"
-            " is one matrix: without W_l nearly the same functions can be learnt; what changes is"
-            " which vectors attention adds up.",
+            " is one matrix, so nearly the same functions can be learned without W_l. What changes"
+            " is which vectors attention sums.",
             model=name,
         )
 
@@ -229,7 +202,8 @@ def _mean_readout(model: Stacked) -> Stacked:
 
 
 _UNLEARNT = (
-    "Not all of these learnt the task in two epochs; their agreement is that of untrained models."
+    "Some of these models did not learn the task in two epochs; their agreement is that of"
+    " untrained models."
 )
 
 
@@ -245,7 +219,7 @@ def depth(lab: Lab) -> Outcome:
     curves: list[Row] = []
     for block, n in product(blocks, layers):
         accuracies: list[float] = []
-        own = Table()
+        shape_rows = Table()
         for seed in range(lab.pick(1, 2)):
             stack = {"layers": n, "block": block, "max_words": lab.pick(64, 128)}
             name = f"depth-{n}-{block}-{seed}"
@@ -258,24 +232,14 @@ def depth(lab: Lab) -> Outcome:
                 about | {"documents": fingerprint(few)},
                 partial(_agreements, lab, model, few, lab.pick(500, 1000)),
             )
-            own += [{"layers": n, "block": block, "seed": seed} | row for row in measured]
-        rows += own
+            shape_rows += [{"layers": n, "block": block, "seed": seed} | row for row in measured]
+        rows += shape_rows
         results.model = f"{n} layer{'s' * (n > 1)}, {block}"
-        _summarise(results, own, accuracies, _UNLEARNT if min(accuracies) < 0.6 else "")
-        curves += _dots(own, layers=n, block=block)
+        note = _UNLEARNT if min(accuracies) < 0.6 else ""
+        curves += _summarise(results, shape_rows, accuracies, note, layers=n, block=block)
     lost = [r.model for r in results if r.note == _UNLEARNT]
-    figure = Figure(
-        "depth",
-        "Agreement by depth and by what surrounds attention",
-        "lines",
-        curves,
-        "layers",
-        "value",
-        colour="block",
-        panel="metric",
-        caption=f"Not learnt in two epochs: {'; '.join(lost)}." if lost else "",
-    )
-    return Outcome(results, [figure], {"documents": rows})
+    caption = f"Not learnt in two epochs: {'; '.join(lost)}." if lost else ""
+    return Outcome(results, [figure("depth", curves, caption=caption)], {"documents": rows})
 
 
 def other_data(lab: Lab) -> Outcome:
@@ -289,7 +253,7 @@ def other_data(lab: Lab) -> Outcome:
         train, test = _pair_of_sets(lab, name)
         documents = test[: lab.pick(30, 500)]
         accuracies: list[float] = []
-        own = Table()
+        task_rows = Table()
         for seed in range(lab.pick(1, 3)):
             # a word left out now and then would make the only clue of a story disappear
             changes = {"word_dropout": 0.0, "epochs": lab.pick(3, 10)} if story else {}
@@ -298,19 +262,21 @@ def other_data(lab: Lab) -> Outcome:
             for row in _agreements(lab, model, documents, 1000):
                 document = documents.documents[row["document"]]
                 pointing = _pointing(model, document) if story else {}
-                own += [{"data": name, "seed": seed} | row | pointing]
-        rows += own
+                task_rows.append({"data": name, "seed": seed} | row | pointing)
+        rows += task_rows
         results.dataset = name
-        _summarise(results, own, accuracies)
+        dots += _summarise(results, task_rows, accuracies, variant=name)
         if story:
-            share = "share of the words that give the answer among as many top words"
-            for key in ("pointed attention", "pointed lime", "chance"):
-                results.add(f"{share}: {key.split()[-1]}", own.mean(key))
-        dots += _dots(own, variant=name)
-    figure = Figure(
-        "data", "Agreement on other data", "dots", dots, "value", "variant", panel="metric"
-    )
-    return Outcome(results, [figure], {"documents": rows})
+            results.add_means(task_rows, _POINTED, per="document")
+    return Outcome(results, [figure("data", dots)], {"documents": rows})
+
+
+_ANSWER = "share of the words that give the answer among as many top words"
+_POINTED = {
+    "pointed attention": f"{_ANSWER}: attention",
+    "pointed lime": f"{_ANSWER}: lime",
+    "chance": f"{_ANSWER}: chance",
+}
 
 
 def _pair_of_sets(lab: Lab, name: str) -> tuple[Dataset, Dataset]:
@@ -354,28 +320,27 @@ def tokenizer(lab: Lab) -> Outcome:
             for unit in ("word", "token")
         )
         by_words[name] = words
-        own = Table(
+        documents_read = Table(
             {"tokenizer": name, "document": i} | _drawn(model, w, p)
             for i, (w, p) in enumerate(zip(words, pieces, strict=True))
         )
-        rows += own
+        rows += documents_read
         results.model = name
         _add_accuracy(results, _accuracy(model, test), len(test))
-        results.add("tokens removed with one word", own.mean("tokens"))
-        results.add("tokens removed by one draw of words", own.mean("draw"))
+        results.add("tokens removed with one word", documents_read.mean("tokens"))
+        results.add("tokens removed by one draw of words", documents_read.mean("draw"))
         results.add(
             "Kendall τ, exact LIME over words and over tokens (tokens of a word added up)",
-            own.mean("tau"),
+            documents_read.mean("tau"),
             published="open question of the paper" if name != "words" else None,
         )
-        results.add("share of the words that the model reads", own.mean("read"))
+        results.add("share of the words that the model reads", documents_read.mean("read"))
     for name in ("sub-words", "characters"):
         taus = [_shared(a, b) for a, b in zip(by_words["words"], by_words[name], strict=True)]
         metric = "Kendall τ, word-level LIME of this model and of the word model"
         results.add(metric, mean_of(taus), model=name)
     boxes = [{"tokenizer": r["tokenizer"], "τ": r["tau"]} for r in rows]
-    figure = Figure("draws", "LIME over words and over tokens", "boxes", boxes, "tokenizer", "τ")
-    return Outcome(results, [figure], {"documents": rows})
+    return Outcome(results, [figure("draws", boxes)], {"documents": rows})
 
 
 def _drawn(model: Classifier, words: Explanation, pieces: Explanation) -> Row:
