@@ -117,6 +117,14 @@ class DebateLab(Lab):
             self._corpora[name, limit] = self._load(name, limit)
         return self._corpora[name, limit]
 
+    def limit(self, name: str) -> int | None:
+        """How many training documents are used where many models are trained; None: all."""
+        return 5000 if name == "imdb" and self.scale == "full" else None
+
+    def cut(self, name: str) -> Corpus:
+        """A set with so many training documents."""
+        return self.corpus(name, self.limit(name))
+
     def _load(self, name: str, limit: int | None) -> Corpus:
         if name == "generated" or (self.scale == "smoke" and not data.sources(name, "train")):
             train, dev, test = (

@@ -242,7 +242,8 @@ class Paper:
     ) -> Paper:
         """The paper of this name in papers.toml, with a function for each of its experiments."""
         about = texts("papers")[name]
-        experiments = [
-            Experiment(key, *about["experiments"][key], run=run) for key, run in runs.items()
-        ]
+        experiments = []
+        for key, run in runs.items():
+            title, question = about["experiments"][key]
+            experiments.append(Experiment(key, title, question, run))
         return cls(about["title"], about["source"], tuple(experiments), lab)

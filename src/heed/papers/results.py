@@ -124,10 +124,11 @@ def figure(
     values    what stands in the braces of its title and caption
     changes   fields that depend on the run, in place of those in the file
     """
-    fields = texts("figures")[name] | changes
-    for key in {"title", "caption"} & set(fields) if values else ():
-        fields[key] = fields[key].format(**values)
-    return Figure(name, data=data, **fields)
+    described = texts("figures")[name] | changes
+    for key in ("title", "caption"):
+        if values and key in described:
+            described[key] = described[key].format(**values)
+    return Figure(name, data=data, **described)
 
 
 @dataclass(frozen=True)

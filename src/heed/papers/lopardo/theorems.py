@@ -186,12 +186,12 @@ def lime_theorem(lab: Lab) -> Outcome:
             {"word": units[j].text, "score": float(run[j]), "run": i} for i, run in enumerate(limes)
         ]
     marks: list[Row] = []
-    for name, value in (("theorem, 3/2", 1.5 * plain), ("theorem, 1", plain), ("exact", truth)):
-        marks += [{"x": units[j].text, "y": float(value[j]), "mark": name} for j in largest]
+    for name, scores in (("theorem, 3/2", 1.5 * plain), ("theorem, 1", plain), ("exact", truth)):
+        marks += [{"x": units[j].text, "y": float(scores[j]), "mark": name} for j in largest]
     points = [{"T": r["T"], "fitted factor": r["slope"], "entropy": r["entropy"]} for r in rows]
     values = {"runs": runs, "units": f.units, "samples": samples}
     charts = [figure("boxes", boxes, values, marks=marks), figure("slopes", points)]
-    by_run = [dict(zip("01234", scores, strict=True)) for scores in limes.T.tolist()]
+    by_run = [dict(zip("01234", run, strict=True)) for run in limes.T.tolist()]
     return Outcome(results, charts, {"documents": rows, "runs": by_run})
 
 

@@ -1,4 +1,4 @@
-"""The models that are examined: single-layer, recurrent, and transformers."""
+"""The models under study: single-layer, recurrent, and transformers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +37,13 @@ _SEEN = 20_000  # documents that a single-layer model sees in training at least,
 
 @dataclass(frozen=True)
 class Subject:
-    """A model and documents that it was not trained on."""
+    """A model and documents that it was not trained on.
 
+    name   of the data set, as a user gives it
+    data   … and as results name it
+    """
+
+    name: str
     data: str
     model: str
     classifier: Classifier
@@ -114,19 +119,15 @@ class EfficientLab(DebateLab):
         parts = (corpus.train, corpus.dev, corpus.test)
         return Corpus("generated", *(_lengthened(part) for part in parts))
 
-    def limit(self, name: str) -> int | None:
-        return 5000 if name == "imdb" and self.scale == "full" else None
-
     @cached_property
     def subjects(self) -> list[Subject]:
         """All models, each with its documents."""
         subjects = []
         for name in self.names:
-            limit = self.limit(name)
-            corpus = self.corpus(name, limit)
+            corpus = self.cut(name)
             models: dict[str, Classifier] = {
                 "single-layer": self.single(name),
-                "BiLSTM": self.base(name, limit=limit),
+                "BiLSTM": self.base(name, limit=self.limit(name)),
             }
             if name == "sst" and self.scale == "full":
                 if importlib.util.find_spec(MINILM):
@@ -136,19 +137,17 @@ class EfficientLab(DebateLab):
             if name in ("imdb", "generated"):
                 models |= {title: self.scratch(name, f) for f, title in FAMILIES.items()}
             test = corpus.test.documents
-            subjects += [Subject(corpus.name, title, m, test) for title, m in models.items()]
+            subjects += [Subject(name, corpus.name, title, m, test) for title, m in models.items()]
         return subjects
 
     def single(self, name: str) -> Classifier:
         """Trained on a data set; in a smoke test the bundled one."""
         if self.scale == "smoke":
             return load("single-layer-imdb")
-        corpus = self.corpus(name, self.limit(name))
+        corpus = self.cut(name)
         epochs = max(RECIPES["default"].epochs, -(-_SEEN // len(corpus.train)))
         changes = {"max_words": MAX_WORDS[name], "epochs": epochs}
-        return self.train(
-            f"{corpus.name}-single-layer", changes, self.seed, RECIPES["default"], corpus.train
-        )
+        return self.train(f"{corpus.name}-single-layer", changes, self.seed, data=corpus.train)
 
     def scratch(self, name: str, family: str) -> Transformer:
         """A small transformer for long documents; in a smoke test BERT is the bundled one."""
@@ -161,9 +160,8 @@ class EfficientLab(DebateLab):
 
     def minilm(self, name: str) -> Transformer:
         base = importlib.import_module(MINILM).get_model_path()
-        return self._tuned(
-            name, "minilm", tuning(False, {"learning_rate": 1e-4, "epochs": 4}), Path(base), (0, 0)
-        )
+        recipe = tuning(False, {"learning_rate": 1e-4, "epochs": 4})
+        return self._tuned(name, "minilm", recipe, Path(base), (0, 0))
 
     def _tuned(
         self, name: str, family: str, recipe: Tuning, base: Path | None, size: tuple[int, int]
@@ -171,7 +169,7 @@ class EfficientLab(DebateLab):
         from heed.training import transformer
         from heed.training.card import facts
 
-        corpus = self.corpus(name, self.limit(name))
+        corpus = self.cut(name)
         model = f"{corpus.name}-{family}"
         settings = {"seed": self.seed, "recipe": recipe.to_dict(base is None), "size": list(size)}
         settings |= {"documents": corpus.fingerprint, "base": None if base is None else base.name}
@@ -209,13 +207,12 @@ class EfficientLab(DebateLab):
         self, what: str, subject: Subject, measure: Callable[[], list[Row]], **settings: Any
     ) -> Table:
         """Rows measured on a model, from the store or now."""
-        name = self.name_of(subject)
         about = {
             "what": what,
             "data": subject.data,
             "model": subject.model,
             "revision": subject.classifier.revision,
-            "documents": self.corpus(name, self.limit(name)).fingerprint,
+            "documents": self.cut(subject.name).fingerprint,
         }
         rows = self.piece(about | settings, measure)
         return Table({"dataset": subject.data, "model": subject.model} | row for row in rows)
@@ -223,19 +220,56 @@ class EfficientLab(DebateLab):
     def every(
         self,
         what: str,
-        measure: Callable[[Any, Subject], list[Row]],
+        measure: Measure,
         subjects: Sequence[Subject] | None = None,
         **settings: Any,
     ) -> Table:
         """Rows measured on each model in turn."""
-        rows: list[Row] = []
+        rows = Table()
         for subject in self.subjects if subjects is None else subjects:
             rows += self.rows(what, subject, partial(measure, self, subject), **settings)
-        return Table(rows)
+        return rows
 
-    def name_of(self, subject: Subject) -> str:
-        """The name of its data set, as a user would say it."""
-        return next(n for n in self.names if self.corpus(n, self.limit(n)).name == subject.data)
+
+Measure = Callable[[EfficientLab, Subject], list[Row]]
+OfBatch = Callable[[EfficientLab, Subject, Sequence[int], Sequence[Tokens]], list[Row]]
+OfHead = Callable[[EfficientLab, int, Tokens, Problem], Row]
+
+
+def by_batch(smoke: int, full: int) -> Callable[[OfBatch], Measure]:
+    """Turn a measurement of one batch into one of so many documents.
+
+    Documents are left out if double precision is not enough for their attention.
+    """
+
+    def decorate(measure: OfBatch) -> Measure:
+        @wraps(measure)
+        def measured(lab: EfficientLab, subject: Subject) -> list[Row]:
+            return subject.reached(lab.pick(smoke, full), partial(measure, lab, subject))
+
+        return measured
+
+    return decorate
+
+
+def by_head(smoke: int, full: int, open_only: bool = True) -> Callable[[OfHead], Measure]:
+    """Turn a measurement of one head's classifying row into one of so many documents.
+
+    If `open_only`, rows without a null space are skipped: there is nothing to measure.
+    """
+
+    def decorate(measure: OfHead) -> Measure:
+        @wraps(measure)
+        def measured(lab: EfficientLab, subject: Subject) -> list[Row]:
+            rows = []
+            for i, tokens, p in subject.problems(lab.pick(smoke, full)):
+                if p.space.nullity or not open_only:
+                    rows.append({"document": i, "head": p.heads[0]} | measure(lab, i, tokens, p))
+            return rows
+
+        return measured
+
+    return decorate
 
 
 def _lengthened(part: Dataset) -> Dataset:
