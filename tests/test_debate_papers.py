@@ -42,7 +42,7 @@ def test_attention_is_not_not_explanation(lab: DebateLab, name: str) -> None:
 
 
 def test_several_trainings_make_one_bar(lab: DebateLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jain_wallace, "MODELS", (("average", "additive"),))
+    monkeypatch.setattr(jain_wallace, "MODELS", {"average": ("average", "additive")})
     monkeypatch.setattr(lab, "seeds", lambda *names: [0, 1])
     outcome = jain_wallace.accuracy(lab)
     found = [row["F1"] for row in outcome.rows["models"]]

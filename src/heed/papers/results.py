@@ -63,18 +63,15 @@ class Results(list[Result]):
         ours: Mean | float | None = None,
         *,
         n: int = 0,
-        low: float | None = None,
-        high: float | None = None,
         published: float | str | None = None,
         note: str = "",
         dataset: str = "",
         model: str = "",
     ) -> None:
         """Add a result: a mean with its interval and number, or a single number."""
-        if isinstance(ours, Mean):
-            ours, low, high, n = ours
-        about = (self.experiment, dataset or self.dataset, model or self.model)
-        self.append(Result(*about, metric, ours, low, high, n, published, note))
+        mean = ours if isinstance(ours, Mean) else Mean(ours, None, None, n)
+        about = (self.experiment, dataset or self.dataset, model or self.model, metric)
+        self.append(Result(*about, mean.ours, mean.low, mean.high, mean.n, published, note))
 
     def add_means(self, rows: Table, metrics: Mapping[str, str], per: str = "") -> None:
         """Add the mean of each of these columns, under the name that `metrics` gives it."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from heed.claims.needed import Used
 from heed.methods import AttentionMean, GradientInput, Occlusion
 from heed.methods.comparison import aligned
 from heed.metrics import auc
-from heed.papers.debate import BINS, MAIN, MODELS, Corpus, DebateLab, bin_of, called
+from heed.papers.debate import BINS, MAIN, MODELS, Corpus, DebateLab, bin_of
 from heed.papers.results import Outcome, Results, figure, texts
 from heed.papers.table import Row, Table, mean_of
 
@@ -53,18 +52,14 @@ def accuracy(lab: DebateLab) -> Outcome:
 def _on_every_model(lab: DebateLab, what: str, measure: Callable[..., list[Row]]) -> Table:
     """Rows of every model on every data set, for all of its training seeds."""
     rows = Table()
-    for name, (encoder, attention) in product(lab.names, MODELS):
-        model = {"dataset": lab.corpus(name).name, "model": called(encoder, attention)}
-        for seed in lab.seeds(name, encoder, attention):
-            settings: dict[str, Any] = {
-                "encoder": encoder,
-                "attention": attention,
-                "training": seed,
-            }
+    for name, (model, (encoder, attention)) in product(lab.names, MODELS.items()):
+        columns = {"dataset": lab.corpus(name).name, "model": model}
+        for seed in lab.seeds(name, model):
+            settings = {"encoder": encoder, "attention": attention, "training": seed}
             measured = lab.measured(
                 what, name, partial(measure, lab, name, encoder, attention, seed), **settings
             )
-            rows += [{**model, "seed": seed} | row for row in measured]
+            rows += [columns | {"seed": seed} | row for row in measured]
     return rows
 
 
@@ -192,10 +187,7 @@ def permutation(lab: DebateLab) -> Outcome:
     documents: list[Row] = []
     for name in lab.names:
         corpus = lab.corpus(name)
-        test = Used(permutations=lab.pick(50, 100))
-        measured = lab.measured(
-            "permutation", name, partial(_permutation, lab, name, test), **asdict(test)
-        )
+        measured = lab.tested("permutation", name, Used(permutations=lab.pick(50, 100)))
         rows = Table(r | {"bin": bin_of(r["max_attention"])} for r in measured)
         documents += _labelled(measured, corpus)
         results.dataset = corpus.name
@@ -219,11 +211,6 @@ def permutation(lab: DebateLab) -> Outcome:
     colour = "" if lab.panel else "predicted"
     chart = figure("permutation", boxes, colour=colour, panel=lab.panel)
     return Outcome(results, [chart], {"documents": documents})
-
-
-def _permutation(lab: DebateLab, name: str, test: Used) -> list[Row]:
-    documents = lab.corpus(name).test.documents
-    return test.measure(Study(lab.base(name), documents, seed=lab.seed))
 
 
 def _labelled(rows: Sequence[Row], corpus: Corpus) -> list[Row]:

@@ -34,15 +34,10 @@ BETTER = {1: "better", 0: "neither better nor worse", -1: "worse"}  # by the sig
 
 def seven(samples: int) -> tuple[Method, ...]:
     """The methods that the paper puts side by side."""
-    return (
-        AttentionMean(),
-        methods.AttentionMax(),
-        methods.GradientMean(),
-        methods.GradientL1(),
-        methods.GradientL2(),
-        methods.GradientInput(),
-        methods.Lime(samples=samples),
-    )
+    attention = ("attention-mean", "attention-max")
+    gradients = ("gradient-mean", "gradient-l1", "gradient-l2", "gradient-input")
+    fixed = [methods.METHODS[name]() for name in (*attention, *gradients)]
+    return (*fixed, methods.Lime(samples=samples))
 
 
 def nine(samples: int) -> tuple[Method, ...]:
@@ -72,14 +67,15 @@ def side_by_side(lab: Lab) -> Outcome:
     lime, attention = by_method["lime-exact"], by_method["attention-max"]
     median = np.median(list(attention.values()))
     unsigned = [word for word in lime if lime[word] < 0 and attention[word] >= median]
-    examples = ", ".join(f"“{word}”" for word in unsigned) or "no word does"
+    examples = ", ".join(f"“{word}”" for word in unsigned) or "none"
     results.add(
         "words of at least median attention with a negative exact LIME score",
         float(len(unsigned)),
         n=1,
         published="“questionable” is one",
-        note=f"Attention cannot show that a word counts against the label; here {examples}. The"
-        " authors' weights are lost, so we can reproduce their pattern but not their numbers.",
+        note=f"Attention cannot show that a word counts against the label. Such words here:"
+        f" {examples}. The authors' weights are lost, so we can reproduce their pattern but not"
+        " their numbers.",
     )
     heat: list[Row] = []
     for e in explanations:

@@ -22,7 +22,7 @@ from heed.models.classifier import BETWEEN, CLOSED
 from heed.papers.lab import Lab, fingerprint
 from heed.papers.lopardo.comparisons import BETTER, models_of
 from heed.papers.results import Outcome, Results, figure
-from heed.papers.table import Row, Table, mean_of
+from heed.papers.table import Mean, Row, Table, mean_of
 from heed.text import CLS, SEP, UNKNOWN, Document, Tokenizer
 
 if TYPE_CHECKING:  # which load torch
@@ -50,28 +50,36 @@ def accuracy(lab: Lab) -> Outcome:
     note = "The paper's six layers of six heads reach 0.822." if test.name == "imdb" else stand_in
     rows: list[Row] = []
     for model in models_of(lab):
-        share = _accuracy(model, test)
-        rows.append({"model": model.name, "accuracy": share})
-        _add_accuracy(results, share, len(test), model=model.name, published=0.802, note=note)
+        share = _with_interval(_accuracy(model, test), len(test))
+        rows.append({"model": model.name, "accuracy": share.ours})
+        results.add("test accuracy", share, model=model.name, published=0.802, note=note)
         note = ""  # said once
     return Outcome(results, rows={"models": rows})
-
-
-def _add_accuracy(results: Results, share: float, n: int, **about: Any) -> None:
-    low, high = _binomial(share, n)
-    results.add("test accuracy", share, low=low, high=high, n=n, **about)
 
 
 def _accuracy(model: Classifier, documents: Dataset) -> float:
     return float((model(documents.documents).argmax(1) == documents.gold).mean())
 
 
-def _binomial(p: float, n: int) -> tuple[float, float]:
-    """Wilson's interval of a share."""
+def _with_interval(p: float, n: int) -> Mean:
+    """A share with Wilson's interval."""
     z = 1.96
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return float(centre - half), float(centre + half)
+    return Mean(p, float(centre - half), float(centre + half), n)
+
+
+def _trained_rows(
+    lab: Lab, columns: Row, models: Sequence[Classifier], data: Dataset, samples: int
+) -> Table:
+    """How the explanations of each training of a model agree, after these columns."""
+    rows = Table()
+    for seed, model in enumerate(models):
+        about: Row = {"what": f"agreement of {model.name}", "revision": model.revision}
+        about |= {"documents": fingerprint(data), "samples": samples}
+        measured = lab.piece(about, partial(_agreements, lab, model, data, samples))
+        rows += [columns | {"seed": seed} | row for row in measured]
+    return rows
 
 
 def _agreements(lab: Lab, model: Classifier, data: Dataset, samples: int) -> list[Row]:
@@ -145,22 +153,20 @@ def no_final_layer(lab: Lab) -> Outcome:
         "none, trained so": base | {"readout": "identity"},
         "none, values ≥ 0": base | {"readout": "identity", "values": "positive"},
     }
+    few, seeds = test[: lab.pick(12, 200)], range(lab.pick(1, 3))
+    models: dict[str, list[Any]] = {}
+    for name, shape in shapes.items():
+        slug = f"readout-{_slug(name)}"
+        models[name] = [lab.train(f"{slug}-{seed}", {}, seed, stack=shape) for seed in seeds]
+    models["trained values, mean read out"] = [_mean_readout(m) for m in models["final layer"]]
     rows = Table()
-    accuracies: dict[str, list[float]] = {}
-    for seed in range(lab.pick(1, 3)):
-        models: dict[str, Any] = {
-            name: lab.train(f"readout-{_slug(name)}-{seed}", {}, seed, stack=shape)
-            for name, shape in shapes.items()
-        }
-        models["trained values, mean read out"] = _mean_readout(models["final layer"])
-        for name, model in models.items():
-            accuracies.setdefault(name, []).append(_accuracy(model, test))
-            measured = _agreements(lab, model, test[: lab.pick(12, 200)], lab.pick(500, 2000))
-            rows += [{"variant": name, "seed": seed} | row for row in measured]
     dots = []
-    for name, documents in rows.by("variant"):
+    for name, trained in models.items():
         results.model = name
-        dots += _summarise(results, documents, accuracies[name], variant=name)
+        variant_rows = _trained_rows(lab, {"variant": name}, trained, few, lab.pick(500, 2000))
+        rows += variant_rows
+        accuracies = [_accuracy(model, test) for model in trained]
+        dots += _summarise(results, variant_rows, accuracies, variant=name)
     _add_differences(results, rows)
     return Outcome(results, [figure("variants", dots)], {"documents": rows})
 
@@ -217,26 +223,21 @@ def depth(lab: Lab) -> Outcome:
     blocks = ("attention", "gelu") if smoke else ("attention", "skip", "relu", "gelu")
     rows: list[Row] = []
     curves: list[Row] = []
+    # beside skip connections small embeddings would drown in the positions
+    changes = {"epochs": 2, "learning_rate": 1e-3, "embedding_scale": 1.0}
     for block, n in product(blocks, layers):
-        accuracies: list[float] = []
-        shape_rows = Table()
-        for seed in range(lab.pick(1, 2)):
-            stack = {"layers": n, "block": block, "max_words": lab.pick(64, 128)}
-            name = f"depth-{n}-{block}-{seed}"
-            # beside skip connections small embeddings would drown in the positions
-            changes = {"epochs": 2, "learning_rate": 1e-3, "embedding_scale": 1.0}
-            model = lab.train(name, changes, seed, stack=stack)
-            accuracies.append(_accuracy(model, test))
-            about = {"what": "depth", "model": name, "revision": model.revision}
-            measured = lab.piece(
-                about | {"documents": fingerprint(few)},
-                partial(_agreements, lab, model, few, lab.pick(500, 1000)),
-            )
-            shape_rows += [{"layers": n, "block": block, "seed": seed} | row for row in measured]
+        stack = {"layers": n, "block": block, "max_words": lab.pick(64, 128)}
+        models = [
+            lab.train(f"depth-{n}-{block}-{seed}", changes, seed, stack=stack)
+            for seed in range(lab.pick(1, 2))
+        ]
+        columns: Row = {"layers": n, "block": block}
+        shape_rows = _trained_rows(lab, columns, models, few, lab.pick(500, 1000))
         rows += shape_rows
+        accuracies = [_accuracy(model, test) for model in models]
         results.model = f"{n} layer{'s' * (n > 1)}, {block}"
         note = _UNLEARNT if min(accuracies) < 0.6 else ""
-        curves += _summarise(results, shape_rows, accuracies, note, layers=n, block=block)
+        curves += _summarise(results, shape_rows, accuracies, note, **columns)
     lost = [r.model for r in results if r.note == _UNLEARNT]
     caption = f"Not learnt in two epochs: {'; '.join(lost)}." if lost else ""
     return Outcome(results, [figure("depth", curves, caption=caption)], {"documents": rows})
@@ -252,17 +253,16 @@ def other_data(lab: Lab) -> Outcome:
         story = name == "task:story"
         train, test = _pair_of_sets(lab, name)
         documents = test[: lab.pick(30, 500)]
-        accuracies: list[float] = []
-        task_rows = Table()
-        for seed in range(lab.pick(1, 3)):
-            # a word left out now and then would make the only clue of a story disappear
-            changes = {"word_dropout": 0.0, "epochs": lab.pick(3, 10)} if story else {}
-            model = lab.train(f"data-{_slug(name)}-{seed}", changes, seed, data=train)
-            accuracies.append(_accuracy(model, test))
-            for row in _agreements(lab, model, documents, 1000):
-                document = documents.documents[row["document"]]
-                pointing = _pointing(model, document) if story else {}
-                task_rows.append({"data": name, "seed": seed} | row | pointing)
+        # a word left out now and then would make the only clue of a story disappear
+        changes = {"word_dropout": 0.0, "epochs": lab.pick(3, 10)} if story else {}
+        models = [
+            lab.train(f"data-{_slug(name)}-{seed}", changes, seed, data=train)
+            for seed in range(lab.pick(1, 3))
+        ]
+        accuracies = [_accuracy(model, test) for model in models]
+        task_rows = _trained_rows(lab, {"data": name}, models, documents, 1000)
+        for row in task_rows if story else ():
+            row |= _pointing(models[row["seed"]], documents[row["document"]])
         rows += task_rows
         results.dataset = name
         dots += _summarise(results, task_rows, accuracies, variant=name)
@@ -326,7 +326,7 @@ def tokenizer(lab: Lab) -> Outcome:
         )
         rows += documents_read
         results.model = name
-        _add_accuracy(results, _accuracy(model, test), len(test))
+        results.add("test accuracy", _with_interval(_accuracy(model, test), len(test)))
         results.add("tokens removed with one word", documents_read.mean("tokens"))
         results.add("tokens removed by one draw of words", documents_read.mean("draw"))
         results.add(
@@ -394,19 +394,16 @@ def _pieces(documents: Sequence[Document], size: int, longest: int) -> Tokenizer
     backend = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token=UNKNOWN))
     backend.normalizer, backend.pre_tokenizer = like.normalizer, like.pre_tokenizer
     texts = [segment for d in documents for segment in d.segments]
-    characters = len(set("".join(texts)))
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=size or 3 + characters,
-        special_tokens=[UNKNOWN, CLS, SEP],
-        show_progress=False,
-        min_frequency=2,
-    )
-    if not size:  # an alphabet and no merges
-        alphabet = sorted(set("".join(like.normalizer.normalize_str(t) for t in texts)) - {" "})
-        vocabulary = {name: i for i, name in enumerate([UNKNOWN, CLS, SEP, *alphabet])}
-        backend.model = tokenizers.models.BPE(vocabulary, [], unk_token=UNKNOWN)
-        backend.add_special_tokens([UNKNOWN, CLS, SEP])
-    else:
+    special = [UNKNOWN, CLS, SEP]
+    if size:
+        trainer = tokenizers.trainers.BpeTrainer(
+            vocab_size=size, special_tokens=special, show_progress=False, min_frequency=2
+        )
         backend.train_from_iterator(texts, trainer)
+    else:  # an alphabet and no merges
+        alphabet = sorted(set("".join(like.normalizer.normalize_str(t) for t in texts)) - {" "})
+        vocabulary = {name: i for i, name in enumerate([*special, *alphabet])}
+        backend.model = tokenizers.models.BPE(vocabulary, [], unk_token=UNKNOWN)
+        backend.add_special_tokens(special)
     backend.post_processor = like.post_processor
     return Tokenizer(backend, longest + 1, 0)

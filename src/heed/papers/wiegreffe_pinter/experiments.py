@@ -40,8 +40,8 @@ def _cut(lab: DebateLab, name: str) -> str:
 
 
 def _measured(lab: DebateLab, what: str, name: str, measure: Any) -> Table:
-    rows = lab.measured(what, name, partial(measure, lab, name), lab.limit(name))
-    return Table({"dataset": lab.cut(name).name} | row for row in rows)
+    rows = lab.measured(what, name, partial(measure, lab, name))
+    return Table({"dataset": lab.corpus(name).name} | row for row in rows)
 
 
 def _f1(model: Any, corpus: Corpus) -> float:
@@ -70,7 +70,7 @@ def uniform(lab: DebateLab) -> Outcome:
 
 
 def _uniform(lab: DebateLab, name: str) -> list[Row]:
-    corpus, retraining = lab.cut(name), lab.retraining(name, lab.limit(name))
+    corpus, retraining = lab.corpus(name), lab.retraining(name)
     rows: list[Row] = []
     for seed, kind in product(range(1, min(3, _seeds(lab, name)) + 1), ("trained", "uniform")):
         f1 = _f1(retraining.again(seed, kind == "uniform"), corpus)
@@ -83,7 +83,7 @@ def seeds(lab: DebateLab) -> Outcome:
     results = Results("seeds", model=MAIN)
     documents: list[Row] = []
     for name in lab.names:
-        corpus, count = lab.cut(name), _seeds(lab, name)
+        corpus, count = lab.corpus(name), _seeds(lab, name)
         rows = _measured(lab, "seeds", name, _seed_rows)
         documents += [r | {"class": corpus.classes[r["predicted"]]} for r in rows]
         results.dataset = corpus.name
@@ -121,8 +121,7 @@ def _f1_lost(rows: Table, labels: int) -> float:
 
 
 def _seed_rows(lab: DebateLab, name: str) -> list[Row]:
-    limit = lab.limit(name)
-    test, retraining = lab.cut(name).test, lab.retraining(name, limit)
+    test, retraining = lab.corpus(name).test, lab.retraining(name)
     attention = attention_of(retraining.model, test.documents)
     distances = seed_distances(retraining, test.documents, attention, _seeds(lab, name))
     predicted = retraining.model(test.documents).argmax(1)
@@ -139,7 +138,7 @@ def _seed_rows(lab: DebateLab, name: str) -> list[Row]:
             "gold": int(test.gold[i]),
             "adversary_predicted": adversary["adversary_predicted"],
         }
-        for i, adversary in enumerate(lab.adversaries(name, limit))
+        for i, adversary in enumerate(lab.adversaries(name))
     ]
 
 
@@ -180,8 +179,7 @@ def _reading(ratio: float) -> str:
 
 
 def _curve_rows(lab: DebateLab, name: str) -> list[Row]:
-    limit = lab.limit(name)
-    corpus, retraining = lab.cut(name), lab.retraining(name, limit)
+    corpus, retraining = lab.corpus(name), lab.retraining(name)
     base, documents = retraining.model, corpus.test.documents
     predictions, attention = base.probabilities(base(documents)), attention_of(base, documents)
     f1 = _f1(base, corpus)
@@ -205,7 +203,7 @@ def _curve_rows(lab: DebateLab, name: str) -> list[Row]:
     for seed in range(1, _seeds(lab, name) + 1):
         rows.append(row("another seed", retraining.again(seed), None, seed))
     rows.append(row("uniform attention", retraining.again(1, uniform=True), None, 1))
-    single = lab.adversaries(name, limit)
+    single = lab.adversaries(name)
     golden = Table(r | {"gold": int(g)} for g, r in zip(corpus.test.gold, single, strict=True))
     rows.append(
         {
@@ -241,7 +239,7 @@ def guides(lab: DebateLab) -> Outcome:
 def _guide_rows(lab: DebateLab, name: str) -> list[Row]:
     from heed.training.again import guide_by, guide_random, guide_uniform
 
-    corpus, retraining = lab.cut(name), lab.retraining(name, lab.limit(name))
+    corpus, retraining = lab.corpus(name), lab.retraining(name)
     adversary = retraining.adversary(GUIDE_STRENGTH, 0, lab.pick(3, 20))
     by_name: dict[str, Guide | None] = {
         "uniform": guide_uniform,
