@@ -19,7 +19,7 @@ from heed.metrics import bootstrap_mean
 from heed.papers import PAPERS, Lab, Outcome, run
 from heed.papers.lopardo import comparisons, theorems, variants
 from heed.papers.lopardo.histogram import histogram
-from heed.papers.results import Results
+from heed.papers.results import Results, texts
 from heed.papers.table import Table
 
 EXPERIMENTS = {e.name: e for e in PAPERS["lopardo-2024"].experiments}
@@ -216,7 +216,7 @@ def test_a_document_counts_once_however_often_a_model_is_trained(
     results = [r for r in outcome.results if r.dataset == "task:story" and r.metric[:4] != "test"]
     rows = Table(outcome.rows["documents"]).where(data="task:story")
     assert len(rows) == 24 and {r.n for r in results} == {8}
-    for key, metric in variants._POINTED.items():
+    for key, metric in texts("metrics")["answers"].items():
         (result,) = [r for r in results if r.metric == metric]
         by_document = [group.average(key) for _, group in rows.by("document")]
         assert (result.low, result.high) == bootstrap_mean(np.array(by_document))

@@ -42,8 +42,8 @@ def run(
     facts = {"paper": paper, "scale": lab.scale, "model": lab.examined, "seed": lab.seed}
     for name in experiments or by_name:
         experiment = by_name[name]
-        code = code_of(experiment.run.__module__), texts("figures"), texts("published")
-        key = key_of(name, facts, lab.fingerprint, code)
+        words = [texts(file) for file in ("metrics", "figures", "published")]
+        key = key_of(name, facts, lab.fingerprint, code_of(experiment.run.__module__), words)
         before = None if rerun else read_section(lab.folder, name)
         if before is not None and before.key == key:
             say(f"{name}: done before")

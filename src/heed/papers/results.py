@@ -24,7 +24,7 @@ Cell = Whole | float | str | bool | None
 
 @cache
 def texts(name: str) -> dict[str, Any]:
-    """One of the data files of this package: papers, figures, published."""
+    """One of the data files of this package: papers, metrics, figures, published."""
     path = resources.files("heed.papers").joinpath(f"{name}.toml")
     return tomllib.loads(path.read_text("utf8"))
 
@@ -73,9 +73,9 @@ class Results(list[Result]):
         about = (self.experiment, dataset or self.dataset, model or self.model, metric)
         self.append(Result(*about, mean.ours, mean.low, mean.high, mean.n, published, note))
 
-    def add_means(self, rows: Table, metrics: Mapping[str, str], per: str = "") -> None:
-        """Add the mean of each of these columns, under the name that `metrics` gives it."""
-        for column, metric in metrics.items():
+    def add_means(self, rows: Table, group: str, per: str = "") -> None:
+        """Add the mean of each column that has a name in this group of metrics.toml."""
+        for column, metric in texts("metrics")[group].items():
             self.add(metric, rows.mean(column, per))
 
 

@@ -166,7 +166,8 @@ def against_the_model(lab: Lab) -> Outcome:
         results.model = model_name
         for name, scores in by_method.by("method"):
             means = {_OVER: _bootstrap_spearman(scores.column("sum"), scores.column("output"))}
-            means |= {metric: scores.mean(key) for key, metric in _WITHIN.items()}
+            within = texts("metrics")["within"]
+            means |= {metric: scores.mean(key) for key, metric in within.items()}
             for metric, mean in means.items():
                 results.add(f"{metric}, {name}", mean)
                 dots.append(mean.row(method=name, panel=metric, model=model_name))
@@ -175,10 +176,6 @@ def against_the_model(lab: Lab) -> Outcome:
 
 
 _OVER = "Spearman over documents: sum of scores and output"
-_WITHIN = {
-    "within": "Spearman within documents: score and change on removal",
-    "within_absolute": "the same of absolute values",
-}
 
 
 def _add_differences(results: Results, rows: Table) -> None:
@@ -283,18 +280,11 @@ def signatures(lab: Lab) -> Outcome:
         ):
             order = spearman(tau, documents.column(key))
             results.add(f"(a) Spearman of τ with {what}", order, n=n)
-        results.add_means(documents, _SIGNATURES)
+        results.add_means(documents, "signatures")
     points = [
         {"share against the label": r["against"], "τ": r["tau"], "model": r["model"]} for r in rows
     ]
     return Outcome(results, [figure("last-layer", points)], {"documents": rows})
-
-
-_SIGNATURES = {
-    "any_like_unk": "(b) share of documents with a top attention word like <unk>",
-    "heads": "(c) mean τ between the gradients of two heads",
-    "heads_disagree": "(c) share of documents whose heads disagree (τ below 0.3)",
-}
 
 
 def when(lab: Lab) -> Outcome:
@@ -325,11 +315,12 @@ def when(lab: Lab) -> Outcome:
                     "orders": kendall(attention, np.abs(contribution)),
                 }
             )
-    effects, r2 = _regression(rows, list(_FEATURES))
+    features = texts("metrics")["features"]
+    effects, r2 = _regression(rows, list(features))
     results = Results("when", data.name, ", ".join(sorted({r["model"] for r in rows})))
     effect_of = "effect on τ(attention, |exact LIME|) of one standard deviation of"
     for key, effect in effects.items():
-        results.add(f"{effect_of}: {_FEATURES[key]}", effect)
+        results.add(f"{effect_of}: {features[key]}", effect)
     results.add("R² of that regression", r2, n=len(rows), note="Over documents and models.")
     both = Table(r for r in rows if np.isfinite(r["orders"]) and np.isfinite(r["tau"]))
     one_sign = [r for r in rows if min(r["against"], 1 - r["against"]) == 0]
@@ -344,17 +335,8 @@ def when(lab: Lab) -> Outcome:
         model=lab.name,
     )
     _add_ordering_law(results, lab)
-    dots = [effect.row("effect", of=_FEATURES[key]) for key, effect in effects.items()]
+    dots = [effect.row("effect", of=features[key]) for key, effect in effects.items()]
     return Outcome(results, [figure("effects", dots)], {"documents": rows})
-
-
-_FEATURES = {
-    "against": "sign balance of w (share of attention against the label)",
-    "spread": "spread of log |w|",
-    "peaked": "peakedness of attention (1 - relative entropy)",
-    "distinct": "distinct share d/T",
-    "gap": "change of the output under uniform attention",
-}
 
 
 def _uniform(model: SingleLayer, tokens: Sequence[Tokens]) -> Float[np.ndarray, "document label"]:
@@ -462,16 +444,8 @@ def anchors(lab: Lab) -> Outcome:
             row[f"overlap {name}"] = float((top & words).sum() / k)
             row[f"precision {name}"] = _precision(model, data.documents[i], rule, top, lab.seed)
         rows.append(row | {"chance": k / len(words)})
-    rule_means = {
-        "precision": "precision of the anchor",
-        "words": "words of an anchor",
-        "chance": "overlap by chance",
-    }
-    results.add_means(rows, rule_means)
-    top_words = {
-        "overlap": "share of the anchor's words among as many top words of",
-        "precision": "precision of the rule made of as many top words of",
-    }
+    results.add_means(rows, "anchors")
+    top_words = texts("metrics")["top_words"]
     dots = []
     for name, (key, metric) in product(others, top_words.items()):
         mean = rows.mean(f"{key} {name}")

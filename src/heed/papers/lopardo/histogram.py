@@ -37,14 +37,9 @@ def histogram(lab: Lab) -> Outcome:
                 | {"attention": float(attention[i, j])}
                 for i, j in product(range(LENGTH), range(LENGTH))
             ]
-    metrics = {
-        "accuracy": "share of letters counted rightly",
-        "informative": "of the attention on other letters, the share on equal ones, less that by"
-        " chance",
-    }
     for start, trained in rows.by("start"):
         results.model = f"{start} start"
-        results.add_means(trained, metrics)
+        results.add_means(trained, "histogram")
     _add_verdict(results, rows)
     return Outcome(results, [figure("maps", maps, {"word": WORD})], {"runs": rows})
 

@@ -18,7 +18,7 @@ from heed.methods.method import units_of
 from heed.metrics import kendall, spearman
 from heed.models.classifier import Classifier
 from heed.papers.lab import Lab
-from heed.papers.results import Outcome, Results, figure
+from heed.papers.results import Outcome, Results, figure, texts
 from heed.papers.table import Row, Table
 from heed.progress import bar
 from heed.text import Document, Tokens
@@ -245,13 +245,7 @@ def _entropy(f: Ratios) -> float:
 def _summarise(results: Results, rows: Table) -> None:
     low, middle, high = np.quantile(rows.column("slope"), [0.05, 0.5, 0.95])
     nearer = "1" if rows.average("error_one") < rows.average("error") else "3/2"
-    results.add_means(
-        rows,
-        {
-            "pearson": "Pearson, theorem and exact LIME, mean over documents",
-            "kendall": "Kendall τ, theorem and exact LIME, mean over documents",
-        },
-    )
+    results.add_means(rows, "theorem")
     results.add(
         "factor that fits exact LIME best, mean over documents",
         rows.mean("slope"),
@@ -276,13 +270,8 @@ def reach(lab: Lab) -> Outcome:
     results = Results("reach", data.name, lab.name)
     rows = _per_document(lab.main, data)
     curves: list[Row] = []
-    names = {
-        "T": "words T",
-        "distinct": "distinct share d/T",
-        "entropy": "entropy of attention ÷ its maximum",
-    }
     direction = "A negative value means: the larger it is, the closer the factor is to 1."
-    for key, name in names.items():
+    for key, name in texts("metrics")["reach"].items():
         curves += _curve(rows, key, name)
         results.add(
             f"Spearman of |factor - 1| with {name}",

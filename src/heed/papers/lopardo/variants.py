@@ -21,22 +21,13 @@ from heed.metrics import kendall, spearman
 from heed.models.classifier import BETWEEN, CLOSED
 from heed.papers.lab import Lab, fingerprint
 from heed.papers.lopardo.comparisons import BETTER, models_of
-from heed.papers.results import Outcome, Results, figure
+from heed.papers.results import Outcome, Results, figure, texts
 from heed.papers.table import Mean, Row, Table, mean_of
 from heed.text import CLS, SEP, UNKNOWN, Document, Tokenizer
 
 if TYPE_CHECKING:  # which load torch
     from heed.models.classifier import Classifier
     from heed.models.stacked import Stacked
-
-AGREEMENTS = {
-    "gradient": "τ(attention, |gradient × input|)",
-    "lime": "τ(attention, |LIME|)",
-    "removal": "τ(attention, |change on removal|)",
-    "gradient_removal": "Spearman(gradient × input, change on removal)",
-    "rollout_removal": "τ(rollout, |change on removal|)",
-    "reliability": "share of the variance of LIME's scores that is not sampling noise",
-}
 
 
 def accuracy(lab: Lab) -> Outcome:
@@ -134,7 +125,7 @@ def _summarise(
     mean = float(np.mean(accuracies))
     results.add("test accuracy, mean over seeds", mean, n=len(accuracies), note=note)
     dots = []
-    for key, metric in AGREEMENTS.items():
+    for key, metric in texts("metrics")["agreements"].items():
         if rows and key in rows[0]:
             mean_tau = rows.mean(key, per="document")
             results.add(f"{metric}, mean over documents", mean_tau)
@@ -267,16 +258,8 @@ def other_data(lab: Lab) -> Outcome:
         results.dataset = name
         dots += _summarise(results, task_rows, accuracies, variant=name)
         if story:
-            results.add_means(task_rows, _POINTED, per="document")
+            results.add_means(task_rows, "answers", per="document")
     return Outcome(results, [figure("data", dots)], {"documents": rows})
-
-
-_ANSWER = "share of the words that give the answer among as many top words"
-_POINTED = {
-    "pointed attention": f"{_ANSWER}: attention",
-    "pointed lime": f"{_ANSWER}: lime",
-    "chance": f"{_ANSWER}: chance",
-}
 
 
 def _pair_of_sets(lab: Lab, name: str) -> tuple[Dataset, Dataset]:

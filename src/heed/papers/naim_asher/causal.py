@@ -18,7 +18,7 @@ from heed.metrics import spearman, tvd
 from heed.models.classifier import Attending
 from heed.papers.naim_asher.lab import Batch, EfficientLab, Subject, by_batch, by_head
 from heed.papers.naim_asher.spaces import ALGEBRA, DETERMINED, by_model, head_means, title
-from heed.papers.results import Outcome, Results, figure
+from heed.papers.results import Outcome, Results, figure, texts
 from heed.papers.table import Row, Table
 from heed.randomness import generator
 from heed.text import Tokens
@@ -211,7 +211,7 @@ def shared(lab: EfficientLab) -> Outcome:
     dots = []
     for subject, adversaries in by_model(lab, results, rows):
         for kind, pairs in adversaries.by("adversary"):
-            for key, (what, short) in _BETWEEN.items():
+            for key, what in texts("metrics")["between"].items():
                 if key not in pairs[0]:
                     continue
                 mean = pairs.mean(key)
@@ -219,14 +219,14 @@ def shared(lab: EfficientLab) -> Outcome:
                 note = "" if key == "raw" else algebra
                 results.add(f"TVD between {what}, {kind}", mean, note=note)
                 panel = f"{subject.title}: {kind}"
-                dots.append(mean.row("TVD", model=panel) | {"distance between": short})
+                dots.append(mean.row("TVD", model=panel) | {"distance between": _SHORT[key]})
     return Outcome(results, [figure("shared", dots)] if dots else [], {"rows": rows})
 
 
-_BETWEEN = {
-    "raw": ("attention and adversary", "attention"),
-    "efficient": ("their efficient attentions (least norm)", "efficient, least norm"),
-    "entropy": ("their efficient attentions (most entropy)", "efficient, most entropy"),
+_SHORT = {
+    "raw": "attention",
+    "efficient": "efficient, least norm",
+    "entropy": "efficient, most entropy",
 }
 _SEARCH = "Not exactly 0, because the search keeps the prediction only within .01."
 

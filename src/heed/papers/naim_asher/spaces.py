@@ -16,7 +16,7 @@ from heed.metrics import tvd
 from heed.models.classifier import Classifier
 from heed.models.shapes import RecurrentShape
 from heed.papers.naim_asher.lab import EfficientLab, Subject, by_head
-from heed.papers.results import Outcome, Results, figure
+from heed.papers.results import Outcome, Results, figure, texts
 from heed.papers.table import Row, Table, mean_of
 from heed.randomness import generator
 from heed.text import Tokenizer, Tokens
@@ -212,7 +212,7 @@ def older_argument(lab: EfficientLab) -> Outcome:
     rows = lab.every("steps", _steps)
     about = {"what": "drawn rows", "seed": lab.seed, "n": lab.pick(2, 8)}
     drawn = lab.piece(about, partial(_drawn, lab))
-    farthest = "TVD to the farthest attention with the same output"
+    farthest = texts("metrics")["steps"]["farthest"]
     for _, steps in by_model(lab, results, rows):
         if not steps:
             results.add(farthest, 0.0, note=f"{DETERMINED}: there is no null space.")
@@ -220,8 +220,7 @@ def older_argument(lab: EfficientLab) -> Outcome:
         leaves = "share of null-space steps of a tenth that leave the simplex"
         results.add(leaves, steps.mean("leaves"))
         results.add("largest step inside, as TVD", steps.mean("inside"), note=_steps_note(steps))
-        diameter = "largest TVD found between two attentions with the same output"
-        results.add_means(steps, {"diameter": diameter, "farthest": farthest})
+        results.add_means(steps, "steps")
     for n, before in ((128, 0.25), (256, 0.6), (400, 0.85)):
         results.add(
             f"TVD to the farthest, {n} keys, 64 dimensions",
@@ -299,15 +298,11 @@ def distribution(lab: EfficientLab) -> Outcome:
     results = Results("distribution")
     rows = lab.every("distribution", _distribution)
     boxes = []
-    effective = {
-        "negative": "effective: negative mass",
-        "effective sum": "effective: |sum of the row − 1|",
-    }
     for subject, model_rows in by_model(lab, results, rows):
         worst = max(max(r["sum error"], -r["smallest"]) for r in model_rows)
         metric = "efficient: largest violation (sum − 1, or a negative weight)"
         results.add(metric, worst, n=len(model_rows), note=ALGEBRA)
-        results.add_means(model_rows, effective)
+        results.add_means(model_rows, "effective")
         open_rows = [r for r in model_rows if r["null space"]]
         boxes += [{"model": subject.title, "negative mass": r["negative"]} for r in open_rows]
     return Outcome(results, [figure("negative-mass", boxes)] if boxes else [], {"rows": rows})

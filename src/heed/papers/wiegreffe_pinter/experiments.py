@@ -87,18 +87,11 @@ def seeds(lab: DebateLab) -> Outcome:
         rows = _measured(lab, "seeds", name, _seed_rows)
         documents += [r | {"class": corpus.classes[r["predicted"]]} for r in rows]
         results.dataset = corpus.name
-        metrics = {
-            "median": f"JSD to {count} other seeds, median",
-            "maximum": f"JSD to {count} other seeds, maximum",
-            "adversary": "ε-max JSD of the adversary per document",
-            "percentile": "share of seeds that are nearer than the adversary",
-            "harm": "TVD of the adversary's output",
-        }
-        for key, metric in metrics.items():
+        for key, metric in texts("metrics")["seeds"].items():
             note = _cut(lab, name)
             if key == "percentile" and np.median(rows.column(key)) == 1:
                 note = "For most documents, no other training moves as far as the adversary."
-            results.add(metric, rows.mean(key), note=note)
+            results.add(metric.format(seeds=count), rows.mean(key), note=note)
         lost = _f1_lost(rows, len(corpus.classes))
         results.add("F1 lost with the adversary's attention", lost, n=len(rows))
     distances = [
