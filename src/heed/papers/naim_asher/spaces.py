@@ -424,7 +424,7 @@ def _lost_output(way: str, rows: Table) -> str:
     if way == "the right one":
         return "As a share of the norm of the output."
     if worst > 1e-6:
-        return f"Up to {worst:.2g} of the norm of the output is lost."
+        return f"The output is off by up to {worst:.2g} of its norm."
     return "Nothing is lost on these rows."
 
 
