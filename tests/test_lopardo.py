@@ -74,6 +74,12 @@ def test_every_experiment_answers_a_question() -> None:
     assert all(e.question.endswith("?") and e.title for e in EXPERIMENTS.values())
 
 
+def test_every_experiment_of_the_data_file_can_be_run() -> None:
+    for name, about in texts("papers").items():
+        assert [e.name for e in PAPERS[name].experiments] == list(about["experiments"])
+    assert set(texts("papers")) == set(PAPERS)
+
+
 def test_the_gradient_theorem_holds_and_its_printed_cls_row_does_not(lab: Lab) -> None:
     small = Lab("smoke", lab.folder)
     small.pick = lambda smoke, full: min(smoke, 8)  # type: ignore[method-assign]

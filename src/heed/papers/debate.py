@@ -177,7 +177,8 @@ class DebateLab(Lab):
         from heed.training.recurrent import fit
 
         corpus, recipe = self.corpus(name), self.recipe(name, encoder, attention)
-        seed, limit = self.seed if seed is None else seed, self.limit(name)
+        seed = self.seed if seed is None else seed
+        limit = self.limit(name)
         model = f"{corpus.name}-{encoder}-{attention}-{seed}" + (f"-{limit}" if limit else "")
         parts = (corpus.train.documents, corpus.classes, recipe, seed, model, corpus.dev.documents)
         settings = {"seed": seed, "recipe": recipe.to_dict(), "documents": corpus.fingerprint}

@@ -32,17 +32,12 @@ SENTENCE = "attention based explanations are popular but questionable"
 BETTER = {1: "better", 0: "neither better nor worse", -1: "worse"}  # by the sign of a difference
 
 
-def seven(samples: int) -> tuple[Method, ...]:
-    """The methods that the paper puts side by side."""
+def nine(samples: int) -> tuple[Method, ...]:
+    """The seven methods that the paper puts side by side, and exact LIME and Shapley values."""
     attention = ("attention-mean", "attention-max")
     gradients = ("gradient-mean", "gradient-l1", "gradient-l2", "gradient-input")
     fixed = [methods.METHODS[name]() for name in (*attention, *gradients)]
-    return (*fixed, methods.Lime(samples=samples))
-
-
-def nine(samples: int) -> tuple[Method, ...]:
-    """These, and the exact values of LIME and Shapley."""
-    return (*seven(samples), LimeExact(), ShapleyExact())
+    return (*fixed, methods.Lime(samples=samples), LimeExact(), ShapleyExact())
 
 
 def side_by_side(lab: Lab) -> Outcome:
