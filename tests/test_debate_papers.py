@@ -14,7 +14,6 @@ from heed.methods import AttentionMean, GradientInput, Occlusion
 from heed.papers import PAPERS, run
 from heed.papers.debate import CUTS, DebateLab
 from heed.papers.jain_wallace import experiments as jain_wallace
-from heed.papers.jain_wallace import published
 from tests.test_lopardo import check
 
 JAIN, WIEGREFFE = "jain-wallace-2019", "wiegreffe-pinter-2019"
@@ -43,7 +42,7 @@ def test_attention_is_not_not_explanation(lab: DebateLab, name: str) -> None:
 
 
 def test_several_trainings_make_one_bar(lab: DebateLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jain_wallace, "MODELS", (("average", "additive"),))
+    monkeypatch.setattr(jain_wallace, "MODELS", {"average": ("average", "additive")})
     monkeypatch.setattr(lab, "seeds", lambda *names: [0, 1])
     outcome = jain_wallace.accuracy(lab)
     found = [row["F1"] for row in outcome.rows["models"]]
@@ -139,12 +138,14 @@ def test_what_cannot_be_had_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_published_figures_are_fractions_for_known_data() -> None:
-    for table in (published.F1, published.AUC, published.TAU_YARDSTICK):
-        assert set(table) == set(CUTS) and all(0 < v < 1 for v in table.values())
+    published = jain_wallace.PUBLISHED
+    for table in ("f1", "auc", "tau_yardstick"):
+        numbers = published[table]
+        assert set(numbers) == set(CUTS) and all(0 < v < 1 for v in numbers.values())
     for pairs in (
-        published.TAU_GRADIENT,
-        published.TAU_REMOVAL,
-        published.ADVERSARY,
-        *published.TAU_OTHERS.values(),
+        published["tau_gradient"],
+        published["tau_removal"],
+        published["adversary"],
+        *published["tau_others"].values(),
     ):
         assert set(pairs) == set(CUTS) and all(len(v) == 2 for v in pairs.values())

@@ -15,10 +15,12 @@ from heed.algebra.limits import lime_theorem
 from heed.errors import InputError
 from heed.methods import AttentionMean, GradientInput, LimeExact
 from heed.methods.comparison import agreement
+from heed.metrics import bootstrap_mean
 from heed.papers import PAPERS, Lab, Outcome, run
 from heed.papers.lopardo import comparisons, theorems, variants
 from heed.papers.lopardo.histogram import histogram
-from heed.papers.results import Results
+from heed.papers.results import Results, texts
+from heed.papers.table import Table
 
 EXPERIMENTS = {e.name: e for e in PAPERS["lopardo-2024"].experiments}
 QUICK = ("accuracy", "side-by-side", "signatures", "anchors", "talk", "lemmas")
@@ -70,6 +72,12 @@ def test_a_longer_experiment_runs_and_its_results_make_sense(lab: Lab, name: str
 def test_every_experiment_answers_a_question() -> None:
     assert len(EXPERIMENTS) == len(PAPERS["lopardo-2024"].experiments) == 19
     assert all(e.question.endswith("?") and e.title for e in EXPERIMENTS.values())
+
+
+def test_every_experiment_of_the_data_file_can_be_run() -> None:
+    for name, about in texts("papers").items():
+        assert [e.name for e in PAPERS[name].experiments] == list(about["experiments"])
+    assert set(texts("papers")) == set(PAPERS)
 
 
 def test_the_gradient_theorem_holds_and_its_printed_cls_row_does_not(lab: Lab) -> None:
@@ -132,7 +140,7 @@ def test_other_replacements_are_those_that_are_named(lab: Lab) -> None:
 
 def test_more_positions_leave_the_words_where_they_were(lab: Lab) -> None:
     (tokens,) = lab.main.tokens(["a fine film with a dull ending"])
-    longer = theorems._stretched(lab.main, 600)
+    longer = theorems._rebuilt(lab.main, max_words=600, padding="attends")
     f, g = theorems.form(lab.main, tokens, 1), theorems.form(longer, tokens, 1)
     np.testing.assert_allclose(f.a / f.a.sum(1)[:, None], g.a / g.a.sum(1)[:, None], rtol=1e-9)
     assert (g.c / g.a.sum(1) > f.c / f.a.sum(1)).all()  # padding attends
@@ -201,6 +209,23 @@ def test_the_words_that_give_the_answer_are_those_that_are_marked(lab: Lab) -> N
         assert any(gives) and row["chance"] == pytest.approx(np.mean(gives))
         top = np.argsort(-explanation.scores, kind="stable")[: sum(gives)]
         assert row["pointed attention"] == pytest.approx(np.mean([gives[i] for i in top]))
+
+
+def test_a_document_counts_once_however_often_a_model_is_trained(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three trainings give three rows per document; means and intervals are over documents."""
+    thrice = Lab("smoke", lab.folder)
+    monkeypatch.setattr(thrice, "pick", lambda smoke, full: full if full == 3 else min(smoke, 8))
+    monkeypatch.setattr(thrice, "train", lambda *arguments, **named: lab.main)
+    outcome = variants.other_data(thrice)
+    results = [r for r in outcome.results if r.dataset == "task:story" and r.metric[:4] != "test"]
+    rows = Table(outcome.rows["documents"]).where(data="task:story")
+    assert len(rows) == 24 and {r.n for r in results} == {8}
+    for key, metric in texts("metrics")["answers"].items():
+        (result,) = [r for r in results if r.metric == metric]
+        by_document = [group.average(key) for _, group in rows.by("document")]
+        assert (result.low, result.high) == bootstrap_mean(np.array(by_document))
 
 
 @pytest.mark.full

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from heed import data
 from heed.claims import Study
 from heed.claims.determined import Exclusive
+from heed.claims.needed import Used
 from heed.data import Dataset, tasks
 from heed.errors import DataError, InputError, UnknownName
 from heed.papers.lab import Lab, fingerprint
@@ -31,9 +32,13 @@ CUTS: dict[str, dict[str, Any]] = {
 }
 MIN_COUNTS = {"sst": 1, "20news": 2, "ag_news": 5, "imdb": 10}
 MAX_WORDS = {"sst": 100, "20news": 500, "ag_news": 200, "imdb": 400}
-MODELS = (("lstm", "additive"), ("average", "additive"), ("cnn", "additive"), ("lstm", "dot"))
-NAMES = {"lstm": "BiLSTM", "average": "average", "cnn": "CNN"}
 MAIN = "BiLSTM + additive"  # the model that both papers are about
+MODELS = {  # encoder and attention
+    MAIN: ("lstm", "additive"),
+    "average + additive": ("average", "additive"),
+    "CNN + additive": ("cnn", "additive"),
+    "BiLSTM + dot": ("lstm", "dot"),
+}
 BINS = ("0 to .25", ".25 to .5", ".5 to .75", ".75 to 1")  # of the largest weight
 # training on few documents
 _QUICK: dict[str, Any] = {
@@ -62,10 +67,14 @@ class Corpus:
 
 @dataclass(eq=False)
 class DebateLab(Lab):
-    """One run of a reproduction; `sets` are the data sets that it looks at (all, by default)."""
+    """One run of a reproduction.
+
+    sets   the data sets of this run; by default all
+    most   how many training documents of a data set are used at full scale, where not all are
+    """
 
     sets: Sequence[str] = ()
-    _corpora: dict[tuple[str, int | None], Corpus] = field(default_factory=dict, repr=False)
+    most: ClassVar[Mapping[str, int]] = {}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,18 +115,20 @@ class DebateLab(Lab):
         """Whether embeddings start from GloVe's vectors, which a package may provide."""
         return self.scale == "full" and importlib.util.find_spec(GLOVE) is not None
 
-    def seeds(self, name: str, encoder: str, attention: str) -> list[int]:
+    def seeds(self, name: str, model: str) -> list[int]:
         """Training seeds of a model: three for the one that the papers are about."""
-        several = (encoder, attention) == MODELS[0] and name != "imdb" and self.scale == "full"
+        several = model == MAIN and name != "imdb" and self.scale == "full"
         return [self.seed + i for i in range(3 if several else 1)]
 
-    def corpus(self, name: str, limit: int | None = None) -> Corpus:
-        """The parts of a set; `limit` cuts the training part to so many documents."""
-        if (name, limit) not in self._corpora:
-            self._corpora[name, limit] = self._load(name, limit)
-        return self._corpora[name, limit]
+    def corpus(self, name: str) -> Corpus:
+        """The parts of a data set."""
+        return self.once(self._load, name)
 
-    def _load(self, name: str, limit: int | None) -> Corpus:
+    def limit(self, name: str) -> int | None:
+        """To how many documents the training part is cut; None: it is whole."""
+        return self.most.get(name) if self.scale == "full" else None
+
+    def _load(self, name: str) -> Corpus:
         if name == "generated" or (self.scale == "smoke" and not data.sources(name, "train")):
             train, dev, test = (
                 tasks.generate("reviews", n, self.seed + i) for i, n in enumerate((400, 100, 120))
@@ -140,33 +151,34 @@ class DebateLab(Lab):
             test = test[: len(test) // 5]  # as in the paper
         if self.scale == "smoke":
             train, dev, test = train[:400], dev[:100], test[:120]
+        limit = self.limit(name)
         return Corpus(name, train[:limit], dev[: max(200, limit // 5)] if limit else dev, test)
 
     def recipe(
         self, name: str, encoder: str = "lstm", attention: str = "additive"
     ) -> RecurrentRecipe:
-        vectors = "glove" if self.pretrained else "random"
-        known: dict[str, Any] = {
-            "vectors": vectors,
+        changes: dict[str, Any] = {
+            "encoder": encoder,
+            "attention": attention,
+            "vectors": "glove" if self.pretrained else "random",
             "min_count": MIN_COUNTS.get(name, 1),
             "max_words": MAX_WORDS.get(name, 100),
         }
-        quick = _QUICK if self.scale == "smoke" else {}
-        return recurrent({"encoder": encoder, "attention": attention} | known | quick)
+        return recurrent(changes | (_QUICK if self.scale == "smoke" else {}))
 
     def base(
         self,
         name: str,
         encoder: str = "lstm",
         attention: str = "additive",
-        limit: int | None = None,
         seed: int | None = None,
     ) -> Recurrent:
         """A model of the papers, trained on one of their sets."""
         from heed.training.recurrent import fit
 
-        corpus, recipe = self.corpus(name, limit), self.recipe(name, encoder, attention)
+        corpus, recipe = self.corpus(name), self.recipe(name, encoder, attention)
         seed = self.seed if seed is None else seed
+        limit = self.limit(name)
         model = f"{corpus.name}-{encoder}-{attention}-{seed}" + (f"-{limit}" if limit else "")
         parts = (corpus.train.documents, corpus.classes, recipe, seed, model, corpus.dev.documents)
         settings = {"seed": seed, "recipe": recipe.to_dict(), "documents": corpus.fingerprint}
@@ -174,45 +186,39 @@ class DebateLab(Lab):
         return self.trained(model, corpus.train, settings, lambda: fit(*parts), code)
 
     def measured(
-        self,
-        what: str,
-        name: str,
-        measure: Callable[[], list[Row]],
-        limit: int | None = None,
-        **settings: Any,
+        self, what: str, name: str, measure: Callable[[], list[Row]], **settings: Any
     ) -> Table:
         """Rows measured on a data set, from the store or now."""
-        corpus = self.corpus(name, limit)
-        about = {"what": what, "data": corpus.name, **settings, "limit": limit}
-        trained = {"documents": corpus.fingerprint, "recipe": self.recipe(name).to_dict()}
-        return self.piece(about | trained, measure)
+        corpus = self.corpus(name)
+        about = {"what": what, "data": corpus.name, "documents": corpus.fingerprint, **settings}
+        return self.piece(about | {"recipe": self.recipe(name).to_dict()}, measure)
 
-    def adversaries(self, name: str, limit: int | None = None) -> Table:
-        """For each test document, the farthest attention that leaves the output as it is."""
-        test = Exclusive(steps=self.pick(100, 500))
+    def tested(self, what: str, name: str, test: Exclusive | Used) -> Table:
+        """What the test of a claim measures on each test document of the main model."""
 
         def measure() -> list[Row]:
-            documents = self.corpus(name, limit).test.documents
-            return test.measure(Study(self.base(name, limit=limit), documents, seed=self.seed))
+            documents = self.corpus(name).test.documents
+            return test.measure(Study(self.base(name), documents, seed=self.seed))
 
-        return self.measured("adversarial", name, measure, limit, **asdict(test))
+        return self.measured(what, name, measure, **asdict(test))
 
-    def retraining(self, name: str, limit: int | None = None) -> Retraining:
+    def adversaries(self, name: str) -> Table:
+        """For each test document, the farthest attention that gives the same output."""
+        return self.tested("adversarial", name, Exclusive(steps=self.pick(100, 500)))
+
+    def retraining(self, name: str) -> Retraining:
         """The BiLSTM with additive attention, and all that can be trained from it."""
         from heed.training.again import Retraining
 
-        corpus = self.corpus(name, limit)
-        return Retraining(
-            self.base(name, limit=limit),
-            corpus.train.documents,
-            corpus.dev.documents,
-            self.store,
-        )
+        train, dev = self.corpus(name).train, self.corpus(name).dev
+        return Retraining(self.base(name), train.documents, dev.documents, self.store)
 
 
-def called(encoder: str, attention: str) -> str:
-    """A model as the papers call it."""
-    return f"{NAMES[encoder]} + {attention}"
+@dataclass(eq=False)
+class CutLab(DebateLab):
+    """For papers that train many models: they learn from a part of the long reviews."""
+
+    most = {"imdb": 5000}
 
 
 def bin_of(largest: float) -> int:

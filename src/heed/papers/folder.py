@@ -10,10 +10,7 @@ appears by a rename, so that a process that is killed leaves no half file.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -60,18 +57,18 @@ def write_section(folder: Path, section: Section) -> None:
         "name": section.name,
         "title": section.title,
         "question": section.question,
+        "facts": section.facts,
+        "results": outcome.results,
+        "figures": outcome.figures,
+        "explanations": outcome.explanations,
         "key": section.key,
-        "facts": dict(section.facts),
-        "results": [asdict(r) for r in outcome.results],
-        "figures": [asdict(f) for f in outcome.figures],
-        "explanations": list(outcome.explanations),
     }
     write_text(_path(folder, section.name), _json(body))
 
 
 def write_results(folder: Path, sections: Sequence[Section]) -> None:
     """Write the results of all experiments in one list."""
-    results = [asdict(r) for s in sections for r in s.outcome.results]
+    results = [r for s in sections for r in s.outcome.results]
     write_text(folder / "results.json", _json(results))
 
 
@@ -108,15 +105,13 @@ def _read(path: Path) -> Section:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    """The value as JSON, in which NaN and infinity become null."""
+    text = msgspec.json.encode(value, enc_hook=_plain)
+    return msgspec.json.format(text, indent=1).decode() + "\n"
 
 
 def _plain(value: Any) -> Any:
-    """Numbers as JSON has them: NaN and infinity become null."""
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(v) for v in value]
+    """A number of numpy, or a collection of another kind, as JSON has it."""
     if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return value.item()
+    return dict(value) if isinstance(value, Mapping) else list(value)

@@ -12,8 +12,8 @@ from heed import data
 from heed.data import Dataset, tasks
 from heed.errors import DataError, InputError
 from heed.models import load
-from heed.models.classifier import CLOSED, Classifier
-from heed.papers.results import Outcome
+from heed.models.classifier import CLOSED
+from heed.papers.results import Outcome, texts
 from heed.papers.table import Row, Table
 from heed.progress import say
 from heed.store import Store, code_of, key_of
@@ -36,8 +36,8 @@ class Lab:
     scale    "smoke" takes minutes on the bundled model and works without any data; "full" is the
              real thing
     folder   where results go, and models that are trained on the way
-    model    the single-layer model that is examined, in place of one that is trained here
-    seed     of everything that is drawn
+    model    the single-layer model to examine, instead of one that is trained here
+    seed     of all random draws
     """
 
     scale: Scale
@@ -45,8 +45,7 @@ class Lab:
     model: str | None = None
     seed: int = 0
     store: Store = field(init=False, repr=False)
-    _models: dict[str, Classifier] = field(default_factory=dict, repr=False)
-    _data: dict[tuple[str, str], Dataset] = field(default_factory=dict, repr=False)
+    _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.store = Store(self.folder)
@@ -56,6 +55,13 @@ class Lab:
         if sets:
             raise InputError("This paper has no choice of data sets: leave out --data.")
 
+    def once(self, make: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function returns, called once with these arguments in this run."""
+        key = (make.__name__, *arguments)
+        if key not in self._kept:
+            self._kept[key] = make(*arguments)
+        return self._kept[key]
+
     def pick(self, smoke: int, full: int) -> int:
         """A number that depends on the scale."""
         return smoke if self.scale == "smoke" else full
@@ -64,16 +70,11 @@ class Lab:
 
     def documents(self, n: int, split: str = "test", longest: int | None = None) -> Dataset:
         """The first n reviews of a shuffled IMDB split, or, in a smoke test, of what is there."""
-        reviews = self._reviews(split)
+        reviews = self.once(self._reviews, split)
         short = [d for d in reviews if longest is None or len(d.text.split()) <= longest]
         return replace(reviews, documents=tuple(short[:n]))
 
     def _reviews(self, split: str) -> Dataset:
-        if ("reviews", split) not in self._data:
-            self._data["reviews", split] = self._find_reviews(split)
-        return self._data["reviews", split]
-
-    def _find_reviews(self, split: str) -> Dataset:
         if data.sources("imdb", split) is not None:
             return data.load("imdb", split, limit=25_000, seed=self.seed)
         if self.scale == "full":
@@ -97,7 +98,7 @@ class Lab:
         """Changes with the documents, and with the weights of a model that is not trained here."""
         trained_here = self.model is None and self.scale == "full"
         revision = None if trained_here else self.main.revision
-        return key_of(fingerprint(self._reviews("test")), revision)
+        return key_of(fingerprint(self.once(self._reviews, "test")), revision)
 
     @property
     def name(self) -> str:
@@ -110,13 +111,12 @@ class Lab:
         if self.model is None and self.scale == "full":
             return self.paper(0)
         name = self.model or "single-layer-imdb"
-        if name not in self._models:
-            self._models[name] = load(name)
-        if CLOSED not in self._models[name].offers:
+        model = self.once(load, name)
+        if CLOSED not in model.offers:
             raise InputError(
                 f"This reproduction examines single-layer classifiers, and {name} is not one."
             )
-        return cast("SingleLayer", self._models[name])
+        return cast("SingleLayer", model)
 
     def paper(self, seed: int) -> SingleLayer:
         """The paper's model, trained by its recipe (in a smoke test: briefly, on few documents)."""
@@ -132,11 +132,11 @@ class Lab:
         stack: Mapping[str, object] | None = None,
         tokenizer: Callable[[Sequence[Document]], Tokenizer] | None = None,
     ) -> Any:
-        """A model trained with some settings changed, or the one that was trained so before.
+        """A model trained with some settings changed, from the store if it is there.
 
-        It is a single-layer classifier, or a stack of layers (`stack`). It learns from `data`, or
-        from the reviews; a smoke test trains on few of them, for few epochs. `tokenizer` makes one
-        from the documents.
+        It is a single-layer classifier, or a stack of layers (`stack`). It learns from `data`, by
+        default the reviews; a smoke test trains on few of them, for few epochs. `tokenizer` makes a
+        tokenizer from the documents.
         """
         from heed.training.own import fit
 
@@ -190,8 +190,8 @@ class Lab:
     def piece(self, settings: Mapping[str, Any], measure: Callable[[], Sequence[Row]]) -> Table:
         """Rows from the store, or measured now.
 
-        They are kept under the settings and under the code of `measure`, so that an experiment that
-        was stopped goes on from its pieces, and one whose code was changed does not.
+        They are kept under the settings and the code of `measure`: an interrupted experiment
+        resumes from its pieces, unless its code has changed.
         """
         key = key_of("piece", self.scale, self.seed, settings, code_of(_module(measure)))
 
@@ -235,3 +235,15 @@ class Paper:
     source: str
     experiments: tuple[Experiment, ...]
     lab: Callable[..., Lab] = Lab
+
+    @classmethod
+    def named(
+        cls, name: str, runs: Mapping[str, Callable[[Any], Outcome]], lab: Callable[..., Lab] = Lab
+    ) -> Paper:
+        """The paper of this name in papers.toml, with a function for each of its experiments."""
+        about = texts("papers")[name]
+        experiments = []
+        for key, run in runs.items():
+            title, question = about["experiments"][key]
+            experiments.append(Experiment(key, title, question, run))
+        return cls(about["title"], about["source"], tuple(experiments), lab)

@@ -5,18 +5,28 @@ Tables, charts and pages are drawn from these alone, without a model.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from heed.papers.table import Mean, Row
+from heed.papers.table import Mean, Row, Table
 
 Kind = Literal["dots", "points", "lines", "bars", "heat", "boxes", "violins"]
 # Integers beyond this are no measurements, and Python refuses to write very long ones.
 Whole = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 Cell = Whole | float | str | bool | None
+
+
+@cache
+def texts(name: str) -> dict[str, Any]:
+    """One of the data files of this package: papers, metrics, figures, published."""
+    path = resources.files("heed.papers").joinpath(f"{name}.toml")
+    return tomllib.loads(path.read_text("utf8"))
 
 
 @dataclass(frozen=True)
@@ -53,18 +63,20 @@ class Results(list[Result]):
         ours: Mean | float | None = None,
         *,
         n: int = 0,
-        low: float | None = None,
-        high: float | None = None,
         published: float | str | None = None,
         note: str = "",
         dataset: str = "",
         model: str = "",
     ) -> None:
         """Add a result: a mean with its interval and number, or a single number."""
-        if isinstance(ours, Mean):
-            ours, low, high, n = ours
-        about = (self.experiment, dataset or self.dataset, model or self.model)
-        self.append(Result(*about, metric, ours, low, high, n, published, note))
+        mean = ours if isinstance(ours, Mean) else Mean(ours, None, None, n)
+        about = (self.experiment, dataset or self.dataset, model or self.model, metric)
+        self.append(Result(*about, mean.ours, mean.low, mean.high, mean.n, published, note))
+
+    def add_means(self, rows: Table, group: str, per: str = "") -> None:
+        """Add the mean of each column that has a name in this group of metrics.toml."""
+        for column, metric in texts("metrics")[group].items():
+            self.add(metric, rows.mean(column, per))
 
 
 @dataclass(frozen=True)
@@ -96,6 +108,24 @@ class Figure:
     panel: str = ""
     marks: Sequence[Mapping[str, Cell]] = ()
     caption: str = ""
+
+
+def figure(
+    name: str,
+    data: Sequence[Mapping[str, Cell]],
+    values: Mapping[str, object] | None = None,
+    **changes: Any,
+) -> Figure:
+    """A chart of `data` as figures.toml describes it.
+
+    values    what stands in the braces of its title and caption
+    changes   fields that depend on the run, in place of those in the file
+    """
+    described = texts("figures")[name] | changes
+    for key in ("title", "caption"):
+        if values and key in described:
+            described[key] = described[key].format(**values)
+    return Figure(name, data=data, **described)
 
 
 @dataclass(frozen=True)

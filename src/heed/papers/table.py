@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, overload
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -31,47 +31,32 @@ class Mean(NamedTuple):
         return ((self.low or 0.0) > 0) - ((self.high or 0.0) < 0)
 
 
-class Table(Sequence[Row]):
+class Table(list[Row]):
     """Measured rows, each a dict from column to value.
 
     table.where(model="BERT").mean("tau")          one mean
     for seed, rows in table.by("seed"): …          groups in order of appearance
     """
 
-    def __init__(self, rows: Iterable[Row] = ()):
-        self.rows = list(rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Table: ...
-
-    def __getitem__(self, index: int | slice) -> Row | Table:
-        return Table(self.rows[index]) if isinstance(index, slice) else self.rows[index]
-
-    def __add__(self, rows: Iterable[Row]) -> Table:
-        return Table([*self.rows, *rows])
-
     def where(self, **equals: Any) -> Table:
         """The rows in which these columns have these values."""
-        return Table(r for r in self.rows if all(r.get(c) == v for c, v in equals.items()))
+        return Table(r for r in self if all(r.get(c) == v for c, v in equals.items()))
 
-    def by(self, *columns: str) -> Iterator[tuple[Any, Table]]:
-        """Groups of rows, each with its value of the column, or its values of the columns."""
+    def by(self, *columns: str, ordered: bool = False) -> Iterator[tuple[Any, Table]]:
+        """Groups of rows, each with its value of the column, or its values of the columns.
+
+        They come in order of appearance or, if `ordered`, of these values.
+        """
         groups: dict[Any, list[Row]] = {}
-        for row in self.rows:
+        for row in self:
             values = tuple(row[c] for c in columns)
             groups.setdefault(values if len(columns) > 1 else values[0], []).append(row)
-        for values, rows in groups.items():
-            yield values, Table(rows)
+        for values in sorted(groups) if ordered else groups:
+            yield values, Table(groups[values])
 
     def column(self, name: str) -> Float[np.ndarray, "row"]:
         """The numbers of a column; NaN where there is none."""
-        return np.array([row[name] for row in self.rows], dtype=float)
+        return np.array([row[name] for row in self], dtype=float)
 
     def average(self, column: str) -> float:
         """The plain mean of a column."""
@@ -83,7 +68,7 @@ class Table(Sequence[Row]):
         With `per`, rows that share a value of that column, such as one document in several
         trainings, count as one: as their mean.
         """
-        finite = Table(r for r in self.rows if np.isfinite(_number(r[column])))
+        finite = Table(r for r in self if np.isfinite(_number(r[column])))
         if not per:
             return mean_of(finite.column(column))
         return mean_of([group.average(column) for _, group in finite.by(per)])

@@ -1,37 +1,16 @@
 """Jain and Wallace (2019), "Attention is not Explanation"."""
 
 from heed.papers.debate import DebateLab
-from heed.papers.jain_wallace import experiments
-from heed.papers.lab import Experiment, Paper
+from heed.papers.jain_wallace.experiments import accuracy, adversarial, correlations, permutation
+from heed.papers.lab import Paper
 
-PAPER = Paper(
-    "Attention is not Explanation",
-    "jain2019",
-    (
-        Experiment(
-            "accuracy",
-            "Accuracy",
-            "How good are the classifiers that are examined?",
-            experiments.accuracy,
-        ),
-        Experiment(
-            "correlations",
-            "Correlations",
-            "Does attention rank words as gradients and leave-one-out do?",
-            experiments.correlations,
-        ),
-        Experiment(
-            "permutation",
-            "Permutations",
-            "How far does the output move when attention is shuffled?",
-            experiments.permutation,
-        ),
-        Experiment(
-            "adversarial",
-            "Adversarial attention",
-            "Is there another attention with the same output?",
-            experiments.adversarial,
-        ),
-    ),
+PAPER = Paper.named(
+    "jain-wallace-2019",
+    {
+        "accuracy": accuracy,
+        "correlations": correlations,
+        "permutation": permutation,
+        "adversarial": adversarial,
+    },
     DebateLab,
 )

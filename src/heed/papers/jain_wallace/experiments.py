@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 
@@ -14,13 +15,19 @@ from heed.claims.needed import Used
 from heed.methods import AttentionMean, GradientInput, Occlusion
 from heed.methods.comparison import aligned
 from heed.metrics import auc
-from heed.papers.debate import BINS, MAIN, MODELS, Corpus, DebateLab, bin_of, called
-from heed.papers.jain_wallace import published
-from heed.papers.results import Figure, Outcome, Results
+from heed.papers.debate import BINS, MAIN, MODELS, Corpus, DebateLab, bin_of
+from heed.papers.results import Outcome, Results, figure, texts
 from heed.papers.table import Row, Table, mean_of
 
-_SHARE = "Share of documents in which the correlation is significant by itself."
+PUBLISHED = texts("published")["jain-wallace-2019"]
+_SHARE = "Share of documents whose correlation is significant on its own."
 _NEAR_F1, _NEAR = 0.03, 0.08  # F1 and other figures within this of the published ones need no note
+
+
+def _published(table: str, corpus: Corpus, k: int | None = None) -> float | None:
+    """The paper's number for a data set, or the k-th of several; None if there is none."""
+    numbers = PUBLISHED[table].get(corpus.name)
+    return numbers if numbers is None or k is None else numbers[k]
 
 
 def accuracy(lab: DebateLab) -> Outcome:
@@ -29,52 +36,38 @@ def accuracy(lab: DebateLab) -> Outcome:
     models = _on_every_model(lab, "accuracy", _accuracy)
     for corpus, model, rows in _by_model(lab, models):
         results.dataset, results.model = corpus.name, model
-        for metric, table in (("F1", published.F1), ("AUC", published.AUC)):
-            theirs = table.get(corpus.name) if model == MAIN else None
+        for metric, near in (("F1", _NEAR_F1), ("AUC", _NEAR)):
+            theirs = _published(metric.lower(), corpus) if model == MAIN else None
             mean = rows.average(metric)
-            note = _difference(mean, theirs, _NEAR_F1 if metric == "F1" else _NEAR)
+            note = _difference(mean, theirs, near)
             if model == MAIN and metric == "F1":
                 note = f"{note} {_set_up(lab, corpus)}".strip()
             note = _over_seeds(rows.column(metric), note)
             results.add(metric, mean, n=len(corpus.test), published=theirs, note=note)
     f1s = [r for r in results if r.metric == "F1"]
-    figure = Figure(
-        "f1",
-        "F1 on the test sets",
-        "bars",
-        [{"dataset": r.dataset, "model": r.model, "F1": r.ours} for r in f1s],
-        x="model",
-        y="F1",
-        panel=lab.panel,
-        caption="Means over training seeds, where there are several.",
-    )
-    return Outcome(results, [figure], {"models": models})
+    bars = [{"dataset": r.dataset, "model": r.model, "F1": r.ours} for r in f1s]
+    return Outcome(results, [figure("f1", bars, panel=lab.panel)], {"models": models})
 
 
 def _on_every_model(lab: DebateLab, what: str, measure: Callable[..., list[Row]]) -> Table:
     """Rows of every model on every data set, for all of its training seeds."""
-    rows: list[Row] = []
-    for name in lab.names:
-        for encoder, attention in MODELS:
-            model = {"dataset": lab.corpus(name).name, "model": called(encoder, attention)}
-            for seed in lab.seeds(name, encoder, attention):
-                measured = lab.measured(
-                    what,
-                    name,
-                    partial(measure, lab, name, encoder, attention, seed),
-                    encoder=encoder,
-                    attention=attention,
-                    training=seed,
-                )
-                rows += [{**model, "seed": seed} | row for row in measured]
-    return Table(rows)
+    rows = Table()
+    for name, (model, (encoder, attention)) in product(lab.names, MODELS.items()):
+        columns = {"dataset": lab.corpus(name).name, "model": model}
+        for seed in lab.seeds(name, model):
+            settings = {"encoder": encoder, "attention": attention, "training": seed}
+            measured = lab.measured(
+                what, name, partial(measure, lab, name, encoder, attention, seed), **settings
+            )
+            rows += [columns | {"seed": seed} | row for row in measured]
+    return rows
 
 
 def _by_model(lab: DebateLab, rows: Table) -> Iterator[tuple[Corpus, str, Table]]:
     for name in lab.names:
         corpus = lab.corpus(name)
-        for model, own in rows.where(dataset=corpus.name).by("model"):
-            yield corpus, model, own
+        for model, model_rows in rows.where(dataset=corpus.name).by("model"):
+            yield corpus, model, model_rows
 
 
 def _accuracy(lab: DebateLab, name: str, encoder: str, attention: str, seed: int) -> list[Row]:
@@ -108,15 +101,14 @@ def _set_up(lab: DebateLab, corpus: Corpus) -> str:
     documents = f"{len(corpus.train):,}"
     if lab.scale == "smoke":
         return (
-            f"A small model, trained shortly on {documents} documents: a smoke test, not a"
-            " reproduction."
+            f"A smoke test, not a reproduction: a small model, trained briefly on {documents}"
+            " documents."
         )
-    start = "from GloVe's vectors of 50 numbers" if lab.pretrained else "at random"
-    part = f" There are {documents} training documents, a part of the paper's."
-    return (
-        f"Embeddings start {start}, the paper's from fastText's of 300."
-        f"{part if corpus.name == 'ag_news' else ''}"
-    )
+    start = "from 50-dimensional GloVe vectors" if lab.pretrained else "at random"
+    note = f"Embeddings start {start}, the paper's from 300-dimensional fastText vectors."
+    if corpus.name == "ag_news":
+        note += f" There are {documents} training documents, a part of the paper's."
+    return note
 
 
 def correlations(lab: DebateLab) -> Outcome:
@@ -132,18 +124,7 @@ def correlations(lab: DebateLab) -> Outcome:
         for key, what in (("gradient", "gradients"), ("removal", "leave-one-out"))
         if np.isfinite(r[key])
     ]
-    figure = Figure(
-        "tau",
-        "Kendall's τ of attention with gradients and with leave-one-out, over documents",
-        "violins",
-        taus,
-        x="model",
-        y="τ",
-        colour="with",
-        panel=lab.panel,
-        caption="The line is the median.",
-    )
-    return Outcome(results, [figure], {"documents": documents})
+    return Outcome(results, [figure("tau", taus, panel=lab.panel)], {"documents": documents})
 
 
 def _correlations(lab: DebateLab, name: str, encoder: str, attention: str, seed: int) -> list[Row]:
@@ -177,15 +158,14 @@ def _add_taus(results: Results, rows: Table, corpus: Corpus) -> None:
     names = {"gradient": "τ(attention, gradient)", "removal": "τ(attention, leave-one-out)"}
     for k, (key, metric) in enumerate(names.items()):
         if main:
-            table = published.TAU_GRADIENT if key == "gradient" else published.TAU_REMOVAL
             for c, label in enumerate(corpus.classes):
-                theirs = table[corpus.name][c] if corpus.name in table else None
+                theirs = _published(f"tau_{key}", corpus, c)
                 predicted = rows.where(predicted=c)
                 _add_tau(results, predicted, key, f"{metric}, predicted {label}", theirs)
         else:
-            both = published.TAU_OTHERS.get(results.model, {}).get(corpus.name)
+            both = PUBLISHED["tau_others"].get(results.model, {}).get(corpus.name)
             _add_tau(results, rows, key, metric, both[k] if both else None)
-    yardstick = published.TAU_YARDSTICK.get(corpus.name) if main else None
+    yardstick = _published("tau_yardstick", corpus) if main else None
     metric = "τ(gradient, leave-one-out), the yardstick"
     _add_tau(results, rows, "gradient_removal", metric, yardstick)
 
@@ -193,13 +173,11 @@ def _add_taus(results: Results, rows: Table, corpus: Corpus) -> None:
 def _add_tau(results: Results, rows: Table, key: str, metric: str, theirs: float | None) -> None:
     mean = rows.mean(key, per="document")
     note = _difference(mean.ours, theirs) if rows else "No document was predicted so."
-    by_seed = [float(np.nanmean(own.column(key))) for _, own in rows.by("seed")]
+    by_seed = [float(np.nanmean(group.column(key))) for _, group in rows.by("seed")]
     note = _over_seeds(by_seed, note)
     results.add(metric, mean, published=theirs, note=note)
-    significant = Table(
-        {"document": r["document"], "p": float(r[f"{key}_p"] <= 0.05)} for r in rows
-    )
-    share = significant.mean("p", per="document")
+    p_values = Table({"document": r["document"], "p": float(r[f"{key}_p"] <= 0.05)} for r in rows)
+    share = p_values.mean("p", per="document")
     results.add(f"{metric}: p ≤ .05", share, note=_SHARE if rows else note)
 
 
@@ -209,48 +187,30 @@ def permutation(lab: DebateLab) -> Outcome:
     documents: list[Row] = []
     for name in lab.names:
         corpus = lab.corpus(name)
-        test = Used(permutations=lab.pick(50, 100))
-        measured = lab.measured(
-            "permutation", name, partial(_permutation, lab, name, test), **asdict(test)
-        )
+        measured = lab.tested("permutation", name, Used(permutations=lab.pick(50, 100)))
         rows = Table(r | {"bin": bin_of(r["max_attention"])} for r in measured)
         documents += _labelled(measured, corpus)
         results.dataset = corpus.name
-        for c, label in enumerate(corpus.classes):
-            for k, weights in enumerate(BINS):
-                part = rows.where(predicted=c, bin=k).column("value")
-                known = c == 0 and corpus.name in published.PERMUTATION
-                theirs = published.PERMUTATION[corpus.name][k] if known else None
-                middle = float(np.median(part)) if len(part) else None
-                none = "No document has its largest weight there."
-                results.add(
-                    f"median change of the output, predicted {label}, largest weight {weights}",
-                    middle,
-                    n=len(part),
-                    published=theirs,
-                    note=_difference(middle, theirs) if len(part) else none,
-                )
+        for (c, label), (k, weights) in product(enumerate(corpus.classes), enumerate(BINS)):
+            part = rows.where(predicted=c, bin=k).column("value")
+            theirs = _published("permutation", corpus, k) if c == 0 else None
+            middle = float(np.median(part)) if len(part) else None
+            none = "No document has its largest weight there."
+            results.add(
+                f"median change of the output, predicted {label}, largest weight {weights}",
+                middle,
+                n=len(part),
+                published=theirs,
+                note=_difference(middle, theirs) if len(part) else none,
+            )
     boxes = [
         {"largest weight": BINS[bin_of(r["max_attention"])], "change of the output": r["value"]}
         | {"predicted": r["class"], "dataset": r["dataset"]}
         for r in sorted(documents, key=lambda r: bin_of(r["max_attention"]))
     ]
-    figure = Figure(
-        "permutation",
-        "How far shuffled attention moves the output",
-        "boxes",
-        boxes,
-        x="largest weight",
-        y="change of the output",
-        colour="" if lab.panel else "predicted",
-        panel=lab.panel,
-    )
-    return Outcome(results, [figure], {"documents": documents})
-
-
-def _permutation(lab: DebateLab, name: str, test: Used) -> list[Row]:
-    documents = lab.corpus(name).test.documents
-    return test.measure(Study(lab.base(name), documents, seed=lab.seed))
+    colour = "" if lab.panel else "predicted"
+    chart = figure("permutation", boxes, colour=colour, panel=lab.panel)
+    return Outcome(results, [chart], {"documents": documents})
 
 
 def _labelled(rows: Sequence[Row], corpus: Corpus) -> list[Row]:
@@ -266,8 +226,7 @@ def adversarial(lab: DebateLab) -> Outcome:
         corpus, rows = lab.corpus(name), lab.adversaries(name)
         documents += _labelled(rows, corpus)
         for c, label in enumerate(corpus.classes):
-            known = corpus.name in published.ADVERSARY
-            theirs = published.ADVERSARY[corpus.name][c] if known else None
+            theirs = _published("adversary", corpus, c)
             mean = mean_of(rows.where(predicted=c).column("jsd"))
             results.add(
                 f"ε-max JSD, predicted {label}",
@@ -286,14 +245,4 @@ def adversarial(lab: DebateLab) -> Outcome:
         }
         for r in documents
     ]
-    figure = Figure(
-        "adversarial",
-        "Distance of the farthest attention with the same output",
-        "violins",
-        distances,
-        x="data and prediction",
-        y="ε-max JSD",
-        colour="largest weight",
-        caption="The line is the median. ln 2 = 0.693 is the largest possible distance.",
-    )
-    return Outcome(results, [figure], {"documents": documents})
+    return Outcome(results, [figure("adversarial", distances)], {"documents": documents})

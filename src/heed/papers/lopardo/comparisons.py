@@ -9,32 +9,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float
 
+from heed import methods
 from heed.algebra.limits import exact
-from heed.claims.signatures import signature
-from heed.methods import (
-    Anchors,
-    AttentionMax,
-    AttentionMean,
-    Explanation,
-    GradientInput,
-    GradientL1,
-    GradientL2,
-    GradientMean,
-    Lime,
-    LimeExact,
-    Method,
-    Occlusion,
-    ShapleyExact,
-)
+from heed.claims.signatures import LOW, signature
+from heed.methods import AttentionMean, Explanation, LimeExact, Method, ShapleyExact
 from heed.methods.comparison import agreement, aligned
 from heed.methods.method import units_of
 from heed.methods.perturbation import uniform_subsets
 from heed.metrics import kendall, spearman
 from heed.papers.lab import Lab
-from heed.papers.lopardo.theorems import form, predicted
-from heed.papers.results import Figure, Outcome, Results
+from heed.papers.lopardo.theorems import by_unit, form, long_documents
+from heed.papers.results import Outcome, Results, figure, texts
 from heed.papers.table import Mean, Row, Table, mean_of
-from heed.progress import bar
 from heed.randomness import generator
 
 if TYPE_CHECKING:  # which load torch
@@ -46,10 +32,12 @@ SENTENCE = "attention based explanations are popular but questionable"
 BETTER = {1: "better", 0: "neither better nor worse", -1: "worse"}  # by the sign of a difference
 
 
-def seven(samples: int) -> tuple[Method, ...]:
-    """The methods that the paper puts side by side."""
-    gradients = (GradientMean(), GradientL1(), GradientL2(), GradientInput())
-    return (AttentionMean(), AttentionMax(), *gradients, Lime(samples=samples))
+def nine(samples: int) -> tuple[Method, ...]:
+    """The seven methods that the paper puts side by side, and exact LIME and Shapley values."""
+    attention = ("attention-mean", "attention-max")
+    gradients = ("gradient-mean", "gradient-l1", "gradient-l2", "gradient-input")
+    fixed = [methods.METHODS[name]() for name in (*attention, *gradients)]
+    return (*fixed, methods.Lime(samples=samples), LimeExact(), ShapleyExact())
 
 
 def side_by_side(lab: Lab) -> Outcome:
@@ -57,70 +45,58 @@ def side_by_side(lab: Lab) -> Outcome:
     model = lab.main
     results = Results("side-by-side", "one sentence", lab.name)
     label = model.labels.index("positive") if "positive" in model.labels else len(model.labels) - 1
-    methods = (*seven(lab.pick(1000, 5000)), LimeExact(), ShapleyExact())
-    explanations = [m.explain(model, [SENTENCE], label, seed=lab.seed)[0] for m in methods]
-    by_method = {
-        e.method: {u.text: s for u, s in zip(e.units, e.scores, strict=True)} for e in explanations
-    }
-    published = {
-        ("attention-max", "questionable"): 0.32,
-        ("lime", "questionable"): -1.01,
-        ("gradient-input", "questionable"): -3.33,
-        ("attention-max", "popular"): 0.72,
-        ("lime", "popular"): 0.24,
-    }
+    explanations = [
+        m.explain(model, [SENTENCE], label, seed=lab.seed)[0] for m in nine(lab.pick(1000, 5000))
+    ]
+    by_method = {e.method: dict(zip(_words(e), e.scores, strict=True)) for e in explanations}
+    published = texts("published")["lopardo-2024"]
     logits = model([SENTENCE])[0]
-    for name, logit, theirs in zip(model.labels, logits, (-0.64, 0.58), strict=False):
+    for name, logit, theirs in zip(
+        model.labels, logits, published["logits"].values(), strict=False
+    ):
         results.add(f"logit of {name}", float(logit), n=1, published=theirs)
-    for (method, word), theirs in published.items():
-        score = float(by_method[method][word])
-        results.add(f"{method} of “{word}”", score, n=1, published=theirs)
+    for word, scores in published["scores"].items():
+        for method, theirs in scores.items():
+            score = float(by_method[method][word])
+            results.add(f"{method} of “{word}”", score, n=1, published=theirs)
     lime, attention = by_method["lime-exact"], by_method["attention-max"]
     median = np.median(list(attention.values()))
     unsigned = [word for word in lime if lime[word] < 0 and attention[word] >= median]
+    examples = ", ".join(f"“{word}”" for word in unsigned) or "none"
     results.add(
         "words of at least median attention with a negative exact LIME score",
         float(len(unsigned)),
         n=1,
         published="“questionable” is one",
-        note=f"Attention cannot say that a word speaks against the label; here {_list(unsigned)}."
-        " The authors' weights are lost: their pattern can be reproduced, not their numbers.",
+        note=f"Attention cannot show that a word counts against the label. Such words here:"
+        f" {examples}. The authors' weights are lost, so we can reproduce their pattern but not"
+        " their numbers.",
     )
     heat: list[Row] = []
     for e in explanations:
         largest = np.abs(e.scores).max() or 1.0
-        heat += [
-            {"method": e.method, "word": f"{i + 1} {u.text}", "score": float(s / largest)}
-            for i, (u, s) in enumerate(zip(e.units, e.scores, strict=True))
-        ]
-    figure = Figure(
-        "scores",
-        "Seven explanations of one sentence, and two exact ones",
-        "heat",
-        heat,
-        "word",
-        "method",
-        value="score",
-        caption="Scores relative to the largest of their method, for the label"
-        f" {model.labels[label]}.",
-    )
-    return Outcome(results, [figure], explanations=[e.to_dict() for e in explanations])
+        for i, (word, score) in enumerate(zip(_words(e), e.scores, strict=True), 1):
+            cell = {"method": e.method, "word": f"{i} {word}", "score": float(score / largest)}
+            heat.append(cell)
+    chart = figure("scores", heat, {"label": model.labels[label]})
+    return Outcome(results, [chart], explanations=[e.to_dict() for e in explanations])
 
 
-def _list(words: Sequence[str]) -> str:
-    return ", ".join(f"“{w}”" for w in words) if words else "none does"
+def _words(explanation: Explanation) -> list[str]:
+    return [unit.text for unit in explanation.units]
 
 
 def correlations(lab: Lab) -> Outcome:
     """Kendall's τ between every two methods: per document, then the mean over documents."""
     data = lab.documents(lab.pick(40, 1000))
     results = Results("correlations", data.name)
-    methods = (*seven(lab.pick(1000, 2000)), LimeExact(), ShapleyExact(), Occlusion())
-    names = [m.name for m in methods]
+    compared = (*nine(lab.pick(1000, 2000)), methods.Occlusion())
+    names = [m.name for m in compared]
     pairs = [(a, b) for a in range(len(names)) for b in range(a)]
-    rows: list[Row] = []
-    for model in models_of(lab):
-        explanations = [m.explain(model, data.documents, seed=lab.seed) for m in methods]
+    models = models_of(lab)
+    rows = Table()
+    for model in models:
+        explanations = [m.explain(model, data.documents, seed=lab.seed) for m in compared]
         for i, group in enumerate(zip(*explanations, strict=True)):
             tau = agreement(group)
             rows += [
@@ -129,31 +105,17 @@ def correlations(lab: Lab) -> Outcome:
                 for a, b in pairs
             ]
     heat: list[Row] = []
-    for (one, other), own in Table(rows).by("one", "other"):
-        by_model = sorted(own.by("model"), key=lambda group: group[0])
-        means = {model: taus.mean("tau") for model, taus in by_model}
+    for (one, other), pair in rows.by("one", "other"):
+        means = {name: taus.mean("tau") for name, taus in pair.by("model", ordered=True)}
         for model_name, mean in means.items():
             metric = f"Kendall τ, {one} and {other}, mean over documents"
             results.add(metric, mean, model=model_name)
         value = float(np.mean([m.ours for m in means.values() if m.ours is not None] or [np.nan]))
-        heat += [
-            {"one": one, "other": other, "tau": value},
-            {"one": other, "other": one, "tau": value},
-        ]
+        heat.append({"one": one, "other": other, "tau": value})
+        heat.append({"one": other, "other": one, "tau": value})
     heat += [{"one": name, "other": name, "tau": 1.0} for name in names]
-    figure = Figure(
-        "matrix",
-        "Agreement of methods",
-        "heat",
-        heat,
-        "one",
-        "other",
-        value="tau",
-        caption=f"Mean Kendall τ over {len(data):,} documents and"
-        f" {len({r['model'] for r in rows})} model(s). Where one of two methods has no sign,"
-        " absolute scores are compared.",
-    )
-    return Outcome(results, [figure], {"pairs": rows})
+    chart = figure("matrix", heat, {"documents": len(data), "models": len(models)})
+    return Outcome(results, [chart], {"pairs": rows})
 
 
 def models_of(lab: Lab) -> list[SingleLayer]:
@@ -166,12 +128,11 @@ def models_of(lab: Lab) -> list[SingleLayer]:
 def against_the_model(lab: Lab) -> Outcome:
     """Which explanation follows the prediction, over documents and within documents.
 
-    Over documents, sums of scores are held against outputs. Within documents, the units of all
-    methods are distinct words, and a word is removed at all its places.
+    Over documents, the sum of the scores is compared with the output. Within documents, the units
+    of all methods are distinct words, and removing a word removes all its occurrences.
     """
     data = lab.documents(lab.pick(60, 1000))
-    methods = (*seven(lab.pick(1000, 2000)), LimeExact(), ShapleyExact())
-    rows: list[Row] = []
+    rows = Table()
     for model in models_of(lab):
         label = len(model.labels) - 1
         tokens = model.tokens(data.documents)
@@ -179,7 +140,7 @@ def against_the_model(lab: Lab) -> Outcome:
         forms = [form(model, t, label) for t in tokens]
         changes = [f.whole() - f(~np.eye(f.units, dtype=bool)) for f in forms]
         units = LimeExact().explain(model, data.documents, label)
-        for method in methods:
+        for method in nine(lab.pick(1000, 2000)):
             explanations = method.explain(model, data.documents, label, seed=lab.seed)
             for i, (e, change) in enumerate(zip(explanations, changes, strict=True)):
                 score = aligned([e, units[i]])[0]
@@ -196,37 +157,24 @@ def against_the_model(lab: Lab) -> Outcome:
                 )
     results = Results("against-the-model", data.name)
     dots: list[Row] = []
-    for model_name, own in sorted(Table(rows).by("model"), key=lambda group: group[0]):
+    for model_name, by_method in rows.by("model", ordered=True):
         results.model = model_name
-        for name, scores in own.by("method"):
+        for name, scores in by_method.by("method"):
             means = {_OVER: _bootstrap_spearman(scores.column("sum"), scores.column("output"))}
-            means |= {metric: scores.mean(key) for key, metric in _WITHIN.items()}
+            within = texts("metrics")["within"]
+            means |= {metric: scores.mean(key) for key, metric in within.items()}
             for metric, mean in means.items():
                 results.add(f"{metric}, {name}", mean)
                 dots.append(mean.row(method=name, panel=metric, model=model_name))
-        _add_differences(results, own)
-    figure = Figure(
-        "follow",
-        "Which explanation follows the prediction?",
-        "dots",
-        dots,
-        "value",
-        "method",
-        colour="model",
-        panel="panel",
-    )
-    return Outcome(results, [figure], {"documents": rows})
+        _add_differences(results, by_method)
+    return Outcome(results, [figure("follow", dots)], {"documents": rows})
 
 
 _OVER = "Spearman over documents: sum of scores and output"
-_WITHIN = {
-    "within": "Spearman within documents: score and change on removal",
-    "within_absolute": "the same of absolute values",
-}
 
 
 def _add_differences(results: Results, rows: Table) -> None:
-    """Gradient × input less attention, document by document, with signs and without."""
+    """Gradient × input minus attention, document by document, with signs and without."""
     for key, how in (("within", "with signs"), ("within_absolute", "without signs")):
         gradient, attention = (
             rows.where(method=name).column(key) for name in ("gradient-input", "attention-mean")
@@ -251,11 +199,11 @@ def _bootstrap_spearman(
 
 
 def signs(lab: Lab) -> Outcome:
-    """How much of what attention points to speaks against the label."""
+    """How many of the words that attention points to count against the label."""
     model, data = lab.main, lab.documents(lab.pick(60, 2000))
     results = Results("signs", data.name, lab.name)
     attention = AttentionMean().explain(model, data.documents)
-    rows: list[Row] = []
+    rows = Table()
     for method in (LimeExact(), ShapleyExact()):
         signed = method.explain(model, data.documents)
         for i, pair in enumerate(zip(attention, signed, strict=True)):
@@ -273,43 +221,30 @@ def signs(lab: Lab) -> Outcome:
                     "negative": float(-score[score < 0].sum() / size.sum()),
                 }
             )
-    for name, own in Table(rows).by("method"):
-        top_negative = own.mean("top_negative")
+    hidden = "attention cannot show them"
+    for name, scores in rows.by("method"):
+        top_negative = scores.mean("top_negative")
         results.add(
             f"share of the top tenth of attention with a negative score, {name}",
             top_negative,
-            published="attention cannot show them",
-            note=f"{top_negative.ours:.0%} of the words that attention points to speak against the"
+            published=hidden,
+            note=f"{top_negative.ours:.0%} of the words that attention points to count against the"
             " label.",
         )
-        results.add(
-            f"share of the absolute contribution that is negative, {name}",
-            own.mean("negative"),
-            published="attention cannot show them",
-        )
-    figure = Figure(
-        "shares",
-        "Top attention words that speak against the label",
-        "boxes",
-        [{"share": r["top_negative"], "method": r["method"]} for r in rows],
-        "method",
-        "share",
-    )
-    return Outcome(results, [figure], {"documents": rows})
+        metric = f"share of the absolute contribution that is negative, {name}"
+        results.add(metric, scores.mean("negative"), published=hidden)
+    boxes = [{"share": r["top_negative"], "method": r["method"]} for r in rows]
+    return Outcome(results, [figure("shares", boxes)], {"documents": rows})
 
 
 def signatures(lab: Lab) -> Outcome:
     """Why attention and other explanations differ: last layer, values like <unk>, heads."""
     data = lab.documents(lab.pick(40, 1000))
     results = Results("signatures", data.name)
-    rows: list[Row] = []
+    rows = Table()
     for model in models_of(lab):
-        tokens, labels = predicted(model, data.documents)
-        pairs = list(zip(tokens, labels.tolist(), strict=True))
-        for i, (t, label) in enumerate(bar(pairs, "signatures")):
-            causes = signature(model, t, label)
-            if len(causes.units) < 10:
-                continue
+        for i, tokens, label in long_documents(model, data, "signatures"):
+            causes = signature(model, tokens, label)
             rows.append(
                 {
                     "model": model.name,
@@ -324,58 +259,40 @@ def signatures(lab: Lab) -> Outcome:
                     "heads_disagree": causes.heads_disagree,
                 }
             )
-    for model_name, own in sorted(Table(rows).by("model"), key=lambda group: group[0]):
+    for model_name, documents in rows.by("model", ordered=True):
         results.model = model_name
-        tau, n = own.column("tau"), len(own)
-        results.add("τ(attention, gradient × input), mean over documents", own.mean("tau"))
+        tau, n = documents.column("tau"), len(documents)
+        metric = "τ(attention, gradient × input), mean over documents"
+        results.add(metric, documents.mean("tau"))
         results.add(
             "(a) share of documents that carry the signature of the last layer",
-            own.mean("final_layer"),
-            note=f"{(tau < 0.3).sum():,} of {n:,} documents have τ below 0.3.",
+            documents.mean("final_layer"),
+            note=f"{(tau < LOW).sum():,} of {n:,} documents have τ below {LOW}.",
         )
         for key, what in (
             ("against", "the share of attention on values against the label"),
             ("spread", "the spread of log |w|"),
         ):
-            results.add(f"(a) Spearman of τ with {what}", spearman(tau, own.column(key)), n=n)
-        for key, metric in (
-            ("any_like_unk", "(b) share of documents with a top attention word like <unk>"),
-            ("heads", "(c) mean τ between the gradients of two heads"),
-            ("heads_disagree", "(c) share of documents whose heads disagree (τ below 0.3)"),
-        ):
-            results.add(metric, own.mean(key))
-    figure = Figure(
-        "last-layer",
-        "Attention and gradient part where values have both signs",
-        "points",
-        [
-            {"share against the label": r["against"], "τ": r["tau"], "model": r["model"]}
-            for r in rows
-        ],
-        "share against the label",
-        "τ",
-        colour="model",
-        caption="Each point is a document: the share of attention on words whose value speaks"
-        " against the label, and Kendall's τ between attention and gradient × input.",
-    )
-    return Outcome(results, [figure], {"documents": rows})
+            order = spearman(tau, documents.column(key))
+            results.add(f"(a) Spearman of τ with {what}", order, n=n)
+        results.add_means(documents, "signatures")
+    points = [
+        {"share against the label": r["against"], "τ": r["tau"], "model": r["model"]} for r in rows
+    ]
+    return Outcome(results, [figure("last-layer", points)], {"documents": rows})
 
 
 def when(lab: Lab) -> Outcome:
     """What makes attention agree with exact LIME: a regression over documents and models."""
     data = lab.documents(lab.pick(60, 1000))
-    rows: list[Row] = []
+    rows = Table()
     for model in models_of(lab):
-        tokens, labels = predicted(model, data.documents)
-        uniform = _uniform(model, tokens)
-        whole = model.logits(tokens)
-        for i, (t, label) in enumerate(zip(tokens, labels.tolist(), strict=True)):
+        tokens = model.tokens(data.documents)
+        whole, uniform = model.logits(tokens), _uniform(model, tokens)
+        for i, t, label in long_documents(model, data, "agreement"):
             f = form(model, t, label)
-            if f.units < 10:
-                continue
-            D = (f.c + f.a.sum(1))[:, None]
-            attention = np.maximum((f.a / D).mean(0), 1e-300)  # none is 0, because w divides by it
-            contribution = (f.n / D).sum(0)
+            attention, contribution = by_unit(f)
+            attention = np.maximum(attention, 1e-300)  # none is 0, because w divides by it
             w = contribution / attention
             truth = exact(f).lime.coefficients
             p = attention / attention.sum()
@@ -385,6 +302,7 @@ def when(lab: Lab) -> Outcome:
                     "document": i,
                     "tau": kendall(attention, np.abs(truth)),
                     "against": float(attention[w < 0].sum() / attention.sum()),
+                    # a word that adds nothing has no logarithm
                     "spread": float(np.log(np.abs(w) + 1e-12).std()),
                     "peaked": float(1 + (p * np.log(p)).sum() / np.log(f.units)),
                     "distinct": f.units / len(t.words),
@@ -392,11 +310,12 @@ def when(lab: Lab) -> Outcome:
                     "orders": kendall(attention, np.abs(contribution)),
                 }
             )
-    effects, r2 = _regression(rows, list(_FEATURES))
+    features = texts("metrics")["features"]
+    effects, r2 = _regression(rows, list(features))
     results = Results("when", data.name, ", ".join(sorted({r["model"] for r in rows})))
     effect_of = "effect on τ(attention, |exact LIME|) of one standard deviation of"
     for key, effect in effects.items():
-        results.add(f"{effect_of}: {_FEATURES[key]}", effect)
+        results.add(f"{effect_of}: {features[key]}", effect)
     results.add("R² of that regression", r2, n=len(rows), note="Over documents and models.")
     both = Table(r for r in rows if np.isfinite(r["orders"]) and np.isfinite(r["tau"]))
     one_sign = [r for r in rows if min(r["against"], 1 - r["against"]) == 0]
@@ -405,32 +324,14 @@ def when(lab: Lab) -> Outcome:
         spearman(both.column("orders"), both.column("tau")),
         n=len(both),
         published="open question of the paper",
-        note="τ(α, |αw|), how far values keep the order of attention, is"
-        f" {both.average('orders'):.2f} on average; {len(one_sign)} of {len(rows)} documents have"
-        " values of one sign.",
+        note="τ(α, |αw|) measures how far the values keep the order of attention. It averages"
+        f" {both.average('orders'):.2f}. {len(one_sign)} of {len(rows)} documents have values of"
+        " one sign.",
         model=lab.name,
     )
     _add_ordering_law(results, lab)
-    figure = Figure(
-        "effects",
-        "What makes attention agree with LIME",
-        "dots",
-        [effect.row("effect", of=_FEATURES[key]) for key, effect in effects.items()],
-        "effect",
-        "of",
-        caption="Change of Kendall's τ per standard deviation, all five together, with bootstrap"
-        " intervals.",
-    )
-    return Outcome(results, [figure], {"documents": rows})
-
-
-_FEATURES = {
-    "against": "sign balance of w (share of attention against the label)",
-    "spread": "spread of log |w|",
-    "peaked": "peakedness of attention (1 - relative entropy)",
-    "distinct": "distinct share d/T",
-    "gap": "change of the output under uniform attention",
-}
+    dots = [effect.row("effect", of=features[key]) for key, effect in effects.items()]
+    return Outcome(results, [figure("effects", dots)], {"documents": rows})
 
 
 def _uniform(model: SingleLayer, tokens: Sequence[Tokens]) -> Float[np.ndarray, "document label"]:
@@ -464,8 +365,8 @@ def _regression(rows: Sequence[Row], features: Sequence[str]) -> tuple[dict[str,
     rng = np.random.default_rng(0)
     # a document is drawn with its rows of all models
     numbered = Table({"row": i, "document": r["document"]} for i, r in enumerate(finite))
-    by_document = sorted(numbered.by("document"), key=lambda group: group[0])
-    documents = [[r["row"] for r in own] for _, own in by_document]
+    by_document = numbered.by("document", ordered=True)
+    documents = [group.column("row").astype(int) for _, group in by_document]
     drawn = []
     for _ in range(1000):
         picks = rng.integers(0, len(documents), len(documents))
@@ -493,8 +394,8 @@ def _add_ordering_law(results: Results, lab: Lab) -> None:
         "both signs": lambda w: w,
     }
     note = (
-        "Contributions αw then have the order of attention; LIME also counts what a word takes from"
-        " the others."
+        "Contributions αw then have the order of attention, but LIME also counts what a word takes"
+        " from the others."
     )
     ones = np.ones((1, 20))
     for kind, make in kinds.items():
@@ -519,10 +420,10 @@ def anchors(lab: Lab) -> Outcome:
     """How far anchors and attention point to the same words, and hold as rules."""
     model, data = lab.main, lab.documents(lab.pick(6, 200), longest=150)
     results = Results("anchors", data.name, lab.name)
-    rules = Anchors().explain(model, data.documents, seed=lab.seed)
+    rules = methods.Anchors().explain(model, data.documents, seed=lab.seed)
     others = {
         m.name: m.explain(model, data.documents, seed=lab.seed)
-        for m in (AttentionMean(), GradientInput(), LimeExact())
+        for m in (AttentionMean(), methods.GradientInput(), LimeExact())
     }
     rows = Table()
     for i, rule in enumerate(rules):
@@ -537,23 +438,15 @@ def anchors(lab: Lab) -> Outcome:
             top[np.argsort(-score, kind="stable")[:k]] = True
             row[f"overlap {name}"] = float((top & words).sum() / k)
             row[f"precision {name}"] = _precision(model, data.documents[i], rule, top, lab.seed)
-        rows += [row | {"chance": k / len(words)}]
-    results.add("precision of the anchor", rows.mean("precision"))
-    results.add("words of an anchor", rows.mean("words"))
-    results.add("overlap by chance", rows.mean("chance"))
+        rows.append(row | {"chance": k / len(words)})
+    results.add_means(rows, "anchors")
+    top_words = texts("metrics")["top_words"]
     dots = []
-    for name, key in product(others, ("overlap", "precision")):
-        metric = {
-            "overlap": "share of the anchor's words among as many top words of",
-            "precision": "precision of the rule made of as many top words of",
-        }[key]
+    for name, (key, metric) in product(others, top_words.items()):
         mean = rows.mean(f"{key} {name}")
         results.add(f"{metric} {name}", mean, published="named as future work")
         dots.append(mean.row(method=name, metric=key))
-    figure = Figure(
-        "anchors", "Anchors meet attention", "dots", dots, "value", "method", panel="metric"
-    )
-    return Outcome(results, [figure], {"documents": rows})
+    return Outcome(results, [figure("anchors", dots)], {"documents": rows})
 
 
 def _precision(
@@ -564,7 +457,7 @@ def _precision(
     seed: int,
     n: int = 1000,
 ) -> float:
-    """Share of texts that keep these words and lose others by halves, which keep the label."""
+    """How often the label stays when these words are kept and each other one with chance 1/2."""
     (tokens,) = model.tokens([document])
     units, groups = units_of(tokens, "word", True)
     keep = generator(seed, "rule", *document.segments).random((n, len(units))) < 0.5
@@ -598,29 +491,11 @@ def talk(lab: Lab) -> Outcome:
         for i in range(len(keep))
         for j, u in enumerate(units)
     ]
-    figures = [
-        Figure(
-            "cls-row",
-            "The attention of <cls>, head by head",
-            "heat",
-            weights,
-            "word",
-            "head",
-            value="attention",
-        ),
-        Figure(
-            "sampling",
-            "How LIME samples a small sentence",
-            "heat",
-            samples,
-            "word",
-            "sample",
-            value="kept",
-            caption="Dark words are kept; beside each sample the output for"
-            f" {model.labels[label]}.",
-        ),
+    charts = [
+        figure("cls-row", weights),
+        figure("sampling", samples, {"label": model.labels[label]}),
     ]
     results = Results("talk", "one sentence", lab.name)
     largest = float(heads.max(1).mean())
     results.add("largest attention of <cls> on one token, mean over heads", largest, n=len(heads))
-    return Outcome(results, figures)
+    return Outcome(results, charts)

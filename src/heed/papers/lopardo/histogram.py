@@ -1,4 +1,4 @@
-"""Counting letters with one attention layer: equal accuracy, and attention that says much or not.
+"""Counting letters with one attention layer: equal accuracy, informative attention or not.
 
 A letter x_t = [e(letter), p(position)] attends by A = softmax(x W Wᵀ xᵀ), the same W for queries
 and keys, and a small network reads the count of its letter from its embedding and from what
@@ -12,19 +12,19 @@ from itertools import product
 from typing import Any
 
 from heed.papers.lab import Lab
-from heed.papers.results import Figure, Outcome, Results
+from heed.papers.results import Outcome, Results, figure
 from heed.papers.table import Row, Table
 from heed.progress import bar
 
 LENGTH, LETTERS, DIM = 10, 12, 16
-SHOWN = "DATAIAIAIA"
+WORD = "DATAIAIAIA"
 
 
 def histogram(lab: Lab) -> Outcome:
     """Train from three kinds of start, and look at the attention of what comes out."""
     seeds, steps = lab.pick(1, 5), lab.pick(300, 4000)
     results = Results("histogram", "generated")
-    rows: list[Row] = []
+    rows = Table()
     maps: list[Row] = []
     runs = list(product(("semantic", "positional", "random"), range(seeds)))
     for start, seed in bar(runs, "histogram", unit="run"):
@@ -33,43 +33,31 @@ def histogram(lab: Lab) -> Outcome:
         rows.append({"start": start, "seed": seed} | run)
         if seed == 0:
             maps += [
-                {"start": start, "from": f"{i} {SHOWN[i]}", "to": f"{j} {SHOWN[j]}"}
+                {"start": start, "from": f"{i} {WORD[i]}", "to": f"{j} {WORD[j]}"}
                 | {"attention": float(attention[i, j])}
                 for i, j in product(range(LENGTH), range(LENGTH))
             ]
-    informative = "of the attention on other letters, the share on equal ones, less that by chance"
-    for start, own in Table(rows).by("start"):
+    for start, trained in rows.by("start"):
         results.model = f"{start} start"
-        results.add("share of letters counted rightly", own.mean("accuracy"))
-        results.add(informative, own.mean("informative"))
+        results.add_means(trained, "histogram")
     _add_verdict(results, rows)
-    figure = Figure(
-        "maps",
-        f"Attention of three trainings on “{SHOWN}”",
-        "heat",
-        maps,
-        "to",
-        "from",
-        value="attention",
-        panel="start",
-    )
-    return Outcome(results, [figure], {"runs": rows})
+    return Outcome(results, [figure("maps", maps, {"word": WORD})], {"runs": rows})
 
 
 def _add_verdict(results: Results, rows: list[Row]) -> None:
     """Whether good solutions of both kinds were found."""
     best = max(r["accuracy"] for r in rows)
     good = [r["informative"] for r in rows if r["accuracy"] >= best - 0.02]
-    telling = sum(share > 0.2 for share in good)
-    empty = sum(share < 0.05 for share in good)
-    both = telling > 0 and empty > 0 and best > 0.9
+    informative = sum(share > 0.2 for share in good)
+    uninformative = sum(share < 0.05 for share in good)
+    both = informative > 0 and uninformative > 0 and best > 0.9
     results.add(
         "both kinds of solution found",
         float(both),
         n=len(rows),
         published="two minima",
-        note=f"Among the runs within two points of the best accuracy ({best:.3f}), {telling} attend"
-        f" to equal letters and {empty} do not: "
+        note=f"Among the runs within two points of the best accuracy ({best:.3f}),"
+        f" {informative} attend to equal letters and {uninformative} do not: "
         + ("both kinds of solution exist." if both else "only one kind was found here."),
         model="all",
     )
@@ -125,11 +113,11 @@ def _trained(start: str, seed: int, steps: int) -> dict[str, Any]:
         elsewhere = (attention * others).sum(-1).clamp(min=1e-12)
         on_equal = ((attention * equal).sum(-1) / elsewhere)[several].mean()
         chance = (equal.sum(-1) / (LENGTH - 1))[several].mean()
-        alphabet = {c: i for i, c in enumerate(dict.fromkeys(SHOWN))}
-        shown = forward(torch.tensor([[alphabet[c] for c in SHOWN]]))[1][0]
+        alphabet = {c: i for i, c in enumerate(dict.fromkeys(WORD))}
+        on_word = forward(torch.tensor([[alphabet[c] for c in WORD]]))[1][0]
     return {
         "accuracy": float(right),
         "informative": float(on_equal - chance),
         "chance": float(chance),
-        "map": shown.numpy(),
+        "map": on_word.numpy(),
     }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -18,12 +18,14 @@ from heed.methods.method import units_of
 from heed.metrics import kendall, spearman
 from heed.models.classifier import Classifier
 from heed.papers.lab import Lab
-from heed.papers.results import Figure, Outcome, Results
+from heed.papers.results import Outcome, Results, figure, texts
 from heed.papers.table import Row, Table
 from heed.progress import bar
 from heed.text import Document, Tokens
 
 if TYPE_CHECKING:  # which load torch
+    from torch import Tensor
+
     from heed.algebra.ratios import Ratios
     from heed.models.single_layer import SingleLayer
 
@@ -42,6 +44,23 @@ def predicted(
     return tokens, model.logits(tokens).argmax(1)
 
 
+def long_documents(
+    model: Classifier, data: Dataset, what: str
+) -> Iterator[tuple[int, Tokens, int]]:
+    """Number, tokens and predicted label of each document of at least ten distinct words."""
+    tokens, labels = predicted(model, data.documents)
+    pairs = list(zip(tokens, labels.tolist(), strict=True))
+    for i, (t, label) in enumerate(bar(pairs, what)):
+        if len(units_of(t, "word", True)[0]) >= 10:
+            yield i, t, label
+
+
+def by_unit(f: Ratios) -> tuple[Float[np.ndarray, "unit"], Float[np.ndarray, "unit"]]:
+    """Attention of each unit, mean over heads; and attention weighted by the last layer, Σ a w."""
+    D = (f.c + f.a.sum(1))[:, None]
+    return (f.a / D).mean(0), (f.n / D).sum(0)
+
+
 def pearson(x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"]) -> float:
     if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return float("nan")
@@ -53,9 +72,10 @@ def pearson(x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"]) -> float:
 
 def gradient_theorem(lab: Lab) -> Outcome:
     """Closed form and autograd, in double precision; and the <cls> row as the theorem prints it."""
-    model = _double(lab.main)
+    model = _rebuilt(lab.main)
+    model.network.double()
     data = lab.documents(lab.pick(60, 25_000))
-    rows: list[Row] = []
+    rows = Table()
     for start in bar(range(0, len(data), 64), "gradients", unit="chunk"):
         tokens, labels = predicted(model, data.documents[start : start + 64])
         ours = model.gradient(tokens, labels.tolist())
@@ -72,7 +92,7 @@ def gradient_theorem(lab: Lab) -> Outcome:
                 }
             )
     worst = max(r["error"] for r in rows)
-    printed_error = Table(rows).mean("error_cls_as_printed")
+    printed_error = rows.mean("error_cls_as_printed")
     results = Results("gradient-theorem", data.name, lab.name)
     results.add(
         "largest ‖closed form - autograd‖ ÷ ‖autograd‖",
@@ -93,12 +113,15 @@ def gradient_theorem(lab: Lab) -> Outcome:
     return Outcome(results, rows={"documents": rows})
 
 
-def _double(model: SingleLayer) -> SingleLayer:
+def _rebuilt(
+    model: SingleLayer, weights: Mapping[str, Tensor] | None = None, **shape: Any
+) -> SingleLayer:
+    """The same model with other weights, or of another shape."""
     from heed.models.single_layer import Network, SingleLayer
 
-    network = Network(model.shape)
-    network.load_state_dict(model.network.state_dict())
-    return SingleLayer(network.double(), model.tokenizer, model.labels, model.name, model.pairs)
+    network = Network(replace(model.shape, **shape))
+    network.load_state_dict(model.network.state_dict() | dict(weights or {}))
+    return SingleLayer(network, model.tokenizer, model.labels, model.name, model.pairs)
 
 
 def _printed_cls(model: SingleLayer, tokens: Tokens, label: int) -> Float[np.ndarray, "dim"]:
@@ -133,78 +156,43 @@ def lime_theorem(lab: Lab) -> Outcome:
     units, _ = units_of(tokens, "word", True)
     samples = lab.pick(1000, 5000)
     method = Lime(samples=samples, sampling="lime")
+    seeds = range(lab.seed, lab.seed + runs)
     limes = np.array(
-        [
-            method.explain(model, [document], int(label), seed=lab.seed + i)[0].scores
-            for i in range(runs)
-        ]
+        [method.explain(model, [document], int(label), seed=seed)[0].scores for seed in seeds]
     )
     f = form(model, tokens, int(label))
     truth, plain = exact(f).lime.coefficients, theorem(f, 1.0)
     mean = limes.mean(0)
     top = np.argsort(-np.abs(mean), kind="stable")[:10]
-    results.add(
-        "Pearson, mean of five LIME runs and the theorem",
-        pearson(mean, plain),
-        n=1,
-        published=0.968,
-        note=f"One review with T = {len(tokens.words)} and d = {f.units} (the paper's: T = 99,"
-        f" d = 71); {samples:,} samples a run.",
+    about = (
+        f"One review with T = {len(tokens.words)} and d = {f.units} (the paper's: T = 99, d = 71);"
+        f" {samples:,} samples per run."
     )
-    results.add("Kendall τ, the same", kendall(mean, plain), n=1, published=0.602)
-    tau = kendall(mean[top], plain[top])
-    results.add("Kendall τ over the ten largest LIME scores", tau, n=1, published=0.911)
-    results.add(
-        "Pearson, mean of five LIME runs and exact LIME",
-        pearson(mean, truth),
-        n=1,
-        note="What sampling noise leaves of a perfect agreement.",
-    )
-    results.add(
-        "factor that fits exact LIME best",
-        slope(plain, truth),
-        n=1,
-        published="3/2",
-        note="The theorem's constant for this review.",
-    )
+    noise = "Below 1 only because of sampling noise."
+    for metric, value, published, note in (
+        ("Pearson, mean of five LIME runs and the theorem", pearson(mean, plain), 0.968, about),
+        ("Kendall τ, the same", kendall(mean, plain), 0.602, ""),
+        ("Kendall τ over the ten largest LIME scores", kendall(mean[top], plain[top]), 0.911, ""),
+        ("Pearson, mean of five LIME runs and exact LIME", pearson(mean, truth), None, noise),
+        ("factor that fits exact LIME best", slope(plain, truth), "3/2", "For this review."),
+    ):
+        results.add(metric, value, n=1, published=published, note=note)
     rows = _per_document(model, data)
     _summarise(results, rows)
     largest = np.argsort(-np.abs(truth), kind="stable")[:15]
-    boxes = [
-        {"word": units[j].text, "score": float(run[j]), "run": i}
-        for j in largest
-        for i, run in enumerate(limes)
-    ]
-    marks = [
-        {"x": units[j].text, "y": float(value[j]), "mark": name}
-        for name, value in (("theorem, 3/2", 1.5 * plain), ("theorem, 1", plain), ("exact", truth))
-        for j in largest
-    ]
-    figures = [
-        Figure(
-            "boxes",
-            f"LIME for one review: {runs} runs, the theorem, and the exact value",
-            "boxes",
-            boxes,
-            "word",
-            "score",
-            marks=marks,
-            caption=f"The 15 words with the largest scores of {f.units}. Boxes are {runs} runs of"
-            f" {samples:,} samples.",
-        ),
-        Figure(
-            "slopes",
-            "The factor that fits exact LIME best, by document",
-            "points",
-            [{"T": r["T"], "fitted factor": r["slope"], "entropy": r["entropy"]} for r in rows],
-            "T",
-            "fitted factor",
-            caption="The theorem has 3/2 for all; where removing words moves no denominator the"
-            " factor is 1.",
-        ),
-    ]
-    by_run = [dict(zip("01234", scores, strict=True)) for scores in limes.T.tolist()]
-    return Outcome(results, figures, {"documents": rows, "runs": by_run})
+    boxes: list[Row] = []
+    for j in largest:
+        boxes += [
+            {"word": units[j].text, "score": float(run[j]), "run": i} for i, run in enumerate(limes)
+        ]
+    marks: list[Row] = []
+    for name, scores in (("theorem, 3/2", 1.5 * plain), ("theorem, 1", plain), ("exact", truth)):
+        marks += [{"x": units[j].text, "y": float(scores[j]), "mark": name} for j in largest]
+    points = [{"T": r["T"], "fitted factor": r["slope"], "entropy": r["entropy"]} for r in rows]
+    values = {"runs": runs, "units": f.units, "samples": samples}
+    charts = [figure("boxes", boxes, values, marks=marks), figure("slopes", points)]
+    by_run = [dict(zip("01234", run, strict=True)) for run in limes.T.tolist()]
+    return Outcome(results, charts, {"documents": rows, "runs": by_run})
 
 
 def _like(model: Classifier, documents: Sequence[Document], length: int, distinct: int) -> Document:
@@ -221,15 +209,11 @@ def _like(model: Classifier, documents: Sequence[Document], length: int, distinc
 
 def _per_document(model: SingleLayer, data: Dataset) -> Table:
     """How the theorem does on every document of at least ten distinct words."""
-    tokens, labels = predicted(model, data.documents)
-    rows: list[Row] = []
-    pairs = list(zip(tokens, labels.tolist(), strict=True))
-    for i, (t, label) in enumerate(bar(pairs, "exact LIME")):
+    rows = Table()
+    for i, t, label in long_documents(model, data, "exact LIME"):
         f = form(model, t, label)
-        if f.units < 10:
-            continue
         truth, plain = exact(f).lime.coefficients, theorem(f, 1.0)
-        attention, value = _by_unit(f)
+        attention, value = by_unit(f)
         fitted = slope(plain, truth)
         if not np.isfinite(fitted) or not truth.any():
             continue
@@ -249,13 +233,7 @@ def _per_document(model: SingleLayer, data: Dataset) -> Table:
                 "r2_weighted": pearson(value, truth) ** 2,
             }
         )
-    return Table(rows)
-
-
-def _by_unit(f: Ratios) -> tuple[Float[np.ndarray, "unit"], Float[np.ndarray, "unit"]]:
-    """Attention of each unit, mean over heads; and attention weighted by the last layer, Σ a w."""
-    D = (f.c + f.a.sum(1))[:, None]
-    return (f.a / D).mean(0), (f.n / D).sum(0)
+    return rows
 
 
 def _entropy(f: Ratios) -> float:
@@ -267,30 +245,23 @@ def _entropy(f: Ratios) -> float:
 def _summarise(results: Results, rows: Table) -> None:
     low, middle, high = np.quantile(rows.column("slope"), [0.05, 0.5, 0.95])
     nearer = "1" if rows.average("error_one") < rows.average("error") else "3/2"
-    for key, metric, note in (
-        ("pearson", "Pearson, theorem and exact LIME, mean over documents", ""),
-        ("kendall", "Kendall τ, theorem and exact LIME, mean over documents", ""),
-        (
-            "slope",
-            "factor that fits exact LIME best, mean over documents",
-            f"Median {middle:.2f}, nine tenths of the documents from {low:.2f} to {high:.2f}. Where"
-            " removing words hardly moves the denominators it must be 1.",
-        ),
-        ("error", "error with the constant 3/2, ‖theorem - LIME‖ ÷ ‖LIME‖", ""),
-        (
-            "error_one",
-            "error with the constant 1, the same",
-            f"Of the two, {nearer} is nearer here.",
-        ),
-        (
-            "error_fitted",
-            "error with the factor fitted to each document, the same",
-            "The theorem's shape, whatever its constant: LIME is affine in attention up to this"
-            " error.",
-        ),
-    ):
-        published = "3/2" if key == "slope" else None
-        results.add(metric, rows.mean(key), published=published, note=note)
+    results.add_means(rows, "theorem")
+    results.add(
+        "factor that fits exact LIME best, mean over documents",
+        rows.mean("slope"),
+        published="3/2",
+        note=f"Median {middle:.2f}; 90 % of the documents lie between {low:.2f} and {high:.2f}."
+        " Where removing words hardly changes the denominators, the factor must be 1.",
+    )
+    metric = "error with the constant 3/2, ‖theorem - LIME‖ ÷ ‖LIME‖"
+    results.add(metric, rows.mean("error"))
+    note = f"Of the two constants, {nearer} fits better here."
+    results.add("error with the constant 1, the same", rows.mean("error_one"), note=note)
+    results.add(
+        "error with the factor fitted to each document, the same",
+        rows.mean("error_fitted"),
+        note="Whatever the constant, LIME is affine in attention up to this error.",
+    )
 
 
 def reach(lab: Lab) -> Outcome:
@@ -299,13 +270,8 @@ def reach(lab: Lab) -> Outcome:
     results = Results("reach", data.name, lab.name)
     rows = _per_document(lab.main, data)
     curves: list[Row] = []
-    names = {
-        "T": "words T",
-        "distinct": "distinct share d/T",
-        "entropy": "entropy of attention ÷ its maximum",
-    }
-    direction = "Negative would mean: the larger it is, the nearer the factor comes to 1."
-    for key, name in names.items():
+    direction = "A negative value means: the larger it is, the closer the factor is to 1."
+    for key, name in texts("metrics")["reach"].items():
         curves += _curve(rows, key, name)
         results.add(
             f"Spearman of |factor - 1| with {name}",
@@ -317,25 +283,10 @@ def reach(lab: Lab) -> Outcome:
         ("r2_attention", "attention α"),
         ("r2_weighted", "attention times value, α·w"),
     ):
-        results.add(
-            f"R² of exact LIME on {name}, per document",
-            rows.mean(key),
-            note="1 would mean that LIME is affine in it, document by document.",
-        )
+        note = "1 would mean that LIME is affine in it, document by document."
+        results.add(f"R² of exact LIME on {name}, per document", rows.mean(key), note=note)
     curves += _add_positions(results, lab, data)
-    figure = Figure(
-        "curves",
-        "Where the theorem reaches",
-        "lines",
-        curves,
-        "at",
-        "value",
-        colour="quantity",
-        panel="against",
-        caption="Means over tenths of the documents, with intervals. The error is that with the"
-        " fitted factor, relative to the norm of exact LIME.",
-    )
-    return Outcome(results, [figure], {"documents": rows})
+    return Outcome(results, [figure("curves", curves)], {"documents": rows})
 
 
 _QUANTITIES = {"factor": "slope", "error": "error_fitted"}
@@ -346,12 +297,17 @@ def _curve(rows: Table, key: str, name: str) -> list[Row]:
     order = Table(sorted(rows, key=lambda r: r[key]))
     points = []
     for part in np.array_split(np.arange(len(order)), min(10, max(1, len(order) // 5))):
-        tenth = order[part[0] : part[-1] + 1]
-        points += [
-            tenth.mean(column).row(against=name, at=tenth.average(key), quantity=quantity)
-            for quantity, column in _QUANTITIES.items()
-        ]
+        tenth = Table(order[part[0] : part[-1] + 1])
+        points += _means_at(tenth, name, tenth.average(key))
     return points
+
+
+def _means_at(rows: Table, against: str, at: float) -> list[Row]:
+    """Points of the curves of factor and error."""
+    return [
+        rows.mean(column).row(against=against, at=at, quantity=quantity)
+        for quantity, column in _QUANTITIES.items()
+    ]
 
 
 def _add_positions(results: Results, lab: Lab, data: Dataset) -> list[Row]:
@@ -361,35 +317,19 @@ def _add_positions(results: Results, lab: Lab, data: Dataset) -> list[Row]:
     points: list[Row] = []
     least = lab.main.shape.max_words
     for positions in (least, 2 * least, 4 * least, 8 * least) if len(short) else ():
-        rows = _per_document(_stretched(lab.main, positions), short)
+        stretched = _rebuilt(lab.main, max_words=positions, padding="attends")
+        rows = _per_document(stretched, short)
         if not rows:
             return []
-        points += [
-            rows.mean(column).row(
-                against="positions Tmax, padding attends", at=positions, quantity=quantity
-            )
-            for quantity, column in _QUANTITIES.items()
-        ]
+        points += _means_at(rows, "positions Tmax, padding attends", positions)
         if positions in (least, 8 * least):
-            regime = (
-                "The theorem's own regime, d small beside Tmax, is approached from the left to the"
-                " right here."
-            )
+            regime = "The theorem assumes that d is small beside Tmax: more positions come nearer."
             results.add(
                 f"factor that fits best with {positions:,} positions, padding attending",
                 rows.mean("slope"),
                 note=regime if positions > least else "",
             )
     return points
-
-
-def _stretched(model: SingleLayer, positions: int) -> SingleLayer:
-    """The same weights, with unmasked padding up to so many positions."""
-    from heed.models.single_layer import Network, SingleLayer
-
-    network = Network(replace(model.shape, max_words=positions, padding="attends"))
-    network.load_state_dict(model.network.state_dict())
-    return SingleLayer(network, model.tokenizer, model.labels, model.name, model.pairs)
 
 
 # What stands in for a word
@@ -400,15 +340,11 @@ def replacement(lab: Lab) -> Outcome:
     data = lab.documents(lab.pick(40, 500))
     results = Results("replacement", data.name, lab.name)
     fillers = _fillers(lab.main)
-    tokens, labels = predicted(lab.main, data.documents)
-    rows: list[Row] = []
-    pairs = list(zip(tokens, labels.tolist(), strict=True))
-    for i, (t, label) in enumerate(bar(pairs, "replacements")):
-        if len(units_of(t, "word", True)[0]) < 10:
-            continue
+    rows = Table()
+    for i, t, label in long_documents(lab.main, data, "replacements"):
         forms = {name: form(model, t, label) for name, model in fillers.items()}
         limes = {name: exact(f).lime.coefficients for name, f in forms.items()}
-        drawn = {
+        sampled = {
             name: Lime(samples=1000).explain(model, [t.document], label, seed=lab.seed)[0].scores
             for name, model in fillers.items()
         }
@@ -419,62 +355,43 @@ def replacement(lab: Lab) -> Outcome:
                     "document": i,
                     "replacement": name,
                     "kendall": kendall(limes["<unk>"], limes[name]),
-                    "kendall_sampled": kendall(drawn["<unk>"], drawn[name]),
+                    "kendall_sampled": kendall(sampled["<unk>"], sampled[name]),
                     "pearson": pearson(limes["<unk>"], limes[name]),
                     "theorem": pearson(plain, limes[name]),
                     "slope": slope(plain, limes[name]),
                 }
             )
     dots = []
-    same = "1 would mean that it does not matter what stands in for a removed word."
-    for name, own in Table(rows).by("replacement"):
-        against, fits = own.mean("kendall"), own.mean("theorem")
+    same = "1 would mean that the choice of replacement does not matter."
+    for name, documents in rows.by("replacement"):
+        against, fits = documents.mean("kendall"), documents.mean("theorem")
         other = name != "<unk>"
         if other:
             results.add(f"Kendall τ of exact LIME, <unk> and {name}", against, note=same)
-            sampled = own.mean("kendall_sampled")
-            results.add(f"Kendall τ of sampled LIME, <unk> and {name}", sampled)
-        results.add(
-            f"Pearson of theorem and exact LIME, {name}",
-            fits,
-            published="stated to break the theorem" if other else None,
-        )
+            metric = f"Kendall τ of sampled LIME, <unk> and {name}"
+            results.add(metric, documents.mean("kendall_sampled"))
+        breaks = "stated to break the theorem" if other else None
+        results.add(f"Pearson of theorem and exact LIME, {name}", fits, published=breaks)
         dots.append(against.row(replacement=name, metric="LIME, beside <unk>: τ"))
         dots.append(fits.row(replacement=name, metric="theorem and LIME: Pearson"))
-    figure = Figure(
-        "replacements",
-        "What a removed word becomes",
-        "dots",
-        dots,
-        "value",
-        "replacement",
-        colour="metric",
-    )
-    return Outcome(results, [figure], {"documents": rows})
+    return Outcome(results, [figure("replacements", dots)], {"documents": rows})
 
 
 def _fillers(model: SingleLayer) -> dict[str, SingleLayer]:
     """The same model with other words standing in for removed ones."""
     import torch
 
-    from heed.models.single_layer import Network, SingleLayer
-
-    def with_filler(network: Network, filler: int) -> SingleLayer:
-        other = SingleLayer(network, model.tokenizer, model.labels, model.name, model.pairs)
-        other.filler = filler
-        return other
-
-    W_e = model.network.W_e
+    W_e, vocabulary = model.network.W_e, model.shape.vocabulary
     fillers = {"<unk>": model}
     for name, row in {"mean word": W_e[3:].mean(0), "zero": torch.zeros_like(W_e[0])}.items():
-        network = Network(replace(model.shape, vocabulary=model.shape.vocabulary + 1))
-        state = model.network.state_dict() | {"W_e": torch.cat([W_e, row[None]])}
-        network.load_state_dict(state)
-        fillers[name] = with_filler(network, model.shape.vocabulary)
+        weights = {"W_e": torch.cat([W_e, row[None]])}
+        fillers[name] = _rebuilt(model, weights, vocabulary=vocabulary + 1)
+        fillers[name].filler = vocabulary
     ids = {word: model.tokenizer.backend.token_to_id(word) for word in ("the", "a", "is")}
     frequent = next((word for word in ids if ids[word] is not None), None)
     if frequent is not None:
-        fillers[f'"{frequent}"'] = with_filler(model.network, ids[frequent] or 0)
+        filler = fillers[f'"{frequent}"'] = _rebuilt(model)
+        filler.filler = ids[frequent] or 0
     return fillers
 
 
@@ -505,7 +422,7 @@ def lemmas(lab: Lab) -> Outcome:
         "largest error of mean and variance of H_S",
         error,
         n=len(ratios),
-        note="Closed forms beside the enumeration of all subsets of a size.",
+        note="Closed forms compared with an enumeration of all subsets of each size.",
     )
     results.add(
         "largest |E[X/Y] - E[X]/E[Y]| ÷ its bound",

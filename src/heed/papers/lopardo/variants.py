@@ -12,98 +12,79 @@ import numpy as np
 from jaxtyping import Float
 
 from heed import data as sets
+from heed import methods
 from heed.claims.plausible import marked
 from heed.data import Dataset, tasks
-from heed.methods import (
-    AttentionMean,
-    Explanation,
-    GradientInput,
-    Lime,
-    LimeExact,
-    Occlusion,
-    Rollout,
-)
+from heed.methods import AttentionMean, Explanation, LimeExact
 from heed.methods.comparison import aligned, rank_agreement
 from heed.metrics import kendall, spearman
 from heed.models.classifier import BETWEEN, CLOSED
 from heed.papers.lab import Lab, fingerprint
 from heed.papers.lopardo.comparisons import BETTER, models_of
-from heed.papers.results import Figure, Outcome, Results
-from heed.papers.table import Row, Table, mean_of
+from heed.papers.results import Outcome, Results, figure, texts
+from heed.papers.table import Mean, Row, Table, mean_of
 from heed.text import CLS, SEP, UNKNOWN, Document, Tokenizer
-from heed.training.recipes import RECIPES
 
 if TYPE_CHECKING:  # which load torch
     from heed.models.classifier import Classifier
     from heed.models.stacked import Stacked
-
-AGREEMENTS = {
-    "gradient": "τ(attention, |gradient × input|)",
-    "lime": "τ(attention, |LIME|)",
-    "removal": "τ(attention, |change on removal|)",
-    "gradient_removal": "Spearman(gradient × input, change on removal)",
-    "rollout_removal": "τ(rollout, |change on removal|)",
-    "reliability": "share of the variance of LIME's scores that is not sampling noise",
-}
 
 
 def accuracy(lab: Lab) -> Outcome:
     """Test accuracy of the model that is examined, and of other training seeds."""
     test = lab.documents(lab.pick(300, 25_000))
     results = Results("accuracy", test.name)
-    rows: list[Row] = [
-        {"model": model.name, "accuracy": _accuracy(model, test)} for model in models_of(lab)
-    ]
-    for i, row in enumerate(rows):
-        _add_accuracy(
-            results,
-            row["accuracy"],
-            len(test),
-            model=row["model"],
-            published=0.802,
-            note=_accuracy_note(test.name) if i == 0 else "",
-        )
-    return Outcome(results, rows={"models": rows})
-
-
-def _add_accuracy(results: Results, share: float, n: int, **about: Any) -> None:
-    low, high = _binomial(share, n)
-    results.add("test accuracy", share, low=low, high=high, n=n, **about)
-
-
-def _accuracy_note(name: str) -> str:
-    if name == "imdb":
-        return "The paper's six layers of six heads reach 0.822."
-    return (
-        f"The published figure is for IMDB, which is not on this machine; {name} stands in for it."
+    stand_in = (
+        f"The published figure is for IMDB, which is not on this machine; {test.name} stands in"
+        " for it."
     )
+    note = "The paper's six layers of six heads reach 0.822." if test.name == "imdb" else stand_in
+    rows: list[Row] = []
+    for model in models_of(lab):
+        share = _with_interval(_accuracy(model, test), len(test))
+        rows.append({"model": model.name, "accuracy": share.ours})
+        results.add("test accuracy", share, model=model.name, published=0.802, note=note)
+        note = ""  # said once
+    return Outcome(results, rows={"models": rows})
 
 
 def _accuracy(model: Classifier, documents: Dataset) -> float:
     return float((model(documents.documents).argmax(1) == documents.gold).mean())
 
 
-def _binomial(p: float, n: int) -> tuple[float, float]:
-    """Wilson's interval of a share."""
+def _with_interval(p: float, n: int) -> Mean:
+    """A share with Wilson's interval."""
     z = 1.96
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return float(centre - half), float(centre + half)
+    return Mean(p, float(centre - half), float(centre + half), n)
+
+
+def _trained_rows(
+    lab: Lab, columns: Row, models: Sequence[Classifier], data: Dataset, samples: int
+) -> Table:
+    """How the explanations of each training of a model agree, after these columns."""
+    rows = Table()
+    for seed, model in enumerate(models):
+        about: Row = {"what": f"agreement of {model.name}", "revision": model.revision}
+        about |= {"documents": fingerprint(data), "samples": samples}
+        measured = lab.piece(about, partial(_agreements, lab, model, data, samples))
+        rows += [columns | {"seed": seed} | row for row in measured]
+    return rows
 
 
 def _agreements(lab: Lab, model: Classifier, data: Dataset, samples: int) -> list[Row]:
     """How attention and gradient agree with LIME and with removal, document by document."""
-    lime = LimeExact() if CLOSED in model.offers else Lime(samples=samples)
-    methods: dict[str, Any] = {
+    used: dict[str, methods.Method] = {
         "attention": AttentionMean(),
-        "gradient": GradientInput(),
-        "lime": lime,
-        "removal": Occlusion(),
+        "gradient": methods.GradientInput(),
+        "lime": LimeExact() if CLOSED in model.offers else methods.Lime(samples=samples),
+        "removal": methods.Occlusion(),
     }
     if BETWEEN in model.offers:
-        methods["rollout"] = Rollout()
+        used["rollout"] = methods.Rollout()
     explanations = {
-        key: method.explain(model, data.documents, seed=lab.seed) for key, method in methods.items()
+        key: method.explain(model, data.documents, seed=lab.seed) for key, method in used.items()
     }
     rows: list[Row] = []
     for i in range(len(data)):
@@ -133,21 +114,24 @@ def _reliability(e: Explanation) -> float:
     return max(0.0, 1 - noise / variance) if variance > 0 else float("nan")
 
 
-def _summarise(results: Results, rows: Table, accuracies: Sequence[float], note: str = "") -> None:
-    """Accuracy, then means over all documents of all seeds; intervals resample documents."""
+def _summarise(
+    results: Results, rows: Table, accuracies: Sequence[float], note: str = "", **columns: Any
+) -> list[Row]:
+    """Add the accuracy, then means over documents; intervals resample documents.
+
+    A document counts once, as the mean over training seeds. The means are also returned as rows of
+    a chart, with these columns.
+    """
     mean = float(np.mean(accuracies))
     results.add("test accuracy, mean over seeds", mean, n=len(accuracies), note=note)
-    for key, metric in AGREEMENTS.items():
+    dots = []
+    for key, metric in texts("metrics")["agreements"].items():
         if rows and key in rows[0]:
-            results.add(f"{metric}, mean over documents", rows.mean(key, per="document"))
-
-
-def _dots(rows: Table, **columns: Any) -> list[Row]:
-    return [
-        rows.mean(key, per="document").row(metric=metric, **columns)
-        for key, metric in AGREEMENTS.items()
-        if rows and key in rows[0] and key != "reliability"
-    ]
+            mean_tau = rows.mean(key, per="document")
+            results.add(f"{metric}, mean over documents", mean_tau)
+            if key != "reliability":
+                dots.append(mean_tau.row(metric=metric, **columns))
+    return dots
 
 
 def no_final_layer(lab: Lab) -> Outcome:
@@ -160,52 +144,38 @@ def no_final_layer(lab: Lab) -> Outcome:
         "none, trained so": base | {"readout": "identity"},
         "none, values ≥ 0": base | {"readout": "identity", "values": "positive"},
     }
+    few, seeds = test[: lab.pick(12, 200)], range(lab.pick(1, 3))
+    models: dict[str, list[Any]] = {}
+    for name, shape in shapes.items():
+        slug = f"readout-{_slug(name)}"
+        models[name] = [lab.train(f"{slug}-{seed}", {}, seed, stack=shape) for seed in seeds]
+    models["trained values, mean read out"] = [_mean_readout(m) for m in models["final layer"]]
     rows = Table()
-    accuracies: dict[str, list[float]] = {}
-    for seed in range(lab.pick(1, 3)):
-        models: dict[str, Classifier] = {
-            name: lab.train(
-                f"readout-{_slug(name)}-{seed}", {}, seed, RECIPES["default"], stack=shape
-            )
-            for name, shape in shapes.items()
-        }
-        models["trained values, mean read out"] = _mean_readout(models["final layer"])  # type: ignore[arg-type]
-        for name, model in models.items():
-            accuracies.setdefault(name, []).append(_accuracy(model, test))
-            measured = _agreements(lab, model, test[: lab.pick(12, 200)], lab.pick(500, 2000))
-            rows += [{"variant": name, "seed": seed} | row for row in measured]
     dots = []
-    for name, own in rows.by("variant"):
+    for name, trained in models.items():
         results.model = name
-        _summarise(results, own, accuracies[name])
-        dots += _dots(own, variant=name)
+        variant_rows = _trained_rows(lab, {"variant": name}, trained, few, lab.pick(500, 2000))
+        rows += variant_rows
+        accuracies = [_accuracy(model, test) for model in trained]
+        dots += _summarise(results, variant_rows, accuracies, variant=name)
     _add_differences(results, rows)
-    figure = Figure(
-        "variants",
-        "With and without a final layer",
-        "dots",
-        dots,
-        "value",
-        "variant",
-        panel="metric",
-    )
-    return Outcome(results, [figure], {"documents": rows})
+    return Outcome(results, [figure("variants", dots)], {"documents": rows})
 
 
 def _add_differences(results: Results, rows: Table) -> None:
     """What each variant adds to the agreement of attention with LIME, document by document."""
     plain = {(r["document"], r["seed"]): r["lime"] for r in rows.where(variant="final layer")}
-    for name, own in rows.by("variant"):
+    for name, documents in rows.by("variant"):
         if name == "final layer":
             continue
-        gains = Table(r | {"more": r["lime"] - plain[r["document"], r["seed"]]} for r in own)
+        gains = Table(r | {"more": r["lime"] - plain[r["document"], r["seed"]]} for r in documents)
         more = gains.mean("more", per="document")
         results.add(
             "τ(attention, |LIME|) less that with a final layer, paired",
             more,
             note=f"Attention agrees {BETTER[more.sign]} with LIME than with a final layer. W_l W_v"
-            " is one matrix: without W_l nearly the same functions can be learnt; what changes is"
-            " which vectors attention adds up.",
+            " is one matrix, so nearly the same functions can be learned without W_l. What changes"
+            " is which vectors attention sums.",
             model=name,
         )
 
@@ -229,7 +199,8 @@ def _mean_readout(model: Stacked) -> Stacked:
 
 
 _UNLEARNT = (
-    "Not all of these learnt the task in two epochs; their agreement is that of untrained models."
+    "Some of these models did not learn the task in two epochs; their agreement is that of"
+    " untrained models."
 )
 
 
@@ -243,39 +214,24 @@ def depth(lab: Lab) -> Outcome:
     blocks = ("attention", "gelu") if smoke else ("attention", "skip", "relu", "gelu")
     rows: list[Row] = []
     curves: list[Row] = []
+    # beside skip connections small embeddings would drown in the positions
+    changes = {"epochs": 2, "learning_rate": 1e-3, "embedding_scale": 1.0}
     for block, n in product(blocks, layers):
-        accuracies: list[float] = []
-        own = Table()
-        for seed in range(lab.pick(1, 2)):
-            stack = {"layers": n, "block": block, "max_words": lab.pick(64, 128)}
-            name = f"depth-{n}-{block}-{seed}"
-            # beside skip connections small embeddings would drown in the positions
-            changes = {"epochs": 2, "learning_rate": 1e-3, "embedding_scale": 1.0}
-            model = lab.train(name, changes, seed, stack=stack)
-            accuracies.append(_accuracy(model, test))
-            about = {"what": "depth", "model": name, "revision": model.revision}
-            measured = lab.piece(
-                about | {"documents": fingerprint(few)},
-                partial(_agreements, lab, model, few, lab.pick(500, 1000)),
-            )
-            own += [{"layers": n, "block": block, "seed": seed} | row for row in measured]
-        rows += own
+        stack = {"layers": n, "block": block, "max_words": lab.pick(64, 128)}
+        models = [
+            lab.train(f"depth-{n}-{block}-{seed}", changes, seed, stack=stack)
+            for seed in range(lab.pick(1, 2))
+        ]
+        columns: Row = {"layers": n, "block": block}
+        shape_rows = _trained_rows(lab, columns, models, few, lab.pick(500, 1000))
+        rows += shape_rows
+        accuracies = [_accuracy(model, test) for model in models]
         results.model = f"{n} layer{'s' * (n > 1)}, {block}"
-        _summarise(results, own, accuracies, _UNLEARNT if min(accuracies) < 0.6 else "")
-        curves += _dots(own, layers=n, block=block)
+        note = _UNLEARNT if min(accuracies) < 0.6 else ""
+        curves += _summarise(results, shape_rows, accuracies, note, **columns)
     lost = [r.model for r in results if r.note == _UNLEARNT]
-    figure = Figure(
-        "depth",
-        "Agreement by depth and by what surrounds attention",
-        "lines",
-        curves,
-        "layers",
-        "value",
-        colour="block",
-        panel="metric",
-        caption=f"Not learnt in two epochs: {'; '.join(lost)}." if lost else "",
-    )
-    return Outcome(results, [figure], {"documents": rows})
+    caption = f"Not learnt in two epochs: {'; '.join(lost)}." if lost else ""
+    return Outcome(results, [figure("depth", curves, caption=caption)], {"documents": rows})
 
 
 def other_data(lab: Lab) -> Outcome:
@@ -288,29 +244,22 @@ def other_data(lab: Lab) -> Outcome:
         story = name == "task:story"
         train, test = _pair_of_sets(lab, name)
         documents = test[: lab.pick(30, 500)]
-        accuracies: list[float] = []
-        own = Table()
-        for seed in range(lab.pick(1, 3)):
-            # a word left out now and then would make the only clue of a story disappear
-            changes = {"word_dropout": 0.0, "epochs": lab.pick(3, 10)} if story else {}
-            model = lab.train(f"data-{_slug(name)}-{seed}", changes, seed, data=train)
-            accuracies.append(_accuracy(model, test))
-            for row in _agreements(lab, model, documents, 1000):
-                document = documents.documents[row["document"]]
-                pointing = _pointing(model, document) if story else {}
-                own += [{"data": name, "seed": seed} | row | pointing]
-        rows += own
+        # a word left out now and then would make the only clue of a story disappear
+        changes = {"word_dropout": 0.0, "epochs": lab.pick(3, 10)} if story else {}
+        models = [
+            lab.train(f"data-{_slug(name)}-{seed}", changes, seed, data=train)
+            for seed in range(lab.pick(1, 3))
+        ]
+        accuracies = [_accuracy(model, test) for model in models]
+        task_rows = _trained_rows(lab, {"data": name}, models, documents, 1000)
+        for row in task_rows if story else ():
+            row |= _pointing(models[row["seed"]], documents[row["document"]])
+        rows += task_rows
         results.dataset = name
-        _summarise(results, own, accuracies)
+        dots += _summarise(results, task_rows, accuracies, variant=name)
         if story:
-            share = "share of the words that give the answer among as many top words"
-            for key in ("pointed attention", "pointed lime", "chance"):
-                results.add(f"{share}: {key.split()[-1]}", own.mean(key))
-        dots += _dots(own, variant=name)
-    figure = Figure(
-        "data", "Agreement on other data", "dots", dots, "value", "variant", panel="metric"
-    )
-    return Outcome(results, [figure], {"documents": rows})
+            results.add_means(task_rows, "answers", per="document")
+    return Outcome(results, [figure("data", dots)], {"documents": rows})
 
 
 def _pair_of_sets(lab: Lab, name: str) -> tuple[Dataset, Dataset]:
@@ -354,28 +303,27 @@ def tokenizer(lab: Lab) -> Outcome:
             for unit in ("word", "token")
         )
         by_words[name] = words
-        own = Table(
+        documents_read = Table(
             {"tokenizer": name, "document": i} | _drawn(model, w, p)
             for i, (w, p) in enumerate(zip(words, pieces, strict=True))
         )
-        rows += own
+        rows += documents_read
         results.model = name
-        _add_accuracy(results, _accuracy(model, test), len(test))
-        results.add("tokens removed with one word", own.mean("tokens"))
-        results.add("tokens removed by one draw of words", own.mean("draw"))
+        results.add("test accuracy", _with_interval(_accuracy(model, test), len(test)))
+        results.add("tokens removed with one word", documents_read.mean("tokens"))
+        results.add("tokens removed by one draw of words", documents_read.mean("draw"))
         results.add(
             "Kendall τ, exact LIME over words and over tokens (tokens of a word added up)",
-            own.mean("tau"),
+            documents_read.mean("tau"),
             published="open question of the paper" if name != "words" else None,
         )
-        results.add("share of the words that the model reads", own.mean("read"))
+        results.add("share of the words that the model reads", documents_read.mean("read"))
     for name in ("sub-words", "characters"):
         taus = [_shared(a, b) for a, b in zip(by_words["words"], by_words[name], strict=True)]
         metric = "Kendall τ, word-level LIME of this model and of the word model"
         results.add(metric, mean_of(taus), model=name)
     boxes = [{"tokenizer": r["tokenizer"], "τ": r["tau"]} for r in rows]
-    figure = Figure("draws", "LIME over words and over tokens", "boxes", boxes, "tokenizer", "τ")
-    return Outcome(results, [figure], {"documents": rows})
+    return Outcome(results, [figure("draws", boxes)], {"documents": rows})
 
 
 def _drawn(model: Classifier, words: Explanation, pieces: Explanation) -> Row:
@@ -429,19 +377,16 @@ def _pieces(documents: Sequence[Document], size: int, longest: int) -> Tokenizer
     backend = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token=UNKNOWN))
     backend.normalizer, backend.pre_tokenizer = like.normalizer, like.pre_tokenizer
     texts = [segment for d in documents for segment in d.segments]
-    characters = len(set("".join(texts)))
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=size or 3 + characters,
-        special_tokens=[UNKNOWN, CLS, SEP],
-        show_progress=False,
-        min_frequency=2,
-    )
-    if not size:  # an alphabet and no merges
-        alphabet = sorted(set("".join(like.normalizer.normalize_str(t) for t in texts)) - {" "})
-        vocabulary = {name: i for i, name in enumerate([UNKNOWN, CLS, SEP, *alphabet])}
-        backend.model = tokenizers.models.BPE(vocabulary, [], unk_token=UNKNOWN)
-        backend.add_special_tokens([UNKNOWN, CLS, SEP])
-    else:
+    special = [UNKNOWN, CLS, SEP]
+    if size:
+        trainer = tokenizers.trainers.BpeTrainer(
+            vocab_size=size, special_tokens=special, show_progress=False, min_frequency=2
+        )
         backend.train_from_iterator(texts, trainer)
+    else:  # an alphabet and no merges
+        alphabet = sorted(set("".join(like.normalizer.normalize_str(t) for t in texts)) - {" "})
+        vocabulary = {name: i for i, name in enumerate([*special, *alphabet])}
+        backend.model = tokenizers.models.BPE(vocabulary, [], unk_token=UNKNOWN)
+        backend.add_special_tokens(special)
     backend.post_processor = like.post_processor
     return Tokenizer(backend, longest + 1, 0)

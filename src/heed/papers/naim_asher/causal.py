@@ -16,9 +16,9 @@ from heed.claims.causal import direction, shifted
 from heed.methods.problems import Problem, efficient_rows, movement, opened, problems, swapped
 from heed.metrics import spearman, tvd
 from heed.models.classifier import Attending
-from heed.papers.naim_asher.lab import EfficientLab, Subject
-from heed.papers.naim_asher.spaces import ALGEBRA, by_head, by_model, title
-from heed.papers.results import Figure, Outcome, Results
+from heed.papers.naim_asher.lab import Batch, EfficientLab, Subject, by_batch, by_head
+from heed.papers.naim_asher.spaces import ALGEBRA, DETERMINED, by_model, head_means, title
+from heed.papers.results import Outcome, Results, figure, texts
 from heed.papers.table import Row, Table
 from heed.randomness import generator
 from heed.text import Tokens
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SIZES = (0.003, 0.01, 0.03, 0.1, 0.3)
+STEPS = ("determined", "null")  # kinds of step: that the output sees, and that it does not
 CLASSIFYING, ALL = "the row that classifies", "all rows of all layers"
-_NEAR = 0.01
+THRESHOLD = 0.01  # the paper's, for distances that count as small
+# Documents that are measured in a smoke test and at full scale.
+_WHOLE, _NEAR, _HEADS = (3, 24), (12, 500), (6, 200)
 
 
 def wasserstein(
@@ -42,35 +45,31 @@ def wasserstein(
 
 
 def sufficient(lab: EfficientLab) -> Outcome:
-    """Efficient attention in the place of attention, in the running model."""
+    """Efficient attention in place of attention, in the running model."""
     results = Results("sufficient")
     columns = ("dataset", "model", "document", "moved", "changed", "swapped", "variant")
-    whole = Table(r for s in lab.subjects if s.stacked for r in _whole(lab, s))
     rows = lab.every("swap", _swap)
-    rows += [{c: r[c] for c in columns} for r in whole.where(layer=0, head=0)]
-    for subject, own in by_model(lab, results, rows):
-        for (what, variant), swaps in own.by("swapped", "variant"):
+    for r in lab.every("swap all", _swap_all, _stacked(lab)).where(layer=0, head=0):
+        rows.append({column: r[column] for column in columns})
+    for subject, swaps in by_model(lab, results, rows):
+        for (what, variant), group in swaps.by("swapped", "variant"):
             put = f"{what} swapped" + (" for that of most entropy" if variant == "entropy" else "")
-            moved = swaps.mean("moved")
-            note = _verdict(moved.ours) + _left(subject, _swaps(lab)[what, variant], swaps)
+            moved = group.mean("moved")
+            n = lab.pick(*_WHOLE) if what == ALL else lab.pick(*_SWAPS[variant])
+            note = _verdict(moved.ours) + _left(subject, n, group)
             metric = f"Wasserstein distance of the output, {put}"
             results.add(metric, moved, published="< 0.01", note=note)
-            results.add(f"labels that changed, {put}", swaps.mean("changed"))
-    figure = Figure(
-        "sufficient",
-        "How far the output moves when efficient attention is put in",
-        "boxes",
-        [
-            {"model": title(r), "swapped": r["swapped"]}
-            | {"log10 of the distance": _log10(r["moved"], 1e-12)}
-            for r in rows.where(variant="norm")
-        ],
-        x="model",
-        y="log10 of the distance",
-        panel="swapped",
-        caption="The paper asks for less than −2. What is left is rounding.",
-    )
-    return Outcome(results, [figure], {"documents": rows})
+            results.add(f"labels that changed, {put}", group.mean("changed"))
+    boxes = [
+        {"model": title(r), "swapped": r["swapped"]}
+        | {"log10 of the distance": _log10(r["moved"], 1e-12)}
+        for r in rows.where(variant="norm")
+    ]
+    return Outcome(results, [figure("sufficient", boxes)], {"documents": rows})
+
+
+def _stacked(lab: EfficientLab) -> list[Subject]:
+    return [s for s in lab.subjects if s.stacked]
 
 
 def _log10(value: float, least: float) -> float:
@@ -81,60 +80,45 @@ def _log10(value: float, least: float) -> float:
 def _verdict(distance: float | None) -> str:
     if distance is None:
         return ""
-    holds = "Holds; algebra, as far as the model's own rounding lets it."
-    return holds if distance < _NEAR else "Does not hold."
+    holds = "Holds by algebra, up to the model's own rounding."
+    return holds if distance < THRESHOLD else "Does not hold."
 
 
-def _left(subject: Subject, asked: int, rows: Sequence[Row]) -> str:
-    """How many of the documents have no rows."""
-    left = min(len(subject.documents), asked) - len({r["document"] for r in rows})
+def _left(subject: Subject, n: int, rows: Sequence[Row]) -> str:
+    """How many of the first n documents have no rows."""
+    left = min(len(subject.documents), n) - len({r["document"] for r in rows})
     note = f" {left} documents are left out: double precision is not enough for their rows."
     return note if left else ""
 
 
-def _swaps(lab: EfficientLab) -> dict[tuple[str, Variant], int]:
-    """Documents in which attention is swapped: all of them, or some where that takes long."""
-    return {
-        (CLASSIFYING, "norm"): lab.pick(12, 10**9),
-        (CLASSIFYING, "entropy"): lab.pick(12, 500),
-        (ALL, "norm"): lab.pick(3, 24),
-    }
+# How many documents are swapped: all, or fewer where that takes long.
+_SWAPS: dict[Variant, tuple[int, int]] = {"norm": (12, 10**9), "entropy": (12, 500)}
 
 
 def _swap(lab: EfficientLab, subject: Subject) -> list[Row]:
     rows: list[Row] = []
-    for (what, variant), n in _swaps(lab).items():
-        if what == CLASSIFYING:
-            rows += subject.reached(n, partial(_swap_of, subject, variant))
+    for variant, n in _SWAPS.items():
+        rows += subject.reached(lab.pick(*n), partial(_swap_of, subject, variant))
     return rows
 
 
-def _swap_of(
-    subject: Subject, variant: Variant, batch: Sequence[int], tokens: Sequence[Tokens]
-) -> list[Row]:
-    attending, parts = opened(subject.classifier, tokens)
+def _swap_of(subject: Subject, variant: Variant, batch: Batch) -> list[Row]:
+    attending, parts = opened(subject.classifier, batch.tokens)
     new = swapped(attending, parts, efficient_rows(parts, variant))
     moved, changed = movement(subject.classifier, attending, new)
     return [
         {"document": i, "moved": float(m), "changed": float(c)}
         | {"swapped": CLASSIFYING, "variant": variant}
-        for i, m, c in zip(batch, moved, changed, strict=True)
+        for i, m, c in zip(batch.documents, moved, changed, strict=True)
     ]
 
 
-def _whole(lab: EfficientLab, subject: Subject) -> Table:
+@by_batch(*_WHOLE)
+def _swap_all(lab: EfficientLab, subject: Subject, batch: Batch) -> list[Row]:
     """All rows of all layers: one row of results for each document, layer and head."""
-    return lab.rows("swap all", subject, partial(_swap_all, lab, subject))
-
-
-def _swap_all(lab: EfficientLab, subject: Subject) -> list[Row]:
-    return subject.reached(_swaps(lab)[ALL, "norm"], partial(_swap_all_of, subject))
-
-
-def _swap_all_of(subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens]) -> list[Row]:
     import torch
 
-    model = subject.classifier
+    model, tokens = subject.classifier, batch.tokens
     with torch.no_grad():
         trace = model.trace(tokens)
     attention: dict[int, Tensor] = {}
@@ -151,7 +135,7 @@ def _swap_all_of(subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens
             for head, distances in far.items():
                 apart, moved, free = map(float, np.mean(distances, 0))
                 rows.append(
-                    {"batch": b, "document": batch[b], "layer": layer, "head": head}
+                    {"batch": b, "document": batch.documents[b], "layer": layer, "head": head}
                     | {"keys": len(tokens[b]), "TVD": apart, "Wasserstein": moved, "open": free}
                 )
         attention[layer] = torch.from_numpy(new).to(weights.dtype)
@@ -175,51 +159,30 @@ def near(lab: EfficientLab) -> Outcome:
     rows = Table()
     heat: dict[str, list[Row]] = {"TVD": [], "Wasserstein": []}
     for subject in lab.subjects:
-        rows += _whole(lab, subject) if subject.stacked else lab.every("near", _near, [subject])
-    for subject, own in by_model(lab, results, rows):
-        swaps = own if subject.stacked else lab.every("swap", _swap, [subject])
+        what, measure = ("swap all", _swap_all) if subject.stacked else ("near", _near)
+        rows += lab.every(what, measure, [subject])
+    for subject, distances in by_model(lab, results, rows):
+        swaps = distances if subject.stacked else lab.every("swap", _swap, [subject])
         moved = swaps.where(variant="norm").average("moved")
+        n = lab.pick(*(_WHOLE if subject.stacked else _NEAR))
         for metric in heat:
-            mean = own.mean(metric)
-            small = mean.ours is not None and mean.ours < _NEAR
-            note = f"The output moves by {moved:.1g}; attention itself by this."
-            note += "" if small or moved >= _NEAR else " “Below 0.01” is true of the output alone."
-            asked = _swaps(lab)[ALL, "norm"] if subject.stacked else _nears(lab)
-            note += _left(subject, asked, own)
+            mean = distances.mean(metric)
+            small = mean.ours is not None and mean.ours < THRESHOLD
+            note = f"The output moves by {moved:.1g}; attention itself moves by this distance."
+            if not small and moved < THRESHOLD:
+                note += " Only for the output is it below 0.01."
+            note += _left(subject, n, distances)
             results.add(f"{metric} between attention and efficient attention", mean, note=note)
-            heat[metric] += by_head(own, subject, metric)
-    captions = {
-        "TVD": "Mean over documents (and over rows, in transformers).",
-        "Wasserstein": "Mean over documents; places run from 0 to 1.",
-    }
-    figures = [
-        Figure(
-            f"near-{metric.lower()}",
-            f"{metric} between attention and efficient attention",
-            "heat",
-            heat[metric],
-            x="head",
-            y="layer",
-            value=metric,
-            panel="model",
-            caption=captions[metric],
-        )
-        for metric in heat
-    ]
-    return Outcome(results, figures, {"heads": rows})
+            heat[metric] += head_means(distances, subject, metric)
+    charts = [figure(f"near-{metric.lower()}", cells) for metric, cells in heat.items()]
+    return Outcome(results, charts, {"heads": rows})
 
 
-def _nears(lab: EfficientLab) -> int:
-    return lab.pick(12, 500)
-
-
-def _near(lab: EfficientLab, subject: Subject) -> list[Row]:
-    return subject.reached(_nears(lab), partial(_near_of, subject))
-
-
-def _near_of(subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens]) -> list[Row]:
+@by_batch(*_NEAR)
+def _near(lab: EfficientLab, subject: Subject, batch: Batch) -> list[Row]:
     rows = []
-    for i, parts in zip(batch, opened(subject.classifier, tokens)[1], strict=True):
+    _, by_document = opened(subject.classifier, batch.tokens)
+    for i, parts in zip(batch.documents, by_document, strict=True):
         for p in parts:
             x = p.space.efficient(p.rows).rows
             rows.append(
@@ -246,9 +209,9 @@ def shared(lab: EfficientLab) -> Outcome:
     rows = lab.every("adversaries", _adversaries)
     rows += lab.every("searched adversaries", _searched, recurrent)
     dots = []
-    for subject, own in by_model(lab, results, rows):
-        for kind, pairs in own.by("adversary"):
-            for key, (what, short) in _BETWEEN.items():
+    for subject, adversaries in by_model(lab, results, rows):
+        for kind, pairs in adversaries.by("adversary"):
+            for key, what in texts("metrics")["between"].items():
                 if key not in pairs[0]:
                     continue
                 mean = pairs.mean(key)
@@ -256,47 +219,28 @@ def shared(lab: EfficientLab) -> Outcome:
                 note = "" if key == "raw" else algebra
                 results.add(f"TVD between {what}, {kind}", mean, note=note)
                 panel = f"{subject.title}: {kind}"
-                dots.append(mean.row("TVD", model=panel) | {"distance between": short})
-    figure = Figure(
-        "shared",
-        "Attention and its adversary, and the efficient attention of both",
-        "dots",
-        dots,
-        x="TVD",
-        y="distance between",
-        panel="model",
-        caption="Linear program: the same output of each head. Search: the same prediction within"
-        " .01, by the optimiser of Jain and Wallace, and efficient attention at the level of the"
-        " prediction.",
-    )
-    return Outcome(results, [figure] if dots else [], {"rows": rows})
+                dots.append(mean.row("TVD", model=panel) | {"distance between": _SHORT[key]})
+    return Outcome(results, [figure("shared", dots)] if dots else [], {"rows": rows})
 
 
-_BETWEEN = {
-    "raw": ("attention and adversary", "attention"),
-    "efficient": ("their efficient attentions (least norm)", "efficient, least norm"),
-    "entropy": ("their efficient attentions (most entropy)", "efficient, most entropy"),
+_SHORT = {
+    "raw": "attention",
+    "efficient": "efficient, least norm",
+    "entropy": "efficient, most entropy",
 }
-_SEARCH = "Not exactly nil: the search keeps the prediction within .01, not exactly."
+_SEARCH = "Not exactly 0, because the search keeps the prediction only within .01."
 
 
-def _adversaries(lab: EfficientLab, subject: Subject) -> list[Row]:
-    rows = []
-    for i, _, p in subject.problems(lab.pick(6, 60)):
-        if not p.space.nullity:
-            continue
-        both = np.stack([p.rows[0], p.space.farthest(p.rows[0])])
-        rows.append(
-            {
-                "document": i,
-                "head": p.heads[0],
-                "adversary": "linear program",
-                "raw": _apart(both),
-                "efficient": _apart(p.space.efficient(both, "norm").rows),
-                "entropy": _apart(p.space.efficient(both, "entropy").rows),
-            }
-        )
-    return rows
+@by_head(6, 60)
+def _adversaries(lab: EfficientLab, document: int, tokens: Tokens, problem: Problem) -> Row:
+    row, space = problem.rows[0], problem.space
+    both = np.stack([row, space.farthest(row)])
+    return {
+        "adversary": "linear program",
+        "raw": _apart(both),
+        "efficient": _apart(space.efficient(both, "norm").rows),
+        "entropy": _apart(space.efficient(both, "entropy").rows),
+    }
 
 
 def _apart(rows: Float[np.ndarray, "two key"]) -> float:
@@ -353,70 +297,45 @@ def necessary(lab: EfficientLab) -> Outcome:
     results = Results("necessary")
     rows = lab.every("shifts", _shifts, sizes=SIZES)
     lines: list[Row] = []
-    for subject, own in by_model(lab, results, rows):
-        if not own:
-            results.add("rows with a null space", 0.0, note=_NONE)
+    for subject, shifts in by_model(lab, results, rows):
+        if not shifts:
+            note = f"{DETERMINED}: there is no step that the output does not see."
+            results.add("rows with a null space", 0.0, note=note)
             continue
-        for size, kind in product((0.01, 0.1), ("determined", "null")):
+        for size, kind in product((0.01, 0.1), STEPS):
             metric = f"movement of the output, {kind} step of {size:g}"
-            results.add(metric, own.where(size=size).mean(kind))
-        tenths = own.where(size=0.1)
+            results.add(metric, shifts.where(size=size).mean(kind))
+        tenths = shifts.where(size=0.1)
         results.add(
             "determined ÷ null, steps of 0.1",
+            # a movement of 0 cannot divide
             tenths.average("determined") / max(tenths.average("null"), 1e-12),
             n=len(tenths),
-            note="That null steps do nothing is algebra; that the others do is experience.",
+            note="Algebra says that null steps do nothing; that the others do is measured.",
         )
         lines += [
             {"log10 of the step": float(np.log10(size)), "step": kind, "model": subject.title}
-            | {"log10 of the movement": _log10(own.where(size=size).average(kind), 1e-10)}
-            for size, kind in product(SIZES, ("determined", "null"))
+            | {"log10 of the movement": _log10(shifts.where(size=size).average(kind), 1e-10)}
+            for size, kind in product(SIZES, STEPS)
         ]
-    figure = Figure(
-        "dose",
-        "How the output moves with the dose",
-        "lines",
-        lines,
-        x="log10 of the step",
-        y="log10 of the movement",
-        colour="step",
-        panel="model",
-        caption="Steps of the same length from efficient attention, in the determined space and in"
-        " the null space.",
-    )
-    return Outcome(results, [figure] if lines else [], {"documents": rows})
+    return Outcome(results, [figure("dose", lines)] if lines else [], {"documents": rows})
 
 
-_NONE = "Every row is determined: there is no step that the output does not see."
-
-
-def _shifts(lab: EfficientLab, subject: Subject) -> list[Row]:
-    return subject.reached(lab.pick(6, 200), partial(_shifts_of, subject, lab.seed))
-
-
-def _shifts_of(
-    subject: Subject, seed: int, batch: Sequence[int], tokens: Sequence[Tokens]
-) -> list[Row]:
-    attending, parts = opened(subject.classifier, tokens)
+@by_batch(6, 200)
+def _shifts(lab: EfficientLab, subject: Subject, batch: Batch) -> list[Row]:
+    attending, parts = opened(subject.classifier, batch.tokens)
     rows: list[Row] = []
     wide = [b for b, problem in enumerate(parts) if any(p.space.nullity for p in problem)]
     efficient = efficient_rows(parts)
     for size in SIZES if wide else ():
         moves = {}
-        for kind in ("determined", "null"):
-            noise = _noise(seed, kind, batch, parts)
-            moves[kind] = shifted(
-                subject.classifier,
-                (attending, parts),
-                efficient,
-                size,
-                kind == "null",
-                noise,
-                draws=4,
-            )
+        for kind in STEPS:
+            noise = _noise(lab.seed, kind, batch.documents, parts)
+            model, null = subject.classifier, kind == "null"
+            moves[kind] = shifted(model, (attending, parts), efficient, size, null, noise, draws=4)
         for b in wide:
             means = {kind: float(moved[b]) for kind, moved in moves.items()}
-            rows.append({"document": batch[b], "size": size} | means)
+            rows.append({"document": batch.documents[b], "size": size} | means)
     return rows
 
 
@@ -459,22 +378,11 @@ def context(lab: EfficientLab) -> Outcome:
         results.add("accuracy", r["accuracy"])
         results.add("accuracy with attention frozen to uniform", r["uniform"])
         results.add("movement of the output by a determined step of 0.1", r["moved"], note=note)
-    figure = Figure(
-        "context",
-        "What attention is worth, and what a shift of it does",
-        "points",
-        rows,
-        x="lost",
-        y="moved",
-        colour="dataset",
-        caption="lost: accuracy with attention minus accuracy with uniform weights, trained again.",
-    )
-    return Outcome(results, [figure], {"sets": rows})
+    return Outcome(results, [figure("context", rows)], {"sets": rows})
 
 
 def _uniform(lab: EfficientLab, subject: Subject) -> list[Row]:
-    name = lab.name_of(subject)
-    flat: Any = lab.retraining(name, lab.limit(name)).again(1, uniform=True)
+    flat: Any = lab.retraining(subject.name).again(1, uniform=True)
     gold = np.array([d.label for d in subject.documents])
     return [
         {
@@ -505,51 +413,34 @@ def heads(lab: EfficientLab) -> Outcome:
     subjects = [s for s in lab.subjects if s.model != "BiLSTM"]
     rows = lab.every("heads", _heads, subjects)
     bars: list[Row] = []
-    for subject, own in by_model(lab, results, rows, subjects):
-        groups = [group for _, group in sorted(own.by("head"), key=lambda group: group[0])]
+    for subject, model_rows in by_model(lab, results, rows, subjects):
+        groups = [group for _, group in model_rows.by("head", ordered=True)]
         columns = ("ablated", "ablated efficient", "peaked", "peaked efficient")
         each = {key: np.array([group.average(key) for group in groups]) for key in columns}
         bars += [
             {"head": str(head), "movement": float(moved), "model": subject.title}
             for head, moved in enumerate(each["ablated"])
         ]
-        note = "Algebra: what a head puts out is the same, so is what its loss does."
+        note = "By algebra: a head's output is the same, and so is the effect of losing it."
         results.add(
             "ranking of heads by ablation: attention beside efficient (ρ)",
             spearman(each["ablated"], each["ablated efficient"]),
             n=len(groups),
-            note=note + _left(subject, _headed(lab), own),
+            note=note + _left(subject, lab.pick(*_HEADS), model_rows),
         )
-        few = f"Of {len(groups)} heads: that says little." if len(groups) <= 8 else ""
+        few = f"With only {len(groups)} heads, this says little." if len(groups) <= 8 else ""
         for key, what in (("peaked", "attention"), ("peaked efficient", "efficient attention")):
             metric = f"ρ of a head's importance with how far its {what} is from uniform"
             order = spearman(each["ablated"], each[key])
             results.add(metric, order, n=len(groups), note=few)
-    figure = Figure(
-        "heads",
-        "How far the output moves when one head attends to everything alike",
-        "bars",
-        bars,
-        x="head",
-        y="movement",
-        panel="model",
-        caption="Mean over documents; last layer.",
-    )
-    return Outcome(results, [figure], {"heads": rows})
+    return Outcome(results, [figure("heads", bars)], {"heads": rows})
 
 
-def _headed(lab: EfficientLab) -> int:
-    return lab.pick(6, 200)
-
-
-def _heads(lab: EfficientLab, subject: Subject) -> list[Row]:
-    return subject.reached(_headed(lab), partial(_heads_of, subject))
-
-
-def _heads_of(subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens]) -> list[Row]:
+@by_batch(*_HEADS)
+def _heads(lab: EfficientLab, subject: Subject, batch: Batch) -> list[Row]:
     rows = []
     model = subject.classifier
-    attending, parts = opened(model, tokens)
+    attending, parts = opened(model, batch.tokens)
     efficient = efficient_rows(parts)
     raw = {p: p.rows for p in efficient}
     base = swapped(attending, parts, efficient)
@@ -557,7 +448,7 @@ def _heads_of(subject: Subject, batch: Sequence[int], tokens: Sequence[Tokens]) 
         plain, _ = movement(model, attending, swapped(attending, parts, _flattened(raw, head)))
         flat_efficient = swapped(attending, parts, _flattened(efficient, head))
         new, _ = movement(model, attending, flat_efficient, base)
-        for b, i in enumerate(batch):
+        for b, i in enumerate(batch.documents):
             p = next(p for p in parts[b] if p.heads[0] == head)
             flat = _uniform_like(p)
             rows.append(
@@ -590,11 +481,11 @@ def _uniform_like(problem: Problem) -> Float[np.ndarray, "row weight"]:
 def beyond(lab: EfficientLab) -> Outcome:
     """What swapping the first layer does to everything behind it."""
     results = Results("beyond")
-    subjects = [s for s in lab.subjects if s.stacked]
+    subjects = _stacked(lab)
     rows = lab.every("states beyond", _beyond, subjects)
-    algebra = "Algebra: a layer's output is kept, so is all that follows."
-    for _, own in by_model(lab, results, rows, subjects):
-        for kind, swaps in own.by("put in"):
+    algebra = "By algebra: the layer's output stays the same, and so does all that follows."
+    for _, model_rows in by_model(lab, results, rows, subjects):
+        for kind, swaps in model_rows.by("put in"):
             layer = f"first layer {kind}"
             results.add(
                 f"relative change of later layers' hidden states, {layer}",
@@ -603,21 +494,12 @@ def beyond(lab: EfficientLab) -> Outcome:
             )
             results.add(f"… of later layers' values, {layer}", swaps.mean("values"))
             results.add(f"… of later layers' attention (TVD), {layer}", swaps.mean("attention"))
-    figure = Figure(
-        "beyond",
-        "Change of later layers' hidden states when the first layer attends otherwise",
-        "boxes",
-        [
-            {"put in": f"{r['put in']}, layer {r['layer']}", "model": title(r)}
-            | {"log10 of the change": _log10(r["states"], 1e-12)}
-            for r in rows
-        ],
-        x="put in",
-        y="log10 of the change",
-        panel="model",
-        caption="Hidden states of a layer: what it puts out, for every token; change by norm.",
-    )
-    return Outcome(results, [figure] if rows else [], {"documents": rows})
+    boxes = [
+        {"put in": f"{r['put in']}, layer {r['layer']}", "model": title(r)}
+        | {"log10 of the change": _log10(r["states"], 1e-12)}
+        for r in rows
+    ]
+    return Outcome(results, [figure("beyond", boxes)] if rows else [], {"documents": rows})
 
 
 def _beyond(lab: EfficientLab, subject: Subject) -> list[Row]:

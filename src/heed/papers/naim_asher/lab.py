@@ -1,4 +1,4 @@
-"""The models that are examined: single-layer, recurrent, and transformers."""
+"""The models under study: single-layer, recurrent, and transformers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heed import data
 from heed.algebra.null_space import NotReached
@@ -18,7 +18,7 @@ from heed.data import Dataset
 from heed.methods.problems import Problem, opened
 from heed.models import load
 from heed.models.classifier import Classifier
-from heed.papers.debate import MAX_WORDS, Corpus, DebateLab
+from heed.papers.debate import MAX_WORDS, Corpus, CutLab
 from heed.papers.table import Row, Table
 from heed.progress import say
 from heed.randomness import generator
@@ -35,10 +35,22 @@ _LONG = 150  # words that a generated document has at least
 _SEEN = 20_000  # documents that a single-layer model sees in training at least, over all epochs
 
 
+class Batch(NamedTuple):
+    """Some documents: their numbers and their tokens."""
+
+    documents: Sequence[int]
+    tokens: Sequence[Tokens]
+
+
 @dataclass(frozen=True)
 class Subject:
-    """A model and documents that it was not trained on."""
+    """A model and documents that it was not trained on.
 
+    name   of the data set, as a user gives it
+    data   … and as results name it
+    """
+
+    name: str
     data: str
     model: str
     classifier: Classifier
@@ -54,27 +66,25 @@ class Subject:
         """Whether it has more than one layer, and rows of attention for all tokens."""
         return self.model not in ("single-layer", "BiLSTM")
 
-    def batches(self, n: int) -> Iterator[tuple[list[int], list[Tokens]]]:
-        """The first n documents, a few at a time, with their places."""
+    def batches(self, n: int) -> Iterator[Batch]:
+        """The first n documents, a few at a time."""
         tokens = self.classifier.tokens(self.documents[:n])
         for batch in self.classifier.batches(tokens):
-            yield batch, [tokens[i] for i in batch]
+            yield Batch(batch, [tokens[i] for i in batch])
 
-    def reached(
-        self, n: int, measure: Callable[[Sequence[int], Sequence[Tokens]], list[Row]]
-    ) -> list[Row]:
+    def reached(self, n: int, measure: Callable[[Batch], list[Row]]) -> list[Row]:
         """Rows of the first n documents.
 
-        Those for whose attention double precision is not enough are left out.
+        Documents are left out if double precision is not enough for their attention.
         """
         rows = []
-        for batch, tokens in self.batches(n):
+        for batch in self.batches(n):
             try:
-                rows += measure(batch, tokens)
+                rows += measure(batch)
             except NotReached:  # of one of them
-                for i, t in zip(batch, tokens, strict=True):
+                for i, t in zip(*batch, strict=True):
                     with suppress(NotReached):
-                        rows += measure([i], [t])
+                        rows += measure(Batch([i], [t]))
         return rows
 
     def problems(
@@ -91,8 +101,8 @@ class Subject:
 
 
 @dataclass(eq=False)
-class EfficientLab(DebateLab):
-    """One run of the reproduction; reviews are learnt from in part, because many models are."""
+class EfficientLab(CutLab):
+    """One run of the reproduction."""
 
     @property
     def examined(self) -> str:
@@ -107,26 +117,22 @@ class EfficientLab(DebateLab):
         there = all(data.sources("imdb", split) for split in ("train", "test"))
         return ("imdb",) if there else ("generated",)
 
-    def _load(self, name: str, limit: int | None) -> Corpus:
-        corpus = super()._load(name, limit)
+    def _load(self, name: str) -> Corpus:
+        corpus = super()._load(name)
         if corpus.name != "generated":
             return corpus
         parts = (corpus.train, corpus.dev, corpus.test)
         return Corpus("generated", *(_lengthened(part) for part in parts))
-
-    def limit(self, name: str) -> int | None:
-        return 5000 if name == "imdb" and self.scale == "full" else None
 
     @cached_property
     def subjects(self) -> list[Subject]:
         """All models, each with its documents."""
         subjects = []
         for name in self.names:
-            limit = self.limit(name)
-            corpus = self.corpus(name, limit)
+            corpus = self.corpus(name)
             models: dict[str, Classifier] = {
                 "single-layer": self.single(name),
-                "BiLSTM": self.base(name, limit=limit),
+                "BiLSTM": self.base(name),
             }
             if name == "sst" and self.scale == "full":
                 if importlib.util.find_spec(MINILM):
@@ -136,19 +142,17 @@ class EfficientLab(DebateLab):
             if name in ("imdb", "generated"):
                 models |= {title: self.scratch(name, f) for f, title in FAMILIES.items()}
             test = corpus.test.documents
-            subjects += [Subject(corpus.name, title, m, test) for title, m in models.items()]
+            subjects += [Subject(name, corpus.name, title, m, test) for title, m in models.items()]
         return subjects
 
     def single(self, name: str) -> Classifier:
         """Trained on a data set; in a smoke test the bundled one."""
         if self.scale == "smoke":
             return load("single-layer-imdb")
-        corpus = self.corpus(name, self.limit(name))
+        corpus = self.corpus(name)
         epochs = max(RECIPES["default"].epochs, -(-_SEEN // len(corpus.train)))
         changes = {"max_words": MAX_WORDS[name], "epochs": epochs}
-        return self.train(
-            f"{corpus.name}-single-layer", changes, self.seed, RECIPES["default"], corpus.train
-        )
+        return self.train(f"{corpus.name}-single-layer", changes, self.seed, data=corpus.train)
 
     def scratch(self, name: str, family: str) -> Transformer:
         """A small transformer for long documents; in a smoke test BERT is the bundled one."""
@@ -161,9 +165,8 @@ class EfficientLab(DebateLab):
 
     def minilm(self, name: str) -> Transformer:
         base = importlib.import_module(MINILM).get_model_path()
-        return self._tuned(
-            name, "minilm", tuning(False, {"learning_rate": 1e-4, "epochs": 4}), Path(base), (0, 0)
-        )
+        recipe = tuning(False, {"learning_rate": 1e-4, "epochs": 4})
+        return self._tuned(name, "minilm", recipe, Path(base), (0, 0))
 
     def _tuned(
         self, name: str, family: str, recipe: Tuning, base: Path | None, size: tuple[int, int]
@@ -171,7 +174,7 @@ class EfficientLab(DebateLab):
         from heed.training import transformer
         from heed.training.card import facts
 
-        corpus = self.corpus(name, self.limit(name))
+        corpus = self.corpus(name)
         model = f"{corpus.name}-{family}"
         settings = {"seed": self.seed, "recipe": recipe.to_dict(base is None), "size": list(size)}
         settings |= {"documents": corpus.fingerprint, "base": None if base is None else base.name}
@@ -205,37 +208,68 @@ class EfficientLab(DebateLab):
                 shutil.rmtree(unfinished, ignore_errors=True)
         return load(str(folder))  # type: ignore[return-value]
 
-    def rows(
-        self, what: str, subject: Subject, measure: Callable[[], list[Row]], **settings: Any
-    ) -> Table:
-        """Rows measured on a model, from the store or now."""
-        name = self.name_of(subject)
-        about = {
-            "what": what,
-            "data": subject.data,
-            "model": subject.model,
-            "revision": subject.classifier.revision,
-            "documents": self.corpus(name, self.limit(name)).fingerprint,
-        }
-        rows = self.piece(about | settings, measure)
-        return Table({"dataset": subject.data, "model": subject.model} | row for row in rows)
-
     def every(
         self,
         what: str,
-        measure: Callable[[Any, Subject], list[Row]],
+        measure: Measure,
         subjects: Sequence[Subject] | None = None,
         **settings: Any,
     ) -> Table:
-        """Rows measured on each model in turn."""
-        rows: list[Row] = []
+        """Rows measured on each model in turn, from the store or now."""
+        rows = Table()
         for subject in self.subjects if subjects is None else subjects:
-            rows += self.rows(what, subject, partial(measure, self, subject), **settings)
-        return Table(rows)
+            about = {
+                "what": what,
+                "data": subject.data,
+                "model": subject.model,
+                "revision": subject.classifier.revision,
+                "documents": self.corpus(subject.name).fingerprint,
+            }
+            measured = self.piece(about | settings, partial(measure, self, subject))
+            columns = {"dataset": subject.data, "model": subject.model}
+            rows += [columns | row for row in measured]
+        return rows
 
-    def name_of(self, subject: Subject) -> str:
-        """The name of its data set, as a user would say it."""
-        return next(n for n in self.names if self.corpus(n, self.limit(n)).name == subject.data)
+
+Measure = Callable[[EfficientLab, Subject], list[Row]]
+OfBatch = Callable[[EfficientLab, Subject, Batch], list[Row]]
+OfHead = Callable[[EfficientLab, int, Tokens, Problem], Row]
+
+
+def by_batch(smoke: int, full: int) -> Callable[[OfBatch], Measure]:
+    """Turn a measurement of one batch into one of so many documents.
+
+    Documents are left out if double precision is not enough for their attention.
+    """
+
+    def decorate(measure: OfBatch) -> Measure:
+        @wraps(measure)
+        def measured(lab: EfficientLab, subject: Subject) -> list[Row]:
+            return subject.reached(lab.pick(smoke, full), partial(measure, lab, subject))
+
+        return measured
+
+    return decorate
+
+
+def by_head(smoke: int, full: int, open_only: bool = True) -> Callable[[OfHead], Measure]:
+    """Turn a measurement of one head's classifying row into one of so many documents.
+
+    If `open_only`, rows without a null space are skipped: there is nothing to measure.
+    """
+
+    def decorate(measure: OfHead) -> Measure:
+        @wraps(measure)
+        def measured(lab: EfficientLab, subject: Subject) -> list[Row]:
+            rows = []
+            for i, tokens, p in subject.problems(lab.pick(smoke, full)):
+                if p.space.nullity or not open_only:
+                    rows.append({"document": i, "head": p.heads[0]} | measure(lab, i, tokens, p))
+            return rows
+
+        return measured
+
+    return decorate
 
 
 def _lengthened(part: Dataset) -> Dataset:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -12,17 +13,20 @@ from jaxtyping import Float
 from heed.algebra.null_space import Space
 from heed.methods.problems import Problem, opened, problems
 from heed.metrics import tvd
+from heed.models.classifier import Classifier
 from heed.models.shapes import RecurrentShape
-from heed.papers.naim_asher.lab import EfficientLab, Subject
-from heed.papers.results import Figure, Outcome, Results
+from heed.papers.naim_asher.lab import EfficientLab, Subject, by_head
+from heed.papers.results import Outcome, Results, figure, texts
 from heed.papers.table import Row, Table, mean_of
 from heed.randomness import generator
-from heed.text import Tokenizer
+from heed.text import Tokenizer, Tokens
 from heed.training.recipes import tuning
 
 TOLERANCES = (1e-15, 1e-12, 1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
 LENGTHS = (16, 32, 64, 128, 256, 400)
-ALGEBRA = "True by construction: it is algebra, and was checked on every row."
+KINDS = ("words", "punctuation", "specials")  # of tokens
+ALGEBRA = "True by construction (algebra); checked on every row."
+DETERMINED = "The output determines every row"
 
 
 def by_model(
@@ -47,8 +51,8 @@ def characterised(lab: EfficientLab) -> Outcome:
     results = Results("characterised")
     rows = lab.every("null spaces", _null_spaces)
     points, heat = [], []
-    for subject, own in by_model(lab, results, rows):
-        last = own.where(layer=max(r["layer"] for r in own))
+    for subject, model_rows in by_model(lab, results, rows):
+        last = model_rows.where(layer=max(r["layer"] for r in model_rows))
         share = Table({"open": float(r["null space"] > 0)} for r in last).mean("open")
         longest, size = max(r["keys"] for r in last), last[0]["values"]
         note = f"Rows of up to {longest} keys, values of {size} dimensions."
@@ -62,81 +66,40 @@ def characterised(lab: EfficientLab) -> Outcome:
         points += [
             {"keys": r["keys"], "null space": r["null space"], "model": subject.title} for r in last
         ]
-        heat += by_head(own, subject, "null space")
-    kinds = lab.piece(
-        {"what": "architectures", "lengths": LENGTHS, "seed": lab.seed},
-        partial(_architectures, lab),
-    )
+        heat += head_means(model_rows, subject, "null space")
+    about = {"what": "architectures", "lengths": LENGTHS, "seed": lab.seed}
+    kinds = lab.piece(about, partial(_architectures, lab))
     grouped = kinds.where(architecture="grouped keys")
     sweep = lab.every("tolerances", _tolerances)
     results.add(
         "null space of a row of 128 keys",
         grouped.where(keys=128)[0]["null space"],
-        note="Heads that share their values share their null space: the projections on the null"
-        f" spaces of two such heads differ by {max(r['apart'] for r in grouped):.1g} at most.",
+        note="Heads that share their values share their null space: the projections onto the null"
+        f" spaces of two such heads differ by at most {max(r['apart'] for r in grouped):.1g}.",
         dataset="random weights",
         model="grouped keys",
     )
-    figures = [
-        Figure(
-            "null-space",
-            "Dimension of the null space against the length of the row",
-            "points",
-            points,
-            x="keys",
-            y="null space",
-            colour="model",
-            caption="One point for each document and head, last layer. Below the width of the"
-            " values there is none.",
-        ),
-        Figure(
-            "layers-and-heads",
-            "Mean dimension of the null space, layer by layer and head by head",
-            "heat",
-            heat,
-            x="head",
-            y="layer",
-            value="null space",
-            panel="model",
-        ),
-        Figure(
-            "architectures",
-            "Null space of the last row by kind of attention",
-            "lines",
-            [{key: r[key] for key in ("keys", "null space", "architecture")} for r in kinds],
-            x="keys",
-            y="null space",
-            colour="architecture",
-            caption="Random weights, values of 32 dimensions. A sliding window keeps rows short; a"
-            " causal mask leaves the null space of the last row as it is; how weights are made"
-            " (additive, dot) does not matter.",
-        ),
-        Figure(
-            "tolerance",
-            "Dimension of the null space against the tolerance",
-            "lines",
-            [
-                {"log10 of the tolerance": float(np.log10(r["tolerance"]))}
-                | {"null space": r["null space"], "model": title(r)}
-                for r in sweep
-            ],
-            x="log10 of the tolerance",
-            y="null space",
-            colour="model",
-            caption="Mean over documents and heads. Where the curve is flat, the rank does not"
-            " depend on the choice.",
-        ),
+    lengths = [{key: r[key] for key in ("keys", "null space", "architecture")} for r in kinds]
+    tolerances = [
+        {"log10 of the tolerance": float(np.log10(r["tolerance"]))}
+        | {"null space": r["null space"], "model": title(r)}
+        for r in sweep
     ]
-    tables = {"rows": rows, "architectures": kinds, "tolerances": sweep}
-    return Outcome(results, figures, tables)
+    charts = [
+        figure("null-space", points),
+        figure("layers-and-heads", heat),
+        figure("architectures", lengths),
+        figure("tolerance", tolerances),
+    ]
+    return Outcome(results, charts, {"rows": rows, "architectures": kinds, "tolerances": sweep})
 
 
-def by_head(rows: Table, subject: Subject, column: str) -> list[Row]:
-    """The mean of a column for each layer and head, as a heat map has it."""
+def head_means(rows: Table, subject: Subject, column: str) -> list[Row]:
+    """The mean of a column for each layer and head, as cells of a heat map."""
     return [
         {"layer": str(layer), "head": str(head), "model": subject.title}
-        | {column: own.average(column)}
-        for (layer, head), own in sorted(rows.by("layer", "head"), key=lambda group: group[0])
+        | {column: group.average(column)}
+        for (layer, head), group in rows.by("layer", "head", ordered=True)
     ]
 
 
@@ -176,70 +139,58 @@ def _tolerances(lab: EfficientLab, subject: Subject) -> list[Row]:
 
 
 def _architectures(lab: EfficientLab) -> list[Row]:
-    """Small models with random weights, which attend in different ways."""
+    """The null space of small models with random weights, which attend in different ways."""
+    import torch
+
+    rng = generator(lab.seed, "architectures")
+    documents = lab.corpus(lab.names[0]).test.documents[:200]
+    words = sorted({w for d in documents for w in d.text.lower().split() if w.isalpha()})
+    rows = Table()
+    for kind, keys, length, model in _random_models(lab, words):
+        tokens = model.tokens([" ".join(rng.choice(words, length)) for _ in range(4)])
+        with torch.no_grad():
+            trace = model.trace(tokens)
+        for parts in problems(trace, tokens):
+            rows.append({"architecture": kind, "keys": keys} | _space_of(parts))
+    means = []
+    for (architecture, keys), group in rows.by("architecture", "keys"):
+        row = {"architecture": architecture, "keys": keys, "seen": group[0]["seen"]}
+        row |= {"apart": max(r["apart"] for r in group), "null space": group.average("null space")}
+        means.append(row)
+    return means
+
+
+def _random_models(
+    lab: EfficientLab, words: Sequence[str]
+) -> Iterator[tuple[str, int, int, Classifier]]:
+    """Kind of attention, number of keys, number of words that fill them, and the model."""
     import torch
 
     from heed.models.recurrent import Recurrent, RecurrentNetwork
     from heed.models.transformer import Transformer
     from heed.training.transformer import scratch
 
-    rng = generator(lab.seed, "architectures")
-    corpus = lab.corpus(lab.names[0], lab.limit(lab.names[0]))
-    words = sorted(
-        {w for d in corpus.test.documents[:200] for w in d.text.lower().split() if w.isalpha()}
-    )
-    kinds = {
+    corpus = lab.corpus(lab.names[0])
+    families = {
         "bert": "two-way",
         "gpt2": "causal",
         "llama": "grouped keys",
         "mistral": "sliding window",
     }
-    rows: list[Row] = []
-    for family, kind in kinds.items():
-        for keys in LENGTHS:
-            recipe = tuning(
-                True, {"family": family, "max_tokens": keys, "vocabulary": 2000, "heads": 4}
-            )
-            with torch.random.fork_rng():
-                torch.manual_seed(lab.seed)
-                network, tokenizer = scratch(
-                    corpus.test.documents[:200], corpus.classes, recipe, (2, 128)
-                )
-            model = Transformer(network, tokenizer, kind)
-            tokens = model.tokens(
-                [" ".join(rng.choice(words, 2 * keys)) for _ in range(4)]
-            )  # cut to so many keys
-            with torch.no_grad():
-                trace = model.trace(tokens)
-            rows += [
-                {"architecture": kind, "keys": keys} | _space_of(parts)
-                for parts in problems(trace, tokens)
-            ]
-    for attention in ("additive", "dot"):
-        for keys in LENGTHS:
-            tokens_of = Tokenizer.words(words, keys + 1)
-            shape = RecurrentShape(len(tokens_of), 2, "lstm", attention, 32, 32, keys)
-            encoder = Recurrent(
-                RecurrentNetwork(shape, torch.Generator().manual_seed(lab.seed)),
-                tokens_of,
-                corpus.classes,
-            )
-            tokens = encoder.tokens([" ".join(rng.choice(words, keys)) for _ in range(4)])
-            with torch.no_grad():
-                trace = encoder.trace(tokens)
-            rows += [
-                {"architecture": attention, "keys": keys} | _space_of(parts)
-                for parts in problems(trace, tokens)
-            ]
-    means = []
-    for (architecture, keys), own in Table(rows).by("architecture", "keys"):
-        sizes = {"seen": own[0]["seen"], "apart": max(r["apart"] for r in own)}
-        means.append(
-            {"architecture": architecture, "keys": keys}
-            | sizes
-            | {"null space": own.average("null space")}
-        )
-    return means
+    for (family, kind), keys in product(families.items(), LENGTHS):
+        changes = {"family": family, "max_tokens": keys, "vocabulary": 2000, "heads": 4}
+        recipe, documents = tuning(True, changes), corpus.test.documents[:200]
+        with torch.random.fork_rng():
+            torch.manual_seed(lab.seed)
+            network, tokenizer = scratch(documents, corpus.classes, recipe, (2, 128))
+        # twice as many words as keys: the model cuts them to its length
+        yield kind, keys, 2 * keys, Transformer(network, tokenizer, kind)
+    attentions: tuple[Literal["additive", "dot"], ...] = ("additive", "dot")
+    for attention, keys in product(attentions, LENGTHS):
+        word_tokenizer = Tokenizer.words(words, keys + 1)
+        shape = RecurrentShape(len(word_tokenizer), 2, "lstm", attention, 32, 32, keys)
+        encoder = RecurrentNetwork(shape, torch.Generator().manual_seed(lab.seed))
+        yield attention, keys, keys, Recurrent(encoder, word_tokenizer, corpus.classes)
 
 
 def _space_of(parts: Sequence[Problem]) -> Row:
@@ -255,84 +206,56 @@ def _space_of(parts: Sequence[Problem]) -> Row:
 # The older argument: how much of A + LN(T) is attention at all?
 
 
-def family_of_rows(lab: EfficientLab) -> Outcome:
+def older_argument(lab: EfficientLab) -> Outcome:
     """Steps in the null space against the simplex, and the size of the class."""
     results = Results("older-argument")
     rows = lab.every("steps", _steps)
-    drawn = lab.piece(
-        {"what": "drawn rows", "seed": lab.seed, "n": lab.pick(2, 8)}, partial(_drawn, lab)
-    )
-    farthest = "TVD to the farthest attention with the same output"
-    for _, own in by_model(lab, results, rows):
-        if not own:
-            results.add(farthest, 0.0, note="Every row is determined: there is no null space.")
+    about = {"what": "drawn rows", "seed": lab.seed, "n": lab.pick(2, 8)}
+    drawn = lab.piece(about, partial(_drawn, lab))
+    farthest = texts("metrics")["steps"]["farthest"]
+    for _, steps in by_model(lab, results, rows):
+        if not steps:
+            results.add(farthest, 0.0, note=f"{DETERMINED}: there is no null space.")
             continue
         leaves = "share of null-space steps of a tenth that leave the simplex"
-        results.add(leaves, own.mean("leaves"))
-        results.add("largest step inside, as TVD", own.mean("inside"), note=_steps_note(own))
-        diameter = "largest TVD found between two attentions with the same output"
-        results.add(diameter, own.mean("diameter"))
-        results.add(farthest, own.mean("farthest"))
+        results.add(leaves, steps.mean("leaves"))
+        results.add("largest step inside, as TVD", steps.mean("inside"), note=_steps_note(steps))
+        results.add_means(steps, "steps")
     for n, before in ((128, 0.25), (256, 0.6), (400, 0.85)):
         results.add(
             f"TVD to the farthest, {n} keys, 64 dimensions",
             drawn.where(keys=n, values=64, spread=2.0).mean("farthest"),
-            note=f"About {before:g} was measured before, with other draws.",
+            note=f"An earlier measurement with other draws gave about {before:g}.",
             dataset="drawn",
             model="softmax of 2 N(0, 1)",
         )
     lines = [
-        {"keys": keys, "TVD to the farthest": own.average("farthest")}
+        {"keys": keys, "TVD to the farthest": group.average("farthest")}
         | {"values": f"{values} dimensions", "attention": f"softmax of {spread:g} N(0, 1)"}
-        for (keys, values, spread), own in drawn.by("keys", "values", "spread")
+        for (keys, values, spread), group in drawn.by("keys", "values", "spread")
     ]
-    figures = [
-        Figure(
-            "open-by-length",
-            "How far the farthest attention with the same output is",
-            "lines",
-            lines,
-            x="keys",
-            y="TVD to the farthest",
-            colour="values",
-            panel="attention",
-            caption="Drawn values and rows: the longer the row, the narrower the values and the"
-            " flatter the attention, the more is open.",
-        ),
-        Figure(
-            "open-by-peak",
-            "The same in trained models, against the largest weight",
-            "points",
-            [
-                {"largest weight": r["peak"], "TVD to the farthest": r["farthest"]}
-                | {"model": title(r)}
-                for r in rows
-            ],
-            x="largest weight",
-            y="TVD to the farthest",
-            colour="model",
-        ),
+    points = [
+        {"largest weight": r["peak"], "TVD to the farthest": r["farthest"], "model": title(r)}
+        for r in rows
     ]
-    return Outcome(results, figures, {"rows": rows, "drawn": drawn})
+    charts = [figure("open-by-length", lines), figure("open-by-peak", points)]
+    return Outcome(results, charts, {"rows": rows, "drawn": drawn})
 
 
 def _steps_note(rows: Table) -> str:
     inside, far = rows.average("inside"), rows.average("farthest")
     few = inside < far / 3
     return (
-        f"A random direction ends at the simplex after {inside:.3f}, where the farthest attention"
-        f" is {far:.3f} away: "
-        + ("random steps are no adversary." if few else "here random steps come far, too.")
+        f"A random direction leaves the simplex after {inside:.3f}; the farthest attention is"
+        f" {far:.3f} away: "
+        + ("random steps make no adversary." if few else "here random steps also come far.")
     )
 
 
-def _steps(lab: EfficientLab, subject: Subject) -> list[Row]:
-    rows = []
-    for i, _, p in subject.problems(lab.pick(6, 60)):
-        if p.space.nullity:
-            rng = generator(lab.seed, "steps", i, p.heads[0])
-            rows.append({"document": i, "head": p.heads[0]} | _open(p.rows[0], p.space, rng))
-    return rows
+@by_head(6, 60)
+def _steps(lab: EfficientLab, document: int, tokens: Tokens, problem: Problem) -> Row:
+    rng = generator(lab.seed, "steps", document, problem.heads[0])
+    return _open(problem.rows[0], problem.space, rng)
 
 
 def _open(row: Float[np.ndarray, "key"], space: Space, rng: np.random.Generator) -> Row:
@@ -375,140 +298,104 @@ def distribution(lab: EfficientLab) -> Outcome:
     results = Results("distribution")
     rows = lab.every("distribution", _distribution)
     boxes = []
-    for subject, own in by_model(lab, results, rows):
-        worst = max(max(r["sum error"], -r["smallest"]) for r in own)
+    for subject, model_rows in by_model(lab, results, rows):
+        worst = max(max(r["sum error"], -r["smallest"]) for r in model_rows)
         metric = "efficient: largest violation (sum − 1, or a negative weight)"
-        results.add(metric, worst, n=len(own), note=ALGEBRA)
-        results.add("effective: negative mass", own.mean("negative"))
-        results.add("effective: |sum of the row − 1|", own.mean("effective sum"))
-        boxes += [
-            {"model": subject.title, "negative mass": r["negative"]} for r in own if r["null space"]
-        ]
-    figure = Figure(
-        "negative-mass",
-        "Negative mass of effective attention, row by row",
-        "boxes",
-        boxes,
-        x="model",
-        y="negative mass",
-        caption="Rows with a null space. Efficient attention has none.",
-    )
-    return Outcome(results, [figure] if boxes else [], {"rows": rows})
+        results.add(metric, worst, n=len(model_rows), note=ALGEBRA)
+        results.add_means(model_rows, "effective")
+        open_rows = [r for r in model_rows if r["null space"]]
+        boxes += [{"model": subject.title, "negative mass": r["negative"]} for r in open_rows]
+    return Outcome(results, [figure("negative-mass", boxes)] if boxes else [], {"rows": rows})
 
 
-def _distribution(lab: EfficientLab, subject: Subject) -> list[Row]:
-    rows = []
-    for i, _, p in subject.problems(lab.pick(12, 200)):
-        x, effective = p.space.efficient(p.rows).rows[0], p.space.effective(p.rows)[0]
-        rows.append(
-            {
-                "document": i,
-                "head": p.heads[0],
-                "null space": p.space.nullity,
-                "sum error": float(abs(x.sum() - 1)),
-                "smallest": float(x.min()),
-                "negative": float(np.maximum(-effective, 0).sum()),
-                "effective sum": float(abs(effective.sum() - 1)),
-            }
-        )
-    return rows
+@by_head(12, 200, open_only=False)
+def _distribution(lab: EfficientLab, document: int, tokens: Tokens, problem: Problem) -> Row:
+    space = problem.space
+    x, effective = space.efficient(problem.rows).rows[0], space.effective(problem.rows)[0]
+    return {
+        "null space": space.nullity,
+        "sum error": float(abs(x.sum() - 1)),
+        "smallest": float(x.min()),
+        "negative": float(np.maximum(-effective, 0).sum()),
+        "effective sum": float(abs(effective.sum() - 1)),
+    }
 
 
 def minimal(lab: EfficientLab) -> Outcome:
     """No member of the class is smaller; what was dropped."""
     results = Results("minimal")
     rows = lab.every("minimal", _minimal)
-    for _, own in by_model(lab, results, rows):
-        if not own:
-            results.add("norm dropped", 0.0, note="Every row is determined: nothing is.")
+    for _, model_rows in by_model(lab, results, rows):
+        if not model_rows:
+            results.add("norm dropped", 0.0, note=f"{DETERMINED}: nothing is dropped.")
             continue
         results.add(
             "members of the class with a smaller norm, of those that were drawn",
-            float(sum(r["smaller"] for r in own)),
-            n=sum(r["drawn"] for r in own),
-            note=ALGEBRA + _by(own),
+            float(sum(r["smaller"] for r in model_rows)),
+            n=sum(r["drawn"] for r in model_rows),
+            note=ALGEBRA + _shortfall(model_rows),
         )
-        ratios = own.column("efficient norm") / own.column("norm")
+        ratios = model_rows.column("efficient norm") / model_rows.column("norm")
         results.add("norm of efficient attention ÷ norm of attention", mean_of(ratios))
-        results.add("weight that changed its place (TVD)", own.mean("dropped"), note=_whose(own))
+        moved = "weight that changed its place (TVD)"
+        results.add(moved, model_rows.mean("dropped"), note=_lost_weight(model_rows))
     norms = (("norm", "attention"), ("efficient norm", "efficient"), ("other norm", "others"))
-    figure = Figure(
-        "norms",
-        "Norm of a row, of its efficient attention and of other members of its class",
-        "boxes",
-        [{"whose": w, "norm": r[key], "model": title(r)} for r in rows for key, w in norms],
-        x="whose",
-        y="norm",
-        panel="model",
-    )
-    return Outcome(results, [figure] if rows else [], {"rows": rows})
+    boxes = [{"whose": w, "norm": r[key], "model": title(r)} for r in rows for key, w in norms]
+    return Outcome(results, [figure("norms", boxes)] if rows else [], {"rows": rows})
 
 
-def _by(rows: Table) -> str:
-    """By how much members were smaller all the same: by rounding, in a class of nearly a point."""
+def _shortfall(rows: Table) -> str:
+    """How much smaller some members are: by rounding, where the class is nearly a point."""
     most = max(r["shortfall"] for r in rows)
     if most <= 1e-12:
         return ""
-    rounding = most < 1e-8
-    return f" Norms that are smaller are so by {most:.1g} at most" + (
-        ", which is rounding." if rounding else ": there, the least was missed."
-    )
+    cause = "which is rounding" if most < 1e-8 else "so the smallest was missed"
+    return f" Smaller norms are smaller by at most {most:.1g}, {cause}."
 
 
-def _whose(rows: Table) -> str:
+def _lost_weight(rows: Table) -> str:
     """Which tokens lost weight."""
     total = sum(r["lost"] for r in rows) or 1.0
-    parts = [
-        f"{sum(r[f'lost {kind}'] for r in rows) / total:.0%} {kind}"
-        for kind in ("words", "punctuation", "specials")
-    ]
-    return f"Of the weight that was taken away, it lay on: {', '.join(parts)}."
+    parts = [f"{sum(r[f'lost {kind}'] for r in rows) / total:.0%} {kind}" for kind in KINDS]
+    return f"The weight that was taken away lay on: {', '.join(parts)}."
 
 
-def _minimal(lab: EfficientLab, subject: Subject) -> list[Row]:
-    rows = []
-    for i, t, p in subject.problems(lab.pick(6, 60)):
-        if p.space.nullity:
-            rows.append(
-                {"document": i, "head": p.heads[0]} | _smallest(p, t.names, t.special, lab.seed, i)
-            )
-    return rows
-
-
-def _smallest(
-    problem: Problem, names: Sequence[str], special: np.ndarray, seed: int, document: int
-) -> Row:
+@by_head(6, 60)
+def _minimal(lab: EfficientLab, document: int, tokens: Tokens, problem: Problem) -> Row:
     row, space = problem.rows[0], problem.space
     x = space.efficient(problem.rows).rows[0]
-    rng = generator(seed, "members", document, problem.heads[0])
+    rng = generator(lab.seed, "members", document, problem.heads[0])
     smallest = space.smallest(row)
     drawn = [space.polished(row, smallest(rng.random(len(row)))) for _ in range(4)]
     corners = np.stack([row, *drawn])
     members = np.vstack([corners, rng.dirichlet(np.ones(len(corners)), 20) @ corners])
-    norms, own = np.linalg.norm(members, axis=1), float(np.linalg.norm(x))
+    norms, efficient_norm = np.linalg.norm(members, axis=1), float(np.linalg.norm(x))
     lost = np.maximum(row - x, 0)
-    kinds = np.array([_kind(k, names, special) for k in problem.keys])
-    by_kind = {
-        f"lost {kind}": float(lost[kinds == kind].sum())
-        for kind in ("words", "punctuation", "specials")
-    }
+    kinds = np.array(_kinds(problem.keys, tokens))
     return {
         "norm": float(norms[0]),
-        "efficient norm": own,
+        "efficient norm": efficient_norm,
         "other norm": float(np.median(norms[1:])),
         "drawn": len(members),
-        "smaller": int((norms < own - 1e-12).sum()),
+        # norms that differ by less are equal up to rounding
+        "smaller": int((norms < efficient_norm - 1e-12).sum()),
         "dropped": float(tvd(row, x)),
-        "shortfall": max(0.0, own - float(norms.min())),
+        "shortfall": max(0.0, efficient_norm - float(norms.min())),
         "lost": float(lost.sum()),
-        **by_kind,
+        **{f"lost {kind}": float(lost[kinds == kind].sum()) for kind in KINDS},
     }
 
 
-def _kind(key: int, names: Sequence[str], special: np.ndarray) -> str:
-    if key >= len(special) or special[key]:
-        return "specials"
-    return "words" if any(c.isalnum() for c in names[key]) else "punctuation"
+def _kinds(keys: Iterable[int], tokens: Tokens) -> list[str]:
+    """Of which kind the token of each key is; keys beyond the tokens are padding."""
+    special, kinds = tokens.special, []
+    for key in keys:
+        if key >= len(tokens) or special[key]:
+            kinds.append("specials")
+        else:
+            is_word = any(c.isalnum() for c in tokens.names[key])
+            kinds.append("words" if is_word else "punctuation")
+    return kinds
 
 
 # Failing on purpose
@@ -520,35 +407,24 @@ def failing(lab: EfficientLab) -> Outcome:
     rows = lab.every("failing", _failing)
     ways = [way for way, _ in rows.by("way")]
     heat: list[Row] = []
-    for subject, own in by_model(lab, results, rows):
+    for subject, model_rows in by_model(lab, results, rows):
         for way in ways:
-            wide = Table(r for r in own.where(way=way) if r["null space"])
+            wide = Table(r for r in model_rows.where(way=way) if r["null space"])
             if wide:
                 error = wide.mean("error")
-                results.add(f"output error, {way}", error, note=_lost(way, wide))
+                results.add(f"output error, {way}", error, note=_lost_output(way, wide))
+                # an error of 0 has no logarithm; below 1e-17 all is rounding
                 digits = float(-np.log10(max(error.ours or 0.0, 1e-17)))
                 heat.append({"way": way, "model": subject.title, "digits kept": digits})
-    figure = Figure(
-        "failing",
-        "What is lost of a head's output",
-        "heat",
-        heat,
-        x="way",
-        y="model",
-        value="digits kept",
-        caption="−log10 of ‖xT − aT‖ ÷ ‖aT‖, the mean over rows with a null space. Rounding leaves"
-        " about 16, and fewer where some directions of a model's values are nothing but its own"
-        " rounding.",
-    )
-    return Outcome(results, [figure] if heat else [], {"rows": rows})
+    return Outcome(results, [figure("failing", heat)] if heat else [], {"rows": rows})
 
 
-def _lost(way: str, rows: Table) -> str:
+def _lost_output(way: str, rows: Table) -> str:
     worst = max(r["error"] for r in rows)
     if way == "the right one":
-        return "Of the norm of the output."
+        return "As a share of the norm of the output."
     if worst > 1e-6:
-        return f"The output is lost: up to {worst:.2g} of its norm."
+        return f"The output is off by up to {worst:.2g} of its norm."
     return "Nothing is lost on these rows."
 
 
@@ -561,8 +437,7 @@ def _failing(lab: EfficientLab, subject: Subject) -> list[Row]:
         if tokens is longest:
             continue
         attending, parts = opened(model, [tokens, longest] if not model.even else [tokens])
-        trace = attending.trace
-        values = trace.values[-1].detach().double().cpu().numpy()[0]
+        values = attending.trace.values[-1].detach().double().cpu().numpy()[0]
         for p in parts[0]:
             a, beside = p.rows[0], values[p.heads[0]]
             T, padded = beside[p.keys], np.zeros(len(beside))
@@ -574,9 +449,8 @@ def _failing(lab: EfficientLab, subject: Subject) -> list[Row]:
                 "clipped and renormalised": clipped / clipped.sum(),
             }
             if len(beside) > len(p.keys):
-                ways["decomposed with padding"] = Space.of(beside).sum_preserving(padded[None])[0][
-                    p.keys
-                ]
+                mixed = Space.of(beside).sum_preserving(padded[None])[0]
+                ways["decomposed with padding"] = mixed[p.keys]
             for tolerance in (0.01, 0.1):
                 Q = Space.of(T, tolerance=tolerance).Q
                 ways[f"tolerance {tolerance:g}"] = Q @ (Q.T @ a)

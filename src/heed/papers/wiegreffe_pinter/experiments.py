@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from heed.claims.determined import NEAR, STRENGTHS, STRONGER, attention_of, read
 from heed.claims.informative import f1_of
 from heed.metrics import jsd, tvd
 from heed.papers.debate import BINS, MAIN, Corpus, DebateLab, bin_of
-from heed.papers.results import Figure, Outcome, Results
+from heed.papers.results import Outcome, Results, figure, texts
 from heed.papers.table import Row, Table, mean_of
 
 if TYPE_CHECKING:  # which loads torch
@@ -19,13 +20,6 @@ if TYPE_CHECKING:  # which loads torch
 
 # Of the adversary whose attention is a guide: at the paper's .001 ours attends as the base does.
 GUIDE_STRENGTH = 5e-2
-# F1 on SST of a per-token network with given weights
-PUBLISHED = {"uniform": 0.812, "its own": 0.817, "base model": 0.824, "adversary": 0.592}
-
-
-def _limit(lab: DebateLab, name: str) -> int | None:
-    """Long reviews are trained on in part: many models are trained here."""
-    return 5000 if name == "imdb" and lab.scale == "full" else None
 
 
 def _seeds(lab: DebateLab, name: str) -> int:
@@ -39,19 +33,15 @@ def _strengths(lab: DebateLab, name: str) -> tuple[float, ...]:
 
 def _cut(lab: DebateLab, name: str) -> str:
     """What was left out to keep the time within bounds."""
-    limit, seeds = _limit(lab, name), _seeds(lab, name)
+    limit = lab.limit(name)
     if not limit:
         return ""
-    return f"Trained on {limit:,} reviews, {seeds} seeds, one run of each adversary."
-
-
-def _corpus(lab: DebateLab, name: str) -> Corpus:
-    return lab.corpus(name, _limit(lab, name))
+    return f"Trained on {limit:,} reviews, {_seeds(lab, name)} seeds, one run of each adversary."
 
 
 def _measured(lab: DebateLab, what: str, name: str, measure: Any) -> Table:
-    rows = lab.measured(what, name, partial(measure, lab, name), _limit(lab, name))
-    return Table({"dataset": _corpus(lab, name).name} | row for row in rows)
+    rows = lab.measured(what, name, partial(measure, lab, name))
+    return Table({"dataset": lab.corpus(name).name} | row for row in rows)
 
 
 def _f1(model: Any, corpus: Corpus) -> float:
@@ -67,44 +57,25 @@ def uniform(lab: DebateLab) -> Outcome:
         rows = _measured(lab, "uniform", name, _uniform)
         trainings += rows
         results.dataset = rows[0]["dataset"]
-        for kind, own in rows.by("attention"):
-            attention, mean = f"{kind} attention", own.mean("F1")
+        for kind, group in rows.by("attention"):
+            attention, mean = f"{kind} attention", group.mean("F1")
             results.add(f"F1, {attention}, mean of seeds", mean)
             dots.append(mean.row("F1", attention=attention, dataset=results.dataset))
-        lost = mean_of(
-            rows.where(attention="trained").column("F1")
-            - rows.where(attention="uniform").column("F1")
-        )
-        note = (
-            "Attention hardly matters for this task, so that it says little for or against"
-            " attention."
-        )
-        results.add(
-            "F1 lost", lost, note=note if lost.ours is not None and lost.ours < 0.01 else ""
-        )
-    figure = Figure(
-        "uniform",
-        "F1 of models with and without attention, mean over training seeds",
-        "dots",
-        dots,
-        x="F1",
-        y="attention",
-        panel=lab.panel,
-    )
-    return Outcome(results, [figure], {"seeds": trainings})
+        trained, flat = (rows.where(attention=kind).column("F1") for kind in ("trained", "uniform"))
+        lost = mean_of(trained - flat)
+        small = lost.ours is not None and lost.ours < 0.01
+        note = "Attention hardly matters for this task, so the task says little about attention."
+        results.add("F1 lost", lost, note=note if small else "")
+    return Outcome(results, [figure("uniform", dots, panel=lab.panel)], {"seeds": trainings})
 
 
 def _uniform(lab: DebateLab, name: str) -> list[Row]:
-    corpus, retraining = _corpus(lab, name), lab.retraining(name, _limit(lab, name))
-    return [
-        {
-            "seed": seed,
-            "attention": kind,
-            "F1": _f1(retraining.again(seed, kind == "uniform"), corpus),
-        }
-        for seed in range(1, min(3, _seeds(lab, name)) + 1)
-        for kind in ("trained", "uniform")
-    ]
+    corpus, retraining = lab.corpus(name), lab.retraining(name)
+    rows: list[Row] = []
+    for seed, kind in product(range(1, min(3, _seeds(lab, name)) + 1), ("trained", "uniform")):
+        f1 = _f1(retraining.again(seed, kind == "uniform"), corpus)
+        rows.append({"seed": seed, "attention": kind, "F1": f1})
+    return rows
 
 
 def seeds(lab: DebateLab) -> Outcome:
@@ -112,22 +83,15 @@ def seeds(lab: DebateLab) -> Outcome:
     results = Results("seeds", model=MAIN)
     documents: list[Row] = []
     for name in lab.names:
-        corpus, count = _corpus(lab, name), _seeds(lab, name)
+        corpus, count = lab.corpus(name), _seeds(lab, name)
         rows = _measured(lab, "seeds", name, _seed_rows)
         documents += [r | {"class": corpus.classes[r["predicted"]]} for r in rows]
         results.dataset = corpus.name
-        metrics = {
-            "median": f"JSD to {count} other seeds, median",
-            "maximum": f"JSD to {count} other seeds, maximum",
-            "adversary": "ε-max JSD of the adversary per document",
-            "percentile": "share of seeds that are nearer than the adversary",
-            "harm": "TVD of the adversary's output",
-        }
-        for key, metric in metrics.items():
+        for key, metric in texts("metrics")["seeds"].items():
             note = _cut(lab, name)
             if key == "percentile" and np.median(rows.column(key)) == 1:
-                note = "For most documents no training comes as far as the adversary does."
-            results.add(metric, rows.mean(key), note=note)
+                note = "For most documents, no other training moves as far as the adversary."
+            results.add(metric.format(seeds=count), rows.mean(key), note=note)
         lost = _f1_lost(rows, len(corpus.classes))
         results.add("F1 lost with the adversary's attention", lost, n=len(rows))
     distances = [
@@ -139,18 +103,7 @@ def seeds(lab: DebateLab) -> Outcome:
             ("adversary", "base and adversary"),
         )
     ]
-    figure = Figure(
-        "seeds",
-        "Distance of attention between trainings, and to the adversary",
-        "violins",
-        distances,
-        x="largest weight",
-        y="JSD",
-        colour="between",
-        panel="dataset and prediction",
-        caption="The line is the median over documents.",
-    )
-    return Outcome(results, [figure], {"documents": documents})
+    return Outcome(results, [figure("seeds", distances)], {"documents": documents})
 
 
 def _f1_lost(rows: Table, labels: int) -> float:
@@ -161,8 +114,7 @@ def _f1_lost(rows: Table, labels: int) -> float:
 
 
 def _seed_rows(lab: DebateLab, name: str) -> list[Row]:
-    limit = _limit(lab, name)
-    test, retraining = lab.corpus(name, limit).test, lab.retraining(name, limit)
+    test, retraining = lab.corpus(name).test, lab.retraining(name)
     attention = attention_of(retraining.model, test.documents)
     distances = seed_distances(retraining, test.documents, attention, _seeds(lab, name))
     predicted = retraining.model(test.documents).argmax(1)
@@ -179,7 +131,7 @@ def _seed_rows(lab: DebateLab, name: str) -> list[Row]:
             "gold": int(test.gold[i]),
             "adversary_predicted": adversary["adversary_predicted"],
         }
-        for i, adversary in enumerate(lab.adversaries(name, limit))
+        for i, adversary in enumerate(lab.adversaries(name))
     ]
 
 
@@ -192,54 +144,35 @@ def curve(lab: DebateLab) -> Outcome:
         models += rows
         results.dataset = rows[0]["dataset"]
         trained = rows.where(kind="adversary, one model")
-        strengths = sorted(trained.by("λ"))
-        moves = [own.average("TVD") for _, own in strengths]
-        distances = [own.average("JSD") for _, own in strengths]
+        strengths = list(trained.by("λ", ordered=True))
+        moves = [group.average("TVD") for _, group in strengths]
+        distances = [group.average("JSD") for _, group in strengths]
         at = read_off(np.array([0.0, *moves]), np.array([0.0, *distances]))
         between = float(np.median(rows.where(kind="another seed").column("JSD")))
-        bound = f"At least: no adversary moved predictions by more than {max(moves):.3f}."
-        results.add(
-            "JSD of a consistent adversary where mean TVD is .05",
-            at,
-            note="" if max(moves) > NEAR else bound,
-        )
+        bound = f"A lower bound: no adversary moved predictions by more than {max(moves):.3f}."
+        metric = "JSD of a consistent adversary where mean TVD is .05"
+        results.add(metric, at, note="" if max(moves) > NEAR else bound)
         results.add("… ÷ median JSD between seeds", at / between, note=_reading(at / between))
-        for (strength, own), moved, distance in zip(strengths, moves, distances, strict=True):
-            note = f"mean TVD {moved:.3f}; F1 lost {own.average('F1 lost'):.3f}"
+        for (strength, group), moved, distance in zip(strengths, moves, distances, strict=True):
+            note = f"mean TVD {moved:.3f}; F1 lost {group.average('F1 lost'):.3f}"
             metric = f"JSD of the adversary, λ = {strength:.2g}"
-            results.add(metric, distance, n=len(own), note=note)
-    figure = Figure(
-        "curve",
-        "What it costs to attend elsewhere",
-        "points",
-        models,
-        x="TVD",
-        y="JSD",
-        colour="kind",
-        panel=lab.panel,
-        caption="TVD: mean distance of predictions from the base model's."
-        " JSD: mean distance of attention.",
-    )
-    return Outcome(results, [figure], {"models": models})
+            results.add(metric, distance, n=len(group), note=note)
+    return Outcome(results, [figure("curve", models, panel=lab.panel)], {"models": models})
 
 
 def _reading(ratio: float) -> str:
     if ratio <= 1:
-        return (
-            "No farther than trainings from other seeds come by themselves: attention is not"
-            " arbitrary."
-        )
+        return "No farther than training from other seeds moves it: attention is not arbitrary."
     if ratio < 2:
         return "Farther than other seeds, but less than twice as far: attention is not arbitrary."
     return (
-        "Far beyond what other seeds give: attention can be exchanged, even by one model for all"
-        " documents."
+        "Much farther than other seeds: even one model for all documents can use different"
+        " attention."
     )
 
 
 def _curve_rows(lab: DebateLab, name: str) -> list[Row]:
-    limit = _limit(lab, name)
-    corpus, retraining = lab.corpus(name, limit), lab.retraining(name, limit)
+    corpus, retraining = lab.corpus(name), lab.retraining(name)
     base, documents = retraining.model, corpus.test.documents
     predictions, attention = base.probabilities(base(documents)), attention_of(base, documents)
     f1 = _f1(base, corpus)
@@ -256,15 +189,14 @@ def _curve_rows(lab: DebateLab, name: str) -> list[Row]:
         }
 
     epochs, runs = lab.pick(3, 20), lab.pick(1, 3 if name != "imdb" else 1)
-    rows = [
-        row("adversary, one model", retraining.adversary(strength, seed, epochs), strength, seed)
-        for strength in _strengths(lab, name)
-        for seed in range(runs)
-    ]
+    rows = []
+    for strength, seed in product(_strengths(lab, name), range(runs)):
+        adversary = retraining.adversary(strength, seed, epochs)
+        rows.append(row("adversary, one model", adversary, strength, seed))
     for seed in range(1, _seeds(lab, name) + 1):
         rows.append(row("another seed", retraining.again(seed), None, seed))
     rows.append(row("uniform attention", retraining.again(1, uniform=True), None, 1))
-    single = lab.adversaries(name, limit)
+    single = lab.adversaries(name)
     golden = Table(r | {"gold": int(g)} for g, r in zip(corpus.test.gold, single, strict=True))
     rows.append(
         {
@@ -282,33 +214,25 @@ def _curve_rows(lab: DebateLab, name: str) -> list[Row]:
 def guides(lab: DebateLab) -> Outcome:
     """Do weights help a network that sees every token by itself?"""
     results = Results("guides", model="per-token network")
+    published = texts("published")["wiegreffe-pinter-2019"]["guides"]
     networks = Table()
     dots: list[Row] = []
     for name in lab.names:
         rows = _measured(lab, "guides", name, _guide_rows)
         networks += rows
         results.dataset = rows[0]["dataset"]
-        for weights, own in rows.by("weights"):
-            theirs = PUBLISHED.get(weights) if results.dataset == "sst" else None
-            results.add(f"F1, weights: {weights}", own.mean("F1"), published=theirs)
-            dots.append(own.mean("F1").row("F1", weights=weights, dataset=results.dataset))
-    figure = Figure(
-        "guides",
-        "F1 of a network that sees each token by itself, by the weights that it is given",
-        "dots",
-        dots,
-        x="F1",
-        y="weights",
-        panel=lab.panel,
-    )
-    return Outcome(results, [figure], {"seeds": networks})
+        for weights, group in rows.by("weights"):
+            theirs = published.get(weights) if results.dataset == "sst" else None
+            mean = group.mean("F1")
+            results.add(f"F1, weights: {weights}", mean, published=theirs)
+            dots.append(mean.row("F1", weights=weights, dataset=results.dataset))
+    return Outcome(results, [figure("guides", dots, panel=lab.panel)], {"seeds": networks})
 
 
 def _guide_rows(lab: DebateLab, name: str) -> list[Row]:
     from heed.training.again import guide_by, guide_random, guide_uniform
 
-    limit = _limit(lab, name)
-    corpus, retraining = lab.corpus(name, limit), lab.retraining(name, limit)
+    corpus, retraining = lab.corpus(name), lab.retraining(name)
     adversary = retraining.adversary(GUIDE_STRENGTH, 0, lab.pick(3, 20))
     by_name: dict[str, Guide | None] = {
         "uniform": guide_uniform,
@@ -318,9 +242,8 @@ def _guide_rows(lab: DebateLab, name: str) -> list[Row]:
         "random": guide_random,
     }
     rows: list[Row] = []
-    for weights, guide in by_name.items():
-        for seed in range(lab.pick(1, 3)):
-            predicted = retraining.guided(weights, guide, seed).predicted(corpus.test.documents)
-            f1 = f1_of(predicted, corpus.test.gold, len(corpus.classes))
-            rows.append({"weights": weights, "seed": seed, "F1": f1})
+    for (weights, guide), seed in product(by_name.items(), range(lab.pick(1, 3))):
+        predicted = retraining.guided(weights, guide, seed).predicted(corpus.test.documents)
+        f1 = f1_of(predicted, corpus.test.gold, len(corpus.classes))
+        rows.append({"weights": weights, "seed": seed, "F1": f1})
     return rows
