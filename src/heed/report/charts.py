@@ -46,9 +46,15 @@ _TOP, _LABEL, _MEAN, _BARS = 9, 30, 46, 62  # heights, from the top, of labels, 
 _LONGEST = 120  # bytes of a file's name without its ending
 _LETTER = 7.6  # width of a character of a bold label in a wide font
 INK, FILL = "#6b7280", "#9aa5b1"
-_AXIS = dict.fromkeys(("labelColor", "titleColor", "domainColor", "tickColor"), INK) | {
-    "grid": False, "titleFontWeight": "normal", "labelFontSize": 12, "titleFontSize": 12,
-}  # fmt: skip
+# How axes and legends are written.
+LETTERS: dict[str, Any] = {
+    "labelColor": INK,
+    "titleColor": INK,
+    "labelFontSize": 12,
+    "titleFontSize": 12,
+    "titleFontWeight": "normal",
+}
+_AXIS = LETTERS | {"domainColor": INK, "tickColor": INK, "grid": False}
 
 
 @dataclass(frozen=True, eq=False)

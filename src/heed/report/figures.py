@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from heed.errors import InputError
-from heed.report.charts import FILL, INK, chart_of, styled
+from heed.report.charts import FILL, INK, LETTERS, chart_of, styled
 from heed.report.numbers import cell, short
 from heed.report.panels import LETTER, TOTAL, Panel, Row, Span, columns, margin, panels, thinned
 from heed.report.shading import AGAINST, FOR
@@ -45,16 +45,7 @@ _SALTIRE = "M-.7,-1L0,-.3L.7,-1L1,-.7L.3,0L1,.7L.7,1L0,.3L-.7,1L-1,.7L-.3,0L-1,-
 _PALE = "#f3f5f7"
 # Wide on the right: letters may be wider where the figure is shown.
 _PADDING = {"left": 4, "top": 4, "right": 36, "bottom": 4}
-_LEGEND = {
-    "labelColor": INK,
-    "titleColor": INK,
-    "labelFontSize": 12,
-    "titleFontSize": 12,
-    "titleFontWeight": "normal",
-    "titlePadding": 10,
-    "columnPadding": 26,
-    "symbolOpacity": 1,
-}
+_LEGEND = LETTERS | {"titlePadding": 10, "columnPadding": 26, "symbolOpacity": 1}
 
 
 def figure(f: Figure) -> alt.LayerChart | alt.ConcatChart:
@@ -113,14 +104,9 @@ def _scale(panel: Panel, key: str, column: str) -> dict[str, Any]:
         form = {"format": ",d"} | ({"values": places} if len(places) <= 6 else {"tickMinStep": 1})
     if max(abs(low), abs(high)) < 1e-3:
         form = {"format": "~e"}
-    return {
-        "scale": alt.Scale(domain=[low, high], nice=True, zero=False),
-        "axis": alt.Axis(
-            title=_title(column),
-            tickCount=8 if key == "across" and panel.width > 400 else 4,
-            **form,
-        ),
-    }
+    ticks = 8 if key == "across" and panel.width > 400 else 4
+    axis = alt.Axis(title=_title(column), tickCount=ticks, **form)
+    return {"scale": alt.Scale(domain=[low, high], nice=True, zero=False), "axis": axis}
 
 
 def _down(
@@ -173,15 +159,10 @@ def _beside(panel: Panel) -> dict[str, Any]:
 
 
 def _legend(names: Sequence[str], title: str | None, **more: Any) -> alt.Legend:
-    columns = int(TOTAL / (LETTER * max(map(len, names)) + 50))
-    return alt.Legend(
-        title=title,
-        titleOrient="left",
-        orient="top",
-        columns=min(max(1, columns), len(names)),
-        labelLimit=0,
-        **more,
-    )
+    fitting = int(TOTAL / (LETTER * max(map(len, names)) + 50))
+    columns = min(max(1, fitting), len(names))
+    above: dict[str, Any] = {"titleOrient": "left", "orient": "top", "labelLimit": 0}
+    return alt.Legend(title=title, columns=columns, **above, **more)
 
 
 def _zero(panel: Panel, key: str, **axis: Any) -> list[alt.Chart]:
@@ -304,9 +285,8 @@ def _quartiles(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
         group = {"down": name, "series": series}
         whiskers = {"low": min(inside, default=lower), "high": max(inside, default=upper)}
         boxes.append(group | whiskers | {"lower": lower, "middle": middle, "upper": upper})
-        outliers += [
-            group | {"number": v} for v in values if not lower - reach <= v <= upper + reach
-        ]
+        beyond = [v for v in values if not lower - reach <= v <= upper + reach]
+        outliers += [group | {"number": v} for v in beyond]
     return boxes, outliers
 
 
@@ -352,9 +332,9 @@ def _density(
 
     Gaussian kernels, with Silverman's width.
     """
-    spread = min(
-        values.std(), float(np.subtract(*np.quantile(values, [0.75, 0.25]))) / 1.34 or values.std()
-    )
+    # 1.34 is the distance between the quartiles of a normal distribution with a deviation of 1
+    quartiles = float(np.subtract(*np.quantile(values, [0.75, 0.25]))) / 1.34
+    spread = min(values.std(), quartiles or values.std())
     width = max(0.9 * spread * len(values) ** -0.2, 0.01 * (span[1] - span[0]))
     at = np.linspace(values.min() - width, values.max() + width, 80).clip(*span)
     return at, np.exp(-(((at[:, None] - values) / width) ** 2) / 2).mean(1)
@@ -388,15 +368,12 @@ def _heat(panel: Panel) -> alt.LayerChart:
     step = min(56, max(18, panel.width / len(across)))
     row = min(32, max(20, 0.7 * step))
     flat = max(map(len, across)) * LETTER < step
-    axis = alt.Axis(
-        title=_title(panel.figure.x),
-        labelAngle=0 if flat else -40,
-        labelAlign="center" if flat else "right",
-        labelLimit=0,
-        ticks=False,
-        domain=False,
-        labelPadding=6,
-    )
+    labels: dict[str, Any] = {
+        "labelAngle": 0 if flat else -40,
+        "labelAlign": "center" if flat else "right",
+    }
+    room: dict[str, Any] = {"labelLimit": 0, "labelPadding": 6, "ticks": False, "domain": False}
+    axis = alt.Axis(title=_title(panel.figure.x), **labels, **room)
     x = alt.X("across:N", sort=None, scale=alt.Scale(type="band", domain=across), axis=axis)
     y = _down(panel, _title(panel.figure.y), grid=False, padding=0)
     length = max(60, min(160, row * len(down)))
@@ -434,9 +411,8 @@ def _cell_numbers(panel: Panel, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     by_ink: dict[str, list[Row]] = {}
     for row in panel.rows:
         value = row["number"]
-        share = (
-            value / high if low < 0 < high else (value - (low if high > 0 else high)) / (high - low)
-        )
+        palest = low if high > 0 else high
+        share = value / high if low < 0 < high else (value - palest) / (high - low)
         text = short(value) if whole else cell(value)
         by_ink.setdefault(_ink(share), []).append(row | {"text": text})
     return [

@@ -67,6 +67,7 @@ def audit(audit: Audit) -> str:
     content = browser.content(audit, room)
     level = audit.verdicts[0].level if audit.verdicts else 0.95
     facts, names = audit.facts, cited(audit)
+    entries = Markup("{}").format(bibtex(names) if names else "")  # which keeps its line ends
     return render(
         "audit.html.j2",
         title=f"Audit of {facts['model']} on {facts['data']}",
@@ -84,9 +85,7 @@ def audit(audit: Audit) -> str:
         judged=sum(not e.reason for e in audit.evidence),
         command=facts.get("command"),
         provenance=list(_provenance(audit)),
-        bibtex=Markup("{}").format(
-            bibtex(names) if names else ""
-        ),  # as `Markup`, it keeps its line ends
+        bibtex=entries,
         content=_inert(content),
         script=Markup(script),
         digest=Markup(b64encode(sha256(script.encode()).digest()).decode()),
@@ -125,9 +124,9 @@ def _pictures(audit: Audit) -> dict[str, Markup]:
 def _inert(value: Any) -> Markup:
     """JSON that cannot end the element which holds it."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return Markup(
-        text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    )
+    for character in "<\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)
 
 
 @cache
@@ -224,12 +223,14 @@ def _claim(audit: Audit, index: int, content: dict[str, Any], chart: Markup) -> 
 def _extremes(index: int, content: dict[str, Any]) -> list[tuple[str, int]]:
     """Documents on the page with the smallest, the middle and the largest statistic of a claim."""
     indices = {d["index"] for d in content["documents"]}
-    values = [v for c in content["claims"] if c["number"] == index for v in c["values"]]
+    values: list[float | None] = next(
+        (c["values"] for c in content["claims"] if c["number"] == index), []
+    )
     ranked = sorted((v, i) for i, v in enumerate(values) if v is not None and i in indices)
     if len({v for v, _ in ranked}) < 3:
         return []
-    places = {"smallest": 0, "middle": len(ranked) // 2, "largest": -1}
-    return [(name, ranked[rank][1]) for name, rank in places.items()]
+    ranks = {"smallest": 0, "middle": len(ranked) // 2, "largest": -1}
+    return [(name, ranked[rank][1]) for name, rank in ranks.items()]
 
 
 def _anchor(name: str) -> str:
@@ -305,12 +306,11 @@ def _matrix(
     group: Sequence[Explanation], agreement: Float[np.ndarray, "method method"]
 ) -> dict[str, Any]:
     """The lower half of the matrix; columns are lettered, because there may be a dozen of them."""
-    named = [(_letter(i), e.method) for i, e in enumerate(group)]
-    cells = [[_cell(t) for t in row[:i]] for i, row in enumerate(agreement)]
-    return {
-        "columns": named[:-1],
-        "rows": [(*name, row) for name, row in zip(named, cells, strict=True)],
-    }
+    names = [(_letter(i), e.method) for i, e in enumerate(group)]
+    rows = []
+    for i, taus in enumerate(agreement):
+        rows.append((*names[i], [_cell(tau) for tau in taus[:i]]))
+    return {"columns": names[:-1], "rows": rows}
 
 
 def _letter(index: int) -> str:

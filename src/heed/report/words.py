@@ -26,20 +26,8 @@ CONDITIONS = "Conditions for attention to explain"
 # The answer for a family whose judged claims share an outcome.
 _ANSWERS = {"supported": "yes", "refuted": "no", "undecided": "undecided"}
 _HOLDS = {True: "yes", False: "no", None: "undecided"}
-# Longer tables of words: causes, headings, caveats, conditions and columns.
+# Longer tables: causes, headings, caveats, conditions, and the columns of rows.
 _TABLES = tomllib.loads(resources.files("heed.report").joinpath("words.toml").read_text("utf8"))
-
-# Keys of a row, and columns whose mean says nothing.
-_KEYS = (
-    "document",
-    "id",
-    "value",
-    "jsd",
-    "predicted",
-    "adversary_predicted",
-    "gold",
-    "labels",
-)
 
 
 def verdict_interval(verdict: Verdict) -> str:
@@ -198,4 +186,4 @@ def _decimals(evidence: Evidence, column: str) -> int:
 def _is_extra(key: str, value: object) -> bool:
     one_of_many = re.search(r"_\d+$", key) is not None  # of several seeds or strengths
     is_number = isinstance(value, Real) and not isinstance(value, bool)
-    return is_number and key not in _KEYS and not one_of_many
+    return is_number and key not in _TABLES["without_mean"] and not one_of_many
