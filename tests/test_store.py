@@ -122,6 +122,20 @@ def test_a_change_of_the_code_below_changes_the_digest(monkeypatch: pytest.Monke
     assert code_of("heed.metrics") == before["heed.metrics"]
 
 
+def test_a_change_of_a_table_changes_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = ("heed.claims.needed", "heed.papers.lopardo.theorems", "heed.metrics")
+    before = [code_of(module) for module in modules]
+    real = Path.read_bytes
+    monkeypatch.setattr(store_module, "_tables", store_module._tables.__wrapped__)
+
+    def edited(path: Path) -> bytes:
+        return real(path) + (b"# mended" if path.name in ("claims.toml", "figures.toml") else b"")
+
+    monkeypatch.setattr(Path, "read_bytes", edited)
+    after = [code_of(module) for module in modules]
+    assert [old == new for old, new in zip(before, after, strict=True)] == [False, False, True]
+
+
 def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     write_text(path, "old")

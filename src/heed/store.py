@@ -50,10 +50,13 @@ def key_of(*parts: Any) -> str:
 
 
 def code_of(module: str) -> str:
-    """A digest of a module of heed and of all modules of heed that it imports, directly or not."""
+    """A digest of a module of heed and of all modules of heed that it imports, directly or not.
+
+    Tables that a module reads from its folder count as its code.
+    """
     digest = hashlib.sha256()
     for name in sorted(_reached(module)):
-        digest.update(name.encode() + b"\0" + _source(name))
+        digest.update(name.encode() + b"\0" + _source(name) + _tables(name))
     return digest.hexdigest()[:16]
 
 
@@ -93,6 +96,15 @@ def _path(module: str) -> Path | None:
 def _source(module: str) -> bytes:
     path = _path(module)
     return b"" if path is None else path.read_bytes()
+
+
+@cache
+def _tables(module: str) -> bytes:
+    """The toml files beside a module that reads any."""
+    path = _path(module)
+    if path is None or b".toml" not in _source(module):
+        return b""
+    return b"".join(table.read_bytes() for table in sorted(path.parent.glob("*.toml")))
 
 
 # Files that are whole or not there

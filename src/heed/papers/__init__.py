@@ -10,7 +10,7 @@ from heed.errors import UnknownName
 from heed.papers import jain_wallace, lopardo, naim_asher, wiegreffe_pinter
 from heed.papers.folder import read_section, read_sections, write_results, write_section
 from heed.papers.lab import Lab, Paper
-from heed.papers.results import Figure, Outcome, Result, Section, texts
+from heed.papers.results import Figure, Outcome, Result, Section
 from heed.progress import say
 from heed.store import Store, code_of, key_of
 
@@ -42,8 +42,7 @@ def run(
     facts = {"paper": paper, "scale": lab.scale, "model": lab.examined, "seed": lab.seed}
     for name in experiments or by_name:
         experiment = by_name[name]
-        words = [texts(file) for file in ("metrics", "figures", "published")]
-        key = key_of(name, facts, lab.fingerprint, code_of(experiment.run.__module__), words)
+        key = key_of(name, facts, lab.fingerprint, code_of(experiment.run.__module__))
         before = None if rerun else read_section(lab.folder, name)
         if before is not None and before.key == key:
             say(f"{name}: done before")
