@@ -189,6 +189,15 @@ def test_the_folder_is_a_model_for_heed_and_for_transformers(folder: Path) -> No
     assert "trained from scratch" in card and "Limits:" in card and "reads 24 tokens" in card
 
 
+def test_a_model_of_pairs_reads_its_segments_when_it_comes_from_a_folder(tmp_path: Path) -> None:
+    pairs = planted(60, 0, 3, pairs=True)
+    recipe = replace(SMALL, epochs=1)
+    done = transformer.fit(pairs, NAMES, recipe, size=(1, 16), name="planted")
+    transformer.save(done, tmp_path / "pairs", FACTS)
+    again = heed.load(tmp_path / "pairs")
+    np.testing.assert_allclose(again(pairs), done.model(pairs), atol=1e-6)
+
+
 def test_a_model_is_trained_further_with_a_head_of_another_size(folder: Path) -> None:
     before = (folder / "model.safetensors").read_bytes()
     recipe = replace(SMALL, epochs=2, average=0.0, word_dropout=0.0)

@@ -196,11 +196,14 @@ def scratch(
     if tokenizer is None:
         texts = (segment for d in documents for segment in d.segments)
         backend = _wordpiece(texts, recipe.vocabulary)
-        tokenizer = PreTrainedTokenizerFast(
-            tokenizer_object=backend, model_max_length=recipe.max_tokens, **_SPECIAL
-        )
         typed = ["token_type_ids"] if recipe.family == "bert" else []
-        tokenizer.model_input_names = ["input_ids", *typed, "attention_mask"]
+        tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=backend,
+            model_max_length=recipe.max_tokens,
+            # set here, it is saved with the tokenizer: pairs read back keep their segments
+            model_input_names=["input_ids", *typed, "attention_mask"],
+            **_SPECIAL,
+        )
     options = _family_options(recipe) | {
         "vocab_size": len(tokenizer),
         "hidden_size": width,
