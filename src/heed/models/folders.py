@@ -23,7 +23,8 @@ BUNDLED = Path(__file__).parent / "bundled"
 DEFAULT = "single-layer-imdb"
 FACTS = "training.json"  # how a transformer was trained
 UNFINISHED = "unfinished.safetensors"  # the state of a training that may go on
-OURS = ("model.json", FACTS, UNFINISHED)  # a folder that holds one of these is heed's
+CONVERTED = "conversion.json"  # what a transformer was converted from
+OURS = ("model.json", FACTS, UNFINISHED, CONVERTED)  # a folder that holds one of these is heed's
 # all that heed writes to a model's folder
 WRITTEN = (
     *OURS,
