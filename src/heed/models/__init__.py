@@ -42,7 +42,7 @@ def of(model: Model) -> Classifier:
 
 
 def load(model: str | Path | None = None) -> Classifier:
-    """A model by its folder, by its hub id, or by the name of a bundled one.
+    """A model by its folder, by its hub id, or by the name of a bundled or installed public one.
 
     Without a name it is the default one.
     """

@@ -18,7 +18,9 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stderr
 from dataclasses import asdict, replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,8 @@ _MOST_LABELS = 100_000
 _COUNTS = re.compile(r"layer|expert|block|stage|depth")
 # nothing of these decides about the architecture, and some would run or fetch something
 _UNREAD = ("auto_map", "_name_or_path", "dtype", "torch_dtype", "quantization_config")
+_CLASSIFIER = "ForSequenceClassification"  # how the names of classes end
+_CAUSAL = ("ForCausalLM", "LMHeadModel")
 # what families call their special tokens
 _USUAL = {
     "unk_token": ("[UNK]", "<unk>"),
@@ -83,15 +87,13 @@ def convert(
     """
     sources.check_installed(source)
     folders.check_free(folder)
-    documents = documents or sources.built_in()
     subject = f"{quoted(str(source.weights))} cannot be converted"
+    documents = documents or sources.built_in(paired=source.format != "GGUF")
     with folders.reading(subject), transformer.quiet(), folders.writing(folder) as scratch:
         if source.format == "GGUF":
-            network, tokenizer, check = _convert_gguf(source, scratch, documents, fp16)
+            network, check = _convert_gguf(source, scratch, documents, fp16)
         else:
-            network, tokenizer, check = _convert_tensors(
-                source, scratch, documents, tolerance, fp16
-            )
+            network, check = _convert_tensors(source, scratch, documents, tolerance, fp16)
         facts = {
             "source": source.weights.name,
             "sha256": digest(source.weights),
@@ -130,7 +132,7 @@ def _convert_tensors(
     documents: Sequence[Document],
     tolerance: float | None,
     fp16: bool,
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Check]:
+) -> tuple[PreTrainedModel, Check]:
     config = _config(source)
     empty = _empty(config)
     shapes = {name: tuple(value.shape) for name, value in empty.state_dict().items()}
@@ -146,7 +148,7 @@ def _convert_tensors(
     tokenizer = _tokenizer(source, network, graph)
     _save(network, tokenizer, scratch, fp16)
     if graph is None:
-        return network, tokenizer, _check_reloaded(network, tokenizer, scratch, documents, fp16)
+        return network, _check_reloaded(network, tokenizer, scratch, documents, fp16)
     if _is_causal(config):
         raise CheckpointError("heed converts language models from GGUF files and state dicts only.")
     classifier = transformer.load(scratch)
@@ -154,7 +156,7 @@ def _convert_tensors(
     if tolerance is None:
         tolerance = HALF_TOLERANCE if fp16 or graph.in_half_precision else TOLERANCE
     check = _check_onnx(source.weights, graph, classifier, documents, tolerance, _turned(empty))
-    return network, tokenizer, check
+    return network, check
 
 
 def _config(source: Source) -> PreTrainedConfig:
@@ -177,8 +179,8 @@ def _config(source: Source) -> PreTrainedConfig:
         given["label2id"] = {name: i for i, name in enumerate(source.labels)}
         given.pop("num_labels", None)
     config = CONFIG_MAPPING[family].from_dict(given)
-    names = config.architectures or ()
-    if any(not name.endswith(("ForSequenceClassification", "ForCausalLM")) for name in names):
+    names: list[str] = config.architectures or []
+    if any(not name.endswith((_CLASSIFIER, *_CAUSAL)) for name in names):
         raise CheckpointError(
             f"The config.json is of a {quoted(names[0])}: heed reads sequence classifiers and"
             " causal language models."
@@ -197,7 +199,7 @@ def _check_counts(config: Mapping[str, Any]) -> None:
 
 
 def _is_causal(config: PreTrainedConfig) -> bool:
-    return any(name.endswith("ForCausalLM") for name in config.architectures or ())
+    return any(name.endswith(_CAUSAL) for name in config.architectures or ())
 
 
 def _auto(config: PreTrainedConfig) -> Any:
@@ -310,7 +312,7 @@ def _check_stored(name: str, value: Tensor) -> None:
 
 def _convert_gguf(
     source: Source, scratch: Path, documents: Sequence[Document], fp16: bool
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Check]:
+) -> tuple[PreTrainedModel, Check]:
     with tempfile.TemporaryDirectory() as alone:
         # in a folder of its own, where the library finds nothing else to read
         link = Path(alone) / "model.gguf"
@@ -318,23 +320,25 @@ def _convert_gguf(
         elements = _gguf_elements(source.weights)
         options = {"gguf_file": link.name, "trust_remote_code": False}
         config = AutoConfig.from_pretrained(alone, **options)
+        config.architectures = [_CAUSAL[0]]
         _check_counts(config.to_dict())
-        with torch.device("meta"):
-            empty = AutoModelForCausalLM.from_config(config)
+        empty = _empty(config)
         if (wanted := sum(p.numel() for p in empty.parameters())) > elements:
             raise CheckpointError(
                 f"The file describes {wanted:,} weights and holds {elements:,} of them."
             )
-        network, info = AutoModelForCausalLM.from_pretrained(
-            alone, **options, dtype=torch.float32, output_loading_info=True
-        )
+        with redirect_stderr(StringIO()):  # a bar that the library's own switch leaves on
+            loaded, info = AutoModelForCausalLM.from_pretrained(
+                alone, **options, dtype=torch.float32, output_loading_info=True
+            )
         _check_complete(info)
         tokenizer = AutoTokenizer.from_pretrained(alone, **options)
     if source.max_tokens:
         tokenizer.model_max_length = source.max_tokens
-    network = network.eval()
+    # a network of its own: the library refuses to save one that it read from a quantised file
+    network = _filled(config, empty, loaded.state_dict())
     _save(network, tokenizer, scratch, fp16)
-    return network, tokenizer, _check_reloaded(network, tokenizer, scratch, documents, fp16)
+    return network, _check_reloaded(loaded, tokenizer, scratch, documents, fp16)
 
 
 def _gguf_elements(path: Path) -> int:
@@ -459,7 +463,7 @@ def _check_reloaded(
     fp16: bool,
 ) -> Check:
     """The folder must give the logits of the network in memory; there is no other reference."""
-    if _is_causal(network.config):
+    if type(network).__name__.endswith(_CAUSAL):
         again: Any = AutoModelForCausalLM.from_pretrained(scratch, dtype=torch.float32).eval()
         read = AutoTokenizer.from_pretrained(scratch)
     else:
@@ -534,7 +538,9 @@ def _compared(
             )
         differences.append(float(np.abs(ours - theirs).max()))
         alone = ours.size == 1
-        same.append(bool(((ours > 0) == (theirs > 0)) if alone else ours.argmax() == theirs.argmax()))
+        same.append(
+            bool(((ours > 0) == (theirs > 0)) if alone else ours.argmax() == theirs.argmax())
+        )
     # NaN is never within a tolerance; max() would pass over it
     return Check(against, len(pairs), float(np.max(differences)), float(np.mean(same)), tolerance)
 
@@ -591,7 +597,8 @@ def _run_onnx(path: Path, inputs: Iterable[Mapping[str, np.ndarray]]) -> list[np
         stored, result = Path(scratch) / "inputs.npz", Path(scratch) / "logits.npz"
         np.savez(stored, **given)  # type: ignore[arg-type]
         # -P: modules of this folder must not stand in for those of the standard library
-        command = [sys.executable, "-P", script, path.absolute(), stored, result, str(memory)]
+        files = [str(file) for file in (script, path.absolute(), stored, result)]
+        command = [sys.executable, "-P", *files, str(memory)]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=_SECONDS, check=False

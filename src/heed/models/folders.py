@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from heed.errors import CheckpointError, HeedError, OutputError, quoted
+from heed.models import public
 from heed.store import check_writable, writing_folder
 
 BUNDLED = Path(__file__).parent / "bundled"
@@ -91,10 +92,13 @@ def bundled() -> dict[str, Path]:
 
 
 def find(model: str | Path | None) -> Path:
-    """The folder of a model: that of a bundled one by its name, or any other.
+    """The folder of a model: that of a bundled or public one by its name, or any other.
 
-    Without a name it is that of the default one.
+    Without a name it is that of the default one. A path is never taken for a public name: write
+    ./NAME for a folder that is called like one.
     """
+    if isinstance(model, str) and model in public.checkpoints():
+        return public.installed_folder(model)
     folders = bundled()
     return (
         folders[str(model or DEFAULT)]
@@ -135,7 +139,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not folder.exists():
         raise CheckpointError(
             f"There is no model '{quoted(str(folder))}': give a folder, one of"
-            f" {', '.join(bundled())}, or ORG/NAME as on the Hugging Face hub."
+            f" {', '.join(bundled())}, one of `heed models`, or ORG/NAME as on the Hugging Face"
+            " hub."
         )
     if not folder.is_dir():
         raise CheckpointError(

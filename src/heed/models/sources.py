@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from heed.models import folders
 from heed.models.folders import PICKLES
 from heed.text import Document
 
-FORMATS = {".onnx": "ONNX", ".gguf": "GGUF"} | {ending: "state dict" for ending in PICKLES}
+FORMATS = {".onnx": "ONNX", ".gguf": "GGUF"} | dict.fromkeys(PICKLES, "state dict")
 _LARGEST_JSON = 2**26  # bytes
 
 TEXTS = (
@@ -119,9 +120,11 @@ def check_installed(source: Source) -> None:
             )
 
 
-def built_in() -> list[Document]:
+def built_in(paired: bool = True) -> list[Document]:
     """Texts, and pairs of them."""
-    pairs = [Document(text, pair) for text, pair in zip(TEXTS, TEXTS[1:], strict=False)]
+    if not paired:
+        return [Document(text) for text in TEXTS]
+    pairs = [Document(text, pair) for text, pair in pairwise(TEXTS)]
     return [*map(Document, TEXTS), *pairs]
 
 
