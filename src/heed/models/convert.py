@@ -371,10 +371,11 @@ def _tokenizer(
     file = path if path.is_file() else path / "tokenizer.json"
     longest = [_positions(network.config), source.max_tokens, _fixed_length(graph)]
     if not file.is_file():
-        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-        if not tokenizer.is_fast:
+        slow = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+        if not slow.is_fast:
             raise CheckpointError("The tokenizer has no tokenizer.json, which heed needs.")
-        longest.append(tokenizer.model_max_length)
+        backend, settings = slow.backend_tokenizer, slow.special_tokens_map
+        longest.append(slow.model_max_length)
     else:
         stored = sources.read_json(file)
         beside = file.parent / "tokenizer_config.json"
@@ -382,16 +383,18 @@ def _tokenizer(
         longest += [(stored.get("truncation") or {}).get("max_length")]
         longest += [settings.get("model_max_length")]
         backend = tokenizers.Tokenizer.from_file(str(file))
-        backend.no_padding()
-        backend.no_truncation()
-        tokenizer = PreTrainedTokenizerFast(
-            tokenizer_object=backend, **_special_tokens(backend, settings)
-        )
-        if isinstance(settings.get("chat_template"), str):
-            tokenizer.chat_template = settings["chat_template"]
-    tokenizer.model_max_length = min(n for n in longest if isinstance(n, int | float) and n > 0)
+    backend.no_padding()
+    backend.no_truncation()
     typed = ["token_type_ids"] if _reads_types(network, graph) else []
-    tokenizer.model_input_names = ["input_ids", *typed, "attention_mask"]
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        model_max_length=min(n for n in longest if isinstance(n, int | float) and n > 0),
+        # as an argument: what is set afterwards is not saved
+        model_input_names=["input_ids", *typed, "attention_mask"],
+        **_special_tokens(backend, settings),
+    )
+    if isinstance(settings.get("chat_template"), str):
+        tokenizer.chat_template = settings["chat_template"]
     return tokenizer
 
 
