@@ -8,7 +8,6 @@ file are compared with those of the folder. Nothing is written unless all of thi
 from __future__ import annotations
 
 import copy
-import hashlib
 import inspect
 import json
 import re
@@ -96,7 +95,7 @@ def convert(
             network, check = _convert_tensors(source, scratch, documents, tolerance, fp16)
         facts = {
             "source": source.weights.name,
-            "sha256": digest(source.weights),
+            "sha256": sources.digest(source.weights),
             "format": source.format,
             "check": asdict(check),
             **(source.facts or {}),
@@ -116,11 +115,6 @@ def convert(
         size,
         check,
     )
-
-
-def digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # ONNX files and state dicts: an architecture from elsewhere, and tensors by name

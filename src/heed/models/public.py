@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from heed.errors import CheckpointError
-from heed.store import cache_folder
+from heed.store import cache_folder, key_of
 
 
 class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,6 +38,11 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def requirement(self) -> str:
         return f"{self.package}=={self.version}"
 
+    @property
+    def key(self) -> str:
+        """Changes with anything that the table says: an older folder is then made again."""
+        return key_of(msgspec.to_builtins(self))
+
 
 @cache
 def checkpoints() -> dict[str, Checkpoint]:
@@ -52,12 +57,12 @@ def folder_of(name: str) -> Path:
 
 
 def is_installed(name: str) -> bool:
-    """Whether the folder is there, and was made of the wheel that the table names."""
+    """Whether the folder is there, and was made as the table says."""
     try:
         facts = json.loads((folder_of(name) / "conversion.json").read_text(encoding="utf8"))
     except (OSError, ValueError):
         return False
-    return isinstance(facts, dict) and facts.get("wheel") == checkpoints()[name].sha256
+    return isinstance(facts, dict) and facts.get("checkpoint") == checkpoints()[name].key
 
 
 def installed_folder(name: str) -> Path:

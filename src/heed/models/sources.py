@@ -5,6 +5,7 @@ What needs no torch is here.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -92,6 +93,10 @@ def find(
 ) -> Source:
     """The files of a model: weights, and beside them (or given) config and tokenizer."""
     weights = _weights_in(source)
+    if FORMATS[weights.suffix.lower()] == "GGUF":
+        if config is not None or tokenizer is not None or labels:
+            raise InputError("A GGUF file has its own config and tokenizer, and no labels.")
+        return Source(weights)
     beside = weights.parent
     # repositories of the hub keep exported weights in a folder `onnx` below the config
     around = (beside, beside.parent) if beside.name == "onnx" else (beside,)
@@ -146,6 +151,11 @@ def _weights_in(source: Path) -> Path:
     candidates = [path for path in _files(source, source / "onnx") if path.suffix in FORMATS]
     # beside the weights, trainers keep their arguments as a pickle
     candidates = [path for path in candidates if path.name != "training_args.bin"]
+    if len(candidates) > 1 and all("-of-" in path.name for path in candidates):
+        raise InputError(
+            f"{quoted(str(source))} holds weights in {len(candidates)} parts: save them as one"
+            " file first."
+        )
     if len(candidates) != 1:
         names = ", ".join(path.name for path in candidates[:4])
         raise InputError(
@@ -153,6 +163,12 @@ def _weights_in(source: Path) -> Path:
             f"{f' ({quoted(names)})' if names else ''}: give one of them."
         )
     return candidates[0]
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _files(*where: Path) -> list[Path]:
