@@ -540,6 +540,31 @@ def test_a_graph_that_wants_all_memory_is_refused(broken: Path) -> None:
     refused(broken, broken.parent / "model", "onnxruntime")
 
 
+def test_a_file_that_is_read_many_times_is_refused(broken: Path) -> None:
+    (broken / "weights").write_bytes(bytes(2**20))
+
+    def change(graph: Any) -> None:
+        for tensor in graph.initializer:
+            tensor.ClearField("raw_data")
+            tensor.ClearField("dims")
+            tensor.dims.append(2**18)
+            tensor.data_type = onnx.TensorProto.FLOAT
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            tensor.external_data.add(key="location", value="weights")
+
+    change_graph(broken, change)
+    refused(broken, broken.parent / "model", "many times over")
+
+
+def test_a_name_that_is_made_twice_is_refused(broken: Path) -> None:
+    def change(graph: Any) -> None:
+        name = graph.initializer[0].name
+        graph.node.append(onnx.helper.make_node("Identity", [name], [name]))
+
+    change_graph(broken, change)
+    refused(broken, broken.parent / "model", "twice")
+
+
 @pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "", "nothing", "link"])
 def test_weights_outside_the_folder_are_refused(broken: Path, location: str) -> None:
     (broken.parent / "secret").write_bytes(bytes(2**20))

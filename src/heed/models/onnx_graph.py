@@ -29,6 +29,7 @@ _FLOATS = (np.float16, np.float32, np.float64)
 _SUFFIX = re.compile(r"_(quantized|dequantized|DequantizeLinear_Output|cast\w*|fp16)$")
 _PARAMETER = re.compile(r"[A-Za-z_][\w.]*\.(weight|bias|gamma|beta)")
 _DEEPEST = 6  # modules that the exported model may be inside of
+_LONGEST_CHAIN = 8  # constants between a weight and where it is used
 _ENDLESS = {"Loop", "Scan"}  # no encoder needs them, and they may never end
 
 
@@ -51,12 +52,12 @@ class Graph:
     def __init__(self, path: Path):
         self.proto = _read(path)
         self.nodes = list(self.proto.graph.node)
-        self._most = 8 * path.stat().st_size + 2**26
-        self._made = 0
+        self._made = 0  # bytes of constants that were made of others
         self._source: dict[str, str] = {}  # of constants that were made of other constants
         self._producer: dict[str, Any] = {}
         self._consumers: dict[str, list[Any]] = {}
         self.constants: dict[str, np.ndarray] = self._initializers(path.parent)
+        self._most = 8 * sum(value.nbytes for value in self.constants.values()) + 2**26
         for node in self.nodes:
             self._add(node)
         self.tables = dict(self._gathered_tables())
@@ -97,21 +98,31 @@ class Graph:
         from onnx import numpy_helper
 
         constants = {}
+        files: dict[Path, int] = {}
+        read = 0
         for tensor in self.proto.graph.initializer:
-            _check_external(tensor, folder)
+            if file := _external_file(tensor, folder):
+                files[file] = file.stat().st_size
+                read += _external_length(tensor, files[file])
+                # a small file that every tensor reads whole would fill the memory
+                if read > 2 * sum(files.values()):
+                    raise CheckpointError("The graph reads the weights beside it many times over.")
             constants[tensor.name] = numpy_helper.to_array(tensor, base_dir=str(folder))
         return constants
 
     def _add(self, node: Any) -> None:
         """Note what a node makes and reads; what it makes of constants is a constant, too."""
         for name in node.output:
+            if name and (name in self._producer or name in self.constants):
+                raise CheckpointError(f"The graph makes '{quoted(name)}' twice.")
             self._producer[name] = node
         for name in node.input:
             self._consumers.setdefault(name, []).append(node)
         made = self._folded(node)
         if made is None:
             return
-        self._made += made.nbytes
+        # what only looks at other constants takes no memory
+        self._made += 0 if node.op_type in ("Identity", "Transpose") else made.nbytes
         if self._made > self._most:
             raise CheckpointError("The graph unfolds its constants to many times its size.")
         self.constants[node.output[0]] = made
@@ -230,7 +241,9 @@ class Graph:
         Of all names only those that look like a parameter's.
         """
         names = []
-        while name in self.constants:
+        for _ in range(_LONGEST_CHAIN):
+            if name not in self.constants:
+                break
             names += [n for n in (name, _SUFFIX.sub("", name)) if _PARAMETER.fullmatch(n)]
             name = self._source.get(name, "")
         return list(dict.fromkeys(names))
@@ -356,12 +369,12 @@ def _read(path: Path) -> Any:
     return proto
 
 
-def _check_external(tensor: Any, folder: Path) -> None:
-    """Weights beside the file may be only there: in its folder, and as long as they say."""
+def _external_file(tensor: Any, folder: Path) -> Path | None:
+    """The file beside the graph that holds a tensor; only files of the same folder are read."""
     from onnx import TensorProto
 
     if tensor.data_location != TensorProto.EXTERNAL:
-        return
+        return None
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = folder / entries.get("location", "")
     inside = location.resolve().is_relative_to(folder.resolve())
@@ -370,6 +383,12 @@ def _check_external(tensor: Any, folder: Path) -> None:
             f"The file says that the weights of {quoted(tensor.name)} are in"
             f" '{quoted(entries.get('location', ''))}', which is no file of its folder."
         )
+    return location
+
+
+def _external_length(tensor: Any, whole: int) -> int:
+    lengths = [int(entry.value) for entry in tensor.external_data if entry.key == "length"]
+    return lengths[0] if lengths else whole
 
 
 def _dequantised(
