@@ -12,13 +12,11 @@ import inspect
 import json
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from typing import Any
 import numpy as np
 import tokenizers
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import (
     CONFIG_MAPPING,
     AutoConfig,
@@ -41,25 +39,19 @@ from transformers import (
 from transformers.pytorch_utils import Conv1D
 
 from heed.errors import CheckpointError, InputError, quoted
-from heed.models import folders, onnx_graph, sources, transformer
+from heed.models import comparing, folders, onnx_graph, sources, transformer
+from heed.models.comparing import CAUSAL
 from heed.models.folders import CONVERTED
 from heed.models.onnx_graph import Graph
-from heed.models.passes import Row
 from heed.models.sources import Check, Conversion, Source
 from heed.text import Document
 
-TOLERANCE = 1e-3  # between the logits of the file and those of the folder
-HALF_TOLERANCE = 1e-2  # where either of them is in half precision
-LEAST_EQUAL = 0.75  # labels that must be the same where a file's rounding cannot be undone
-_SECONDS = 900  # for onnxruntime, on all texts
-_MEMORY = 2**33  # bytes, for onnxruntime beside six times the file
 _LARGEST_COUNT = 1000  # layers, experts and the like: more would be built for hours
 _MOST_LABELS = 100_000
 _COUNTS = re.compile(r"layer|expert|block|stage|depth")
 # nothing of these decides about the architecture, and some would run or fetch something
 _UNREAD = ("auto_map", "_name_or_path", "dtype", "torch_dtype", "quantization_config")
 _CLASSIFIER = "ForSequenceClassification"  # how the names of classes end
-_CAUSAL = ("ForCausalLM", "LMHeadModel")
 # what families call their special tokens
 _USUAL = {
     "unk_token": ("[UNK]", "<unk>"),
@@ -133,7 +125,7 @@ def _convert_tensors(
     graph = None
     if source.format == "ONNX":
         graph = Graph(source.weights)
-        _check_inputs(graph)
+        comparing.check_inputs(graph)
         arrays = onnx_graph.weights(graph, shapes, _turned(empty))
         tensors = {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
     else:
@@ -142,14 +134,16 @@ def _convert_tensors(
     tokenizer = _tokenizer(source, network, graph)
     _save(network, tokenizer, scratch, fp16)
     if graph is None:
-        return network, _check_reloaded(network, tokenizer, scratch, documents, fp16)
+        return network, comparing.check_reloaded(network, tokenizer, scratch, documents, fp16)
     if _is_causal(config):
         raise CheckpointError("heed converts language models from GGUF files and state dicts only.")
     classifier = transformer.load(scratch)
     _check_tokens(source, classifier, documents)
     if tolerance is None:
-        tolerance = HALF_TOLERANCE if fp16 or graph.in_half_precision else TOLERANCE
-    check = _check_onnx(source.weights, graph, classifier, documents, tolerance, _turned(empty))
+        tolerance = comparing.tolerance(fp16 or graph.in_half_precision)
+    check = comparing.check_onnx(
+        source.weights, graph, classifier, documents, tolerance, _turned(empty)
+    )
     return network, check
 
 
@@ -174,7 +168,7 @@ def _config(source: Source) -> PreTrainedConfig:
         given.pop("num_labels", None)
     config = CONFIG_MAPPING[family].from_dict(given)
     names: list[str] = config.architectures or []
-    if any(not name.endswith((_CLASSIFIER, *_CAUSAL)) for name in names):
+    if any(not name.endswith((_CLASSIFIER, *CAUSAL)) for name in names):
         raise CheckpointError(
             f"The config.json is of a {quoted(names[0])}: heed reads sequence classifiers and"
             " causal language models."
@@ -193,7 +187,7 @@ def _check_counts(config: Mapping[str, Any]) -> None:
 
 
 def _is_causal(config: PreTrainedConfig) -> bool:
-    return any(name.endswith(_CAUSAL) for name in config.architectures or ())
+    return any(name.endswith(CAUSAL) for name in config.architectures or ())
 
 
 def _auto(config: PreTrainedConfig) -> Any:
@@ -314,7 +308,7 @@ def _convert_gguf(
         elements = _gguf_elements(source.weights)
         options = {"gguf_file": link.name, "trust_remote_code": False}
         config = AutoConfig.from_pretrained(alone, **options)
-        config.architectures = [_CAUSAL[0]]
+        config.architectures = [CAUSAL[0]]
         _check_counts(config.to_dict())
         empty = _empty(config)
         if (wanted := sum(p.numel() for p in empty.parameters())) > elements:
@@ -332,7 +326,7 @@ def _convert_gguf(
     # a network of its own: the library refuses to save one that it read from a quantised file
     network = _filled(config, empty, loaded.state_dict())
     _save(network, tokenizer, scratch, fp16)
-    return network, _check_reloaded(loaded, tokenizer, scratch, documents, fp16)
+    return network, comparing.check_reloaded(loaded, tokenizer, scratch, documents, fp16)
 
 
 def _gguf_elements(path: Path) -> int:
@@ -363,7 +357,7 @@ def _tokenizer(
             " --tokenizer."
         )
     file = path if path.is_file() else path / "tokenizer.json"
-    longest = [_positions(network.config), source.max_tokens, _fixed_length(graph)]
+    longest = [_positions(network.config), source.max_tokens, graph and graph.fixed_length]
     if not file.is_file():
         slow = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
         if not slow.is_fast:
@@ -416,12 +410,6 @@ def _positions(config: PreTrainedConfig) -> int | None:
     return getattr(config, "max_position_embeddings", None)
 
 
-def _fixed_length(graph: Graph | None) -> int | None:
-    """The length that an ONNX file was exported for, if it takes no other."""
-    sizes = graph.inputs.get("input_ids", ()) if graph else ()
-    return sizes[1] if len(sizes) > 1 and sizes[1] else None
-
-
 def _check_tokens(
     source: Source, classifier: transformer.Transformer, documents: Sequence[Document]
 ) -> None:
@@ -440,9 +428,6 @@ def _check_tokens(
             raise CheckpointError("The tokenizer changed on its way to the folder.")
 
 
-# Writing and comparing
-
-
 def _save(
     network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, scratch: Path, fp16: bool
 ) -> None:
@@ -450,161 +435,3 @@ def _save(
     stored = copy.deepcopy(network).half() if fp16 else network
     stored.save_pretrained(scratch, max_shard_size="1000GB")
     tokenizer.save_pretrained(scratch)
-
-
-def _check_reloaded(
-    network: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    scratch: Path,
-    documents: Sequence[Document],
-    fp16: bool,
-) -> Check:
-    """The folder must give the logits of the network in memory; there is no other reference."""
-    if type(network).__name__.endswith(_CAUSAL):
-        again: Any = AutoModelForCausalLM.from_pretrained(scratch, dtype=torch.float32).eval()
-        read = AutoTokenizer.from_pretrained(scratch)
-    else:
-        classifier = transformer.load(scratch)
-        again, read = classifier.model, classifier.pretrained_tokenizer
-    pairs = []
-    for document in documents:
-        texts = document.segments if read.sep_token else (" ".join(document.segments),)
-        ours = read(*texts, return_tensors="pt", truncation=True)
-        theirs = tokenizer(*texts, return_tensors="pt", truncation=True)
-        with torch.no_grad():
-            pairs.append((_last(again(**ours).logits), _last(network(**theirs).logits)))
-    tolerance = HALF_TOLERANCE if fp16 else TOLERANCE
-    check = _compared("the file as transformers loads it", pairs, tolerance)
-    _check_within(check.difference, check)
-    return check
-
-
-def _last(logits: Tensor) -> np.ndarray:
-    """One row of logits per text; of language models that of the last token."""
-    return (logits[0, -1] if logits.ndim == 3 else logits[0]).double().numpy()
-
-
-def _check_onnx(
-    path: Path,
-    graph: Graph,
-    classifier: transformer.Transformer,
-    documents: Sequence[Document],
-    tolerance: float,
-    turned: set[str],
-) -> Check:
-    inputs, ours = [], []
-    for tokens in classifier.tokenizer(documents):
-        given, _ = classifier.inputs([Row(tokens.ids, tokens.types)])
-        given = _stretched(given, classifier, _fixed_length(graph))
-        inputs.append(_fed(given, graph))
-        with torch.no_grad():
-            ours.append(_last(classifier.model(**given).logits))
-    theirs = _run_onnx(path, inputs)
-    check = _compared("onnxruntime", list(zip(ours, theirs, strict=True)), tolerance)
-    if not graph.rounds_activations:
-        _check_within(check.difference, check)
-        return check
-    check = replace(check, rounded=True)
-    named = {name: value.numpy() for name, value in classifier.model.state_dict().items()}
-    proto = graph.in_float(onnx_graph.matrices(graph, named, turned))
-    if proto is None:
-        if check.same_labels < LEAST_EQUAL:
-            raise CheckpointError(
-                f"Only {check.same_labels:.0%} of the labels are those of onnxruntime."
-            )
-        return check
-    with tempfile.TemporaryDirectory() as scratch:
-        unrounded = Path(scratch) / "model.onnx"
-        unrounded.write_bytes(proto.SerializeToString())
-        plain = _run_onnx(unrounded, inputs)
-    exact = _compared("onnxruntime", list(zip(ours, plain, strict=True)), tolerance)
-    _check_within(exact.difference, check)
-    return replace(check, unrounded_difference=exact.difference)
-
-
-def _compared(
-    against: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]], tolerance: float
-) -> Check:
-    differences = []
-    same = []
-    for ours, theirs in pairs:
-        if ours.shape != theirs.shape:
-            raise CheckpointError(
-                f"The config.json describes {ours.size} labels, and the file's output has"
-                f" {theirs.size}."
-            )
-        differences.append(float(np.abs(ours - theirs).max()))
-        alone = ours.size == 1
-        same.append(
-            bool(((ours > 0) == (theirs > 0)) if alone else ours.argmax() == theirs.argmax())
-        )
-    # NaN is never within a tolerance; max() would pass over it
-    return Check(against, len(pairs), float(np.max(differences)), float(np.mean(same)), tolerance)
-
-
-def _check_within(difference: float, check: Check) -> None:
-    if not difference <= check.tolerance:
-        raise CheckpointError(
-            f"The logits of the folder differ by {difference:.2g} from {check.against}, and"
-            f" {check.tolerance:g} is allowed: the config.json may be that of another model."
-        )
-
-
-def _check_inputs(graph: Graph) -> None:
-    known = {"input_ids", "attention_mask", "token_type_ids", "position_ids"}
-    others = sorted(set(graph.inputs) - known)
-    if others or "input_ids" not in graph.inputs:
-        wrong = f"asks for {others[0]}" if others else "does not ask for input_ids"
-        raise CheckpointError(f"The graph {quoted(wrong)}: it is not a text classifier's.")
-
-
-def _stretched(
-    given: Mapping[str, Tensor], classifier: transformer.Transformer, length: int | None
-) -> dict[str, Tensor]:
-    """Padded to the length that the file takes."""
-    if length is None:
-        return dict(given)
-    room = length - given["input_ids"].shape[1]
-    padding = int(classifier.model.config.pad_token_id)
-    return {
-        name: nn.functional.pad(value, (0, room), value=padding if name == "input_ids" else 0)
-        for name, value in given.items()
-    }
-
-
-def _fed(given: Mapping[str, Tensor], graph: Graph) -> dict[str, np.ndarray]:
-    """What the graph asks for, in its own types; BERT without types has all of them zero."""
-    values = {name: value.numpy() for name, value in given.items()}
-    shape = values["input_ids"].shape
-    values.setdefault("token_type_ids", np.zeros(shape, np.int64))
-    values["position_ids"] = np.arange(shape[1])[None]
-    return {name: values[name].astype(graph.input_types[name]) for name in graph.inputs}
-
-
-def _run_onnx(path: Path, inputs: Iterable[Mapping[str, np.ndarray]]) -> list[np.ndarray]:
-    """Logits by onnxruntime, in a process of its own that may fail without harm."""
-    given = {
-        f"{number}/{name}": value
-        for number, feed in enumerate(inputs)
-        for name, value in feed.items()
-    }
-    memory = _MEMORY + 6 * path.stat().st_size
-    script = Path(__file__).with_name("onnx_run.py")
-    with tempfile.TemporaryDirectory() as scratch:
-        stored, result = Path(scratch) / "inputs.npz", Path(scratch) / "logits.npz"
-        np.savez(stored, **given)  # type: ignore[arg-type]
-        # -P: modules of this folder must not stand in for those of the standard library
-        files = [str(file) for file in (script, path.absolute(), stored, result)]
-        command = [sys.executable, "-P", *files, str(memory)]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=_SECONDS, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise CheckpointError("onnxruntime was not done with the file in time.") from None
-        if done.returncode or not result.is_file():
-            why = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-            raise CheckpointError(f"onnxruntime does not run the file ({quoted(why[0])}).")
-        with np.load(result, allow_pickle=False) as logits:
-            rows = [logits[str(number)] for number in range(len(logits.files))]
-    return [row[0].astype(np.float64) for row in rows]

@@ -74,6 +74,12 @@ class Graph:
         return sizes
 
     @property
+    def fixed_length(self) -> int | None:
+        """The number of tokens that the graph was exported for, if it takes no other."""
+        sizes = self.inputs.get("input_ids", ())
+        return sizes[1] if len(sizes) > 1 and sizes[1] else None
+
+    @property
     def input_types(self) -> dict[str, Any]:
         """The kind of number of each input."""
         from onnx import helper
