@@ -65,5 +65,5 @@ clean:
 	@touch $@
 
 .venv/.test: .venv/.demo
-	$(PIP) --editable ".[data,bench,test]"
+	$(PIP) --editable ".[data,bench,convert,test]"
 	@touch $@

@@ -10,6 +10,7 @@ from heed.claims import CLAIMS
 from heed.data import KNOWN, sources
 from heed.data.tasks import TASKS
 from heed.methods import METHODS
+from heed.models import public
 from heed.models.folders import bundled, facts
 from heed.papers import PAPERS
 from heed.report.bibliography import authors
@@ -74,6 +75,9 @@ def models() -> list[tuple[str, str]]:
         test = config.get("test") or {}
         accuracy = f", test accuracy {test['accuracy']:.1%}" if test else ""
         rows.append((name, f"{config['kind']}, trained on {config['data']['name']}{accuracy}"))
+    for name, checkpoint in public.checkpoints().items():
+        installed = "installed" if public.is_installed(name) else f"heed models get {name}"
+        rows.append((name, f"{checkpoint.title}\npublic, {installed}"))
     return rows
 
 

@@ -25,7 +25,8 @@ Model = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="A bundled model, a folder, or ORG/NAME on the Hugging Face hub.",
+        help="A bundled model, one of `heed models`, a folder, or ORG/NAME on the Hugging Face"
+        " hub.",
         show_default="bundled",
     ),
 ]

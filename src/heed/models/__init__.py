@@ -38,7 +38,10 @@ def of(model: Model) -> Classifier:
 
 
 def load(model: str | Path | None = None) -> Classifier:
-    """A model by its folder, its hub id, or the name of a bundled one (None: the default)."""
+    """A model by its folder, by its hub id, or by the name of a bundled or installed public one.
+
+    Without a name it is the default one.
+    """
     from heed.models import folders
 
     if folders.is_transformer(model):

@@ -17,13 +17,15 @@ from typing import Any
 import msgspec
 
 from heed.errors import CheckpointError, HeedError, OutputError, quoted
+from heed.models import public
 from heed.store import check_writable, writing_folder
 
 BUNDLED = Path(__file__).parent / "bundled"
 DEFAULT = "single-layer-imdb"
 FACTS = "training.json"  # how a transformer was trained
 UNFINISHED = "unfinished.safetensors"  # the state of a training that may go on
-OURS = ("model.json", FACTS, UNFINISHED)  # a folder that holds one of these is heed's
+CONVERTED = "conversion.json"  # what a transformer was converted from
+OURS = ("model.json", FACTS, UNFINISHED, CONVERTED)  # a folder that holds one of these is heed's
 # all that heed writes to a model's folder
 WRITTEN = {*OURS, "config.json", "README.md", "tokenizer.json"}
 WRITTEN |= {"tokenizer_config.json", "special_tokens_map.json"}
@@ -84,7 +86,13 @@ def bundled() -> dict[str, Path]:
 
 
 def find(model: str | Path | None) -> Path:
-    """The folder of a model: a bundled one by its name (None: the default), or any other."""
+    """The folder of a model: that of a bundled or public one by its name, or any other.
+
+    Without a name it is that of the default one. A path is never taken for a public name: write
+    ./NAME for a folder that is called like one.
+    """
+    if isinstance(model, str) and model in public.checkpoints():
+        return public.installed_folder(model)
     name = str(model or DEFAULT)
     return bundled().get(name) or Path(name).expanduser()
 
@@ -118,7 +126,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not folder.exists():
         raise CheckpointError(
             f"There is no model '{quoted(str(folder))}': give a folder, one of"
-            f" {', '.join(bundled())}, or ORG/NAME as on the Hugging Face hub."
+            f" {', '.join(bundled())}, one of `heed models`, or ORG/NAME as on the Hugging Face"
+            " hub."
         )
     if not folder.is_dir():
         raise CheckpointError(
