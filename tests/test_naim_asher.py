@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from heed.claims.causal import EfficientShared, EfficientSufficient
 from heed.claims.determined import Identified
 from heed.errors import InputError, NotApplicable, UnknownName
 from heed.methods import EffectiveAttention, EfficientAttention, Explanation
-from heed.methods.problems import LEVELS, efficient_rows, movement, opened, problems, swapped
+from heed.methods.problems import Level, efficient_rows, movement, opened, problems, swapped
 from heed.models.classifier import Classifier
 from heed.models.shapes import Shape
 from heed.models.single_layer import Network, SingleLayer
@@ -52,7 +52,7 @@ each_model = pytest.mark.parametrize("kind", MODELS)
 @each_model
 @pytest.mark.parametrize("variant", ["norm", "entropy"])
 @pytest.mark.parametrize("words", [True, False])
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", get_args(Level))
 def test_swapping_it_leaves_the_output(kind: str, level: Any, words: bool, variant: Any) -> None:
     model = MODELS[kind]()
     tokens = model.tokens([LONG, *TEXTS])

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Level = Literal["head", "projected", "layer", "prediction"]
-LEVELS: tuple[Level, ...] = ("head", "projected", "layer", "prediction")
 
 Rows = Float[np.ndarray, "row weight"]
 Attention = Float[np.ndarray, "batch head query key"]
