@@ -196,7 +196,8 @@ class IntegratedGradients(TokenMethod):
         summed = "The scores" if self.merge == "sum" else "The scores of the tokens"
         note = f"{summed} sum to the change of the output, {change:+.4g}, up to {abs(gap):.1g}."
         if abs(gap) > _INCOMPLETE * abs(change):
-            note += " That is too much to rely on them: take more steps, or at=block."
+            elsewhere = ", or at=block" if model.place(self.at) != model.gradients_at[0] else ""
+            note += f" That is too much to rely on them: take more steps{elsewhere}."
         rows = rows[: len(job.tokens)]  # padding is the same at both ends and scores 0
         facts = {"completeness_gap": gap}
         return Measured(rows=rows, forward_passes=self.steps + 1, facts=facts, notes=(note,))
