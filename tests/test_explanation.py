@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import COMPARED, OFFERED
+from conftest import COMPARED, OFFERED, Heard
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -21,7 +21,7 @@ from heed.errors import InputError, UnknownName
 from heed.methods import METHODS, Comparison, Explanation, make_method, quick_methods
 from heed.methods.comparison import agreement
 from heed.models.single_layer import SingleLayer
-from heed.progress import Listener, listening
+from heed.progress import listening
 from heed.report.comparison import table
 from heed.text import Document, Span
 
@@ -545,16 +545,6 @@ def test_methods_that_the_model_does_not_offer_are_left_out_of_a_comparison(
 
 
 # Too few samples, outputs that do not change, heads
-
-
-class Heard(Listener):
-    """Remembers what is said."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 def test_a_comparison_leaves_out_slow_methods_and_says_so(model: SingleLayer) -> None:

@@ -18,7 +18,7 @@ from heed.claims.study import NO_TRAINING
 from heed.data import Dataset
 from heed.data.dataset import draw
 from heed.data.inputs import is_one
-from heed.errors import DataError, InputError, NotApplicable, UnknownName
+from heed.errors import DataError, InputError, NotApplicable, UnknownName, quoted
 from heed.methods import AttentionMean, Imported, Method, make_method, reads_attention
 from heed.models import Model
 from heed.models import of as classifier_of
@@ -242,13 +242,18 @@ def _gold(
     Labels are matched by name. Where the data have only numbers, or no names, they are indices.
     """
     folded = [name.casefold() for name in model.labels]
-    if all(name.isdecimal() for name in names):
-        indices = {i: i for i in range(len(folded))} if len(names) <= len(folded) else {}
-    else:
-        theirs = enumerate(name.casefold() for name in names)
-        indices = {i: folded.index(name) for i, name in theirs if name in folded}
+    theirs = [name.casefold() for name in names] or list(map(str, range(len(folded))))
+    ours = folded
+    if not set(theirs) <= set(folded) and all(name.isdecimal() for name in theirs):
+        ours = list(map(str, range(len(folded))))
+    indices = {i: ours.index(name) for i, name in enumerate(theirs) if name in ours}
     labels = [d.label for d in documents]
     if len(indices) < len(names) or not set(labels) - {None} <= indices.keys():
+        listed = ", ".join(names or map(str, sorted(set(labels) - {None})))
+        say(
+            f"The labels of the data ({quoted(listed)}) are not those of the model"
+            f" ({quoted(', '.join(model.labels))}): no accuracy is given."
+        )
         return [None] * len(labels)
     return [None if label is None else indices[label] for label in labels]
 

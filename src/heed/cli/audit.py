@@ -202,12 +202,6 @@ def audit(
             base=base,
             budget=budget,
         )
-        if audited.facts["accuracy"] is None and dataset is not None and dataset.labels:
-            theirs, ours = ", ".join(dataset.labels), ", ".join(loaded.labels)
-            say(
-                f"The labels of the data ({theirs}) are not those of the model ({ours}): no"
-                " accuracy is given."
-            )
         audited.facts["command"] = shlex.join(["heed", *sys.argv[1:]])
         emit_audit(audited, format, output or [], figures)
     _fail_on(audited, fail_on or ())

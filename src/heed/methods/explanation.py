@@ -190,8 +190,6 @@ def _check(record: _Record) -> None:
             raise ValueError("a unit stands nowhere in the text")
         for start, end in unit.spans:
             check_span(record.document, Span(start, end, unit.segment))
-    for span in record.document.rationale:
-        check_span(record.document, span)
     msgspec.json.encode(record)  # refuses halves of characters, which no file could hold
 
 

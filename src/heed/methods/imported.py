@@ -265,13 +265,19 @@ class Imported(Method):
 # Files
 
 
-def save_explanations(explanations: Sequence[Explanation], path: Path | str) -> None:
-    """Write explanations to a .json, .jsonl or .parquet file.
+def save_explanations(explanations: Explanation | Sequence[Explanation], path: Path | str) -> None:
+    """Write one or several explanations to a .json, .jsonl or .parquet file.
 
     `load_explanations` and `Imported.read` read it. A Parquet file has one row per explanation: the
     columns `text`, `method`, `label`, `words` and `scores` are for other programs, and the column
     `explanation` holds everything as JSON.
     """
+    explanations = [explanations] if isinstance(explanations, Explanation) else explanations
+    only = isinstance(explanations, Sequence) and all(
+        isinstance(e, Explanation) for e in explanations
+    )
+    if not only or not isinstance(path, str | Path):
+        raise InputError("save_explanations takes explanations first, and then the name of a file.")
     path = Path(path)
     if path.suffix not in (".json", ".jsonl", ".parquet"):
         wanted = "Explanations are written as .json, .jsonl or .parquet"
