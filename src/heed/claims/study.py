@@ -160,9 +160,11 @@ class ClaimTest(ABC):
 
     claim     what is asserted; a subclass takes it from claims.toml with `stated`
     against   the methods that it compares with: it cannot judge these
+    effort    settings of a search for counterexamples: with smaller ones it finds fewer
     """
 
     claim: ClassVar[Claim]
+    effort: ClassVar[tuple[str, ...]] = ()
     against: ClassVar[tuple[type[Method], ...]] = ()
 
     def __post_init__(self) -> None:

@@ -76,7 +76,7 @@ def audit(
         typer.Option(
             help="The method to judge, or a .json, .jsonl or .parquet file of imported scores;"
             " may be repeated.",
-            show_default="attention-mean",
+            show_default="attention-mean; lime if the model shows no attention",
         ),
     ] = None,
     set_: Annotated[
@@ -168,10 +168,12 @@ def audit(
             )
         transformer_at(base)
     settings = [pair for pair in set_ or () if not is_of_claim(pair)]
-    judged = read_judged(names_of(method) or ["attention-mean"], settings)
+    judged = None
+    if method or settings:
+        judged = read_judged(names_of(method) or ["attention-mean"], settings)
     check_outputs(output, figures)
     columns = column_names(text_column, label_column, pair_column)
-    imported = any(isinstance(m, Imported) for m in judged)
+    imported = any(isinstance(m, Imported) for m in judged or ())
     if imported and data is None:
         if split or labels or classes or columns:
             raise InputError(

@@ -86,18 +86,19 @@ def explain(
     else:
         _print_explanations(explanations, output)
     if output is not None:
-        if form != Format.text:
-            _print_explanations(explanations, None)
         say(f"written to {output}")
 
 
 def _format(format: Format | None, output: Path | None) -> Format:
-    if format is not None or output is None:
-        return format or Format.text
     formats = {".html": Format.html, ".json": Format.json, ".txt": Format.text}
-    if output.suffix.lower() not in formats:
+    if output is None:
+        return format or Format.text
+    of_file = formats.get(output.suffix.lower(), format)
+    if of_file is None:
         raise OutputError(f"{output} must end in {', '.join(formats)}, or choose with --format.")
-    return formats[output.suffix.lower()]
+    if format not in (None, of_file):
+        raise OutputError(f"{output} is not the name of a file for --format {format}.")
+    return of_file
 
 
 def _print_explanations(explanations: list[Explanation], output: Path | None) -> None:

@@ -17,6 +17,7 @@ from heed.methods.attention import ValueNorm as ValueNorm
 from heed.methods.baseline import Random as Random
 from heed.methods.comparison import Comparison as Comparison
 from heed.methods.comparison import agreement as agreement
+from heed.methods.comparison import by_reason
 from heed.methods.efficient import EffectiveAttention as EffectiveAttention
 from heed.methods.efficient import EfficientAttention as EfficientAttention
 from heed.methods.exact import LimeExact as LimeExact
@@ -125,7 +126,7 @@ def quick_methods(
     """The methods that can explain a text within `patience` seconds each, and why others cannot.
 
     The default is 30 seconds, and all methods except those that run only by name. What is left out
-    is said through `heed.progress`, unless the model just does not offer what the method needs.
+    is said through `heed.progress`, in one line.
     """
     patience = PATIENCE if patience is None else patience
     if methods is None:
@@ -139,14 +140,14 @@ def quick_methods(
         evaluations = method.evaluations(len(units))
         if reason := method.refusal(model, [text]):
             left_out[method.name] = reason
-            if method.needs <= model.offers:
-                say(f"{reason} It is left out.")
         elif evaluations > 1 and (expected := seconds * evaluations) > patience:
-            reason = f"it would take about {expected:.0f} s; name it to run it anyway."
-            left_out[method.name] = reason
-            say(f"{method.name} is left out: {reason}")
+            left_out[method.name] = f"it would take about {expected:.0f} s; name it to run it."
         else:
             quick.append(method)
+    for name, cls in METHODS.items():
+        if cls.only_by_name:
+            left_out[name] = "run only if you name them"
+    say(f"Left out: {by_reason(left_out)}.")
     return quick, left_out
 
 

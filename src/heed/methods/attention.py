@@ -53,7 +53,8 @@ class LayerMethod(BatchMethod):
             return list(range(count))
         for n in numbers:
             if not -count <= n < count:
-                raise InputError(f"There is no layer {n}: the model has layers 0 to {count - 1}.")
+                layers = "one layer, 0" if count == 1 else f"layers 0 to {count - 1}"
+                raise InputError(f"There is no layer {n}: the model has {layers}.")
         return sorted({n % count for n in numbers})
 
     @abstractmethod

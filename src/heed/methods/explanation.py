@@ -126,7 +126,8 @@ class Explanation:
         yield from explanation.terminal(self, console, options)
 
     def __repr__(self) -> str:
-        words = ", ".join(f"{text} {score:+.3g}" for text, score in self.top(4))
+        sign = "+" if self.signed else ""
+        words = ", ".join(f"{text} {score:{sign}.3g}" for text, score in self.top(4))
         return f"<Explanation {self.method} of {self.label!r}: {words}>"
 
 
