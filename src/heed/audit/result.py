@@ -148,6 +148,12 @@ class Audit:
     @classmethod
     def load(cls, path: Path | str) -> Audit:
         """The audit that `save` wrote."""
+        if Path(path).is_dir():
+            raise DataError(
+                f"{path} is neither an audit (.parquet) nor the folder of a reproduction."
+            )
+        if Path(path).is_file() and Path(path).suffix == ".json":
+            raise DataError(f"{path} does not hold the rows of an audit: give its .parquet file.")
         if not Path(path).is_file():
             raise DataError(
                 f"There is no file '{path}': give the .parquet file that an audit wrote."

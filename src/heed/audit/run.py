@@ -68,7 +68,10 @@ def audit(
         return budget is not None and time.perf_counter() - began > 60 * budget
 
     if is_one(dataset):
-        raise InputError("An audit takes a list of documents or a data set, got one text.")
+        raise InputError(
+            "An audit takes a list of documents or a data set, got one text; for a file, pass"
+            " heed.data.load(FILE)."
+        )
     if limit is not None and limit < 1:
         raise InputError(f"limit must be at least 1, got {limit}.")
     judged = _methods(model, methods)
@@ -282,7 +285,7 @@ def _accuracy(
     if not labels:
         return None
     labelled = [d for d, label in zip(documents, gold, strict=True) if label is not None]
-    predicted = model(labelled).argmax(1).tolist()
+    predicted = model.logits(model.tokens(labelled)).argmax(1).tolist()
     return sum(p == label for p, label in zip(predicted, labels, strict=True)) / len(labels)
 
 

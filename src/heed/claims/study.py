@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # which loads torch
 Positions = Annotated[Literal["words", "all"], "choice of positions"]
 
 CHUNK = 64  # documents that are explained before their explanations are stored
-NO_TRAINING = Refusal("training", "it retrains the model, which --train allows")
+NO_TRAINING = Refusal("training", "only with --train, which retrains the model")
 
 
 @dataclass(eq=False)

@@ -50,7 +50,10 @@ def audit(
     ] = None,
     split: Annotated[
         str | None,
-        typer.Option(help="Which part of the data.", show_default="test, else dev, else train"),
+        typer.Option(
+            help="Which part of the data.",
+            show_default="test; dev for sst2; train for rotten_tomatoes: all that its package has",
+        ),
     ] = None,
     labels: Annotated[
         str | None,
@@ -90,6 +93,7 @@ def audit(
         bool,
         typer.Option(
             "--train",
+            metavar="",
             help="Also test claims that need retraining (about 24 trainings).",
         ),
     ] = False,
@@ -104,7 +108,7 @@ def audit(
         typer.Option(help="Keep rows and trained models in this folder, for later audits."),
     ] = None,
     rerun: Annotated[
-        bool, typer.Option("--rerun", help="Measure again what the --cache folder has.")
+        bool, typer.Option("--rerun", metavar="", help="Measure again what the --cache folder has.")
     ] = False,
     budget: Annotated[
         float | None,
@@ -158,7 +162,7 @@ def audit(
         claims += read_claims(["used"], None)
     for name in fail_on or ():
         if name not in names:
-            raise UnknownName("claim of this audit", name, names)
+            raise UnknownName("claim", name, names, "This audit")
     if base is not None:
         from heed.models.folders import transformer_at
 

@@ -48,7 +48,7 @@ def explain(
     seed: options.Seed = 0,
     format: Annotated[
         Format | None,
-        typer.Option(help="How to write it.", show_default="by FILE's ending, else text"),
+        typer.Option(help="How to write it.", show_default="by the ending of --output, else text"),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write to this file (.html, .json, .txt).")
@@ -72,7 +72,6 @@ def explain(
     if not all(segment.strip() for segment in document.segments):
         raise InputError("The text is empty: there is nothing to explain.")
     loaded = load_model(model)
-    loaded.documents(document, keep_all=True)  # says so if the model was not trained on pairs
     if method is None:
         methods, _ = quick_methods(loaded, document, unit.value, methods=methods)
     explanations = [m.explain(loaded, [document], label, unit.value, seed)[0] for m in methods]

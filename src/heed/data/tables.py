@@ -64,8 +64,14 @@ def read_table(
     labels: list[tuple[str, int | str]] = []
     blank = 0
     for number, where, row in rows:
+        # what the first row lacks, the table lacks
+        table = name if name and not documents and not blank else where
         try:
-            document = _document(row, columns, labelled, keep_blank)
+            _check_columns(row, columns, labelled)
+        except DataError as error:
+            raise DataError(f"{table}: {error}") from None
+        try:
+            document = _document(row, columns, keep_blank)
             if document is None:
                 blank += 1
                 continue
@@ -119,9 +125,8 @@ def _ids(given: Sequence[str], numbers: Sequence[int]) -> list[str]:
 # From a row to a document. A refusal does not say which row it is: `read_table` adds that.
 
 
-def _document(row: Row, columns: Columns, labelled: bool, keep_blank: bool) -> Document | None:
+def _document(row: Row, columns: Columns, keep_blank: bool) -> Document | None:
     """The document of a row, without its label; None if a text of it is blank."""
-    _check_columns(row, columns, labelled)
     read = [c for c in (columns.text, columns.pair) if c is not None and c in row]
     texts = [_text(row, column, keep_blank) for column in read]
     if not keep_blank and not all(text.strip() for text in texts):

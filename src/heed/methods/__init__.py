@@ -81,6 +81,8 @@ def explain(
     """
     model, method = classifier_of(model), make_method(method, settings)
     documents = model.documents(text, columns, keep_all=True).documents
+    if not documents:
+        raise InputError("There is no text to explain.")
     explanations = method.explain(model, documents, label, unit, seed)
     return explanations[0] if is_one(text) else explanations
 

@@ -170,7 +170,7 @@ class IntegratedGradients(TokenMethod):
         change = float(output_of(job.logits, job.label, self.output, model.exclusive)) - outputs[0]
         gap = float(rows.sum() - change)
         summed = "The scores" if self.merge == "sum" else "The scores of the tokens"
-        note = f"{summed} sum to the change of the output, {change:+.4g}, up to {abs(gap):.1g}."
+        note = f"{summed} sum to the change of the output, {change:+.4g}, to within {abs(gap):.1g}."
         rows = rows[: len(job.tokens)]  # padding is the same at both ends and scores 0
         facts = {"completeness_gap": gap}
         return Measured(rows=rows, forward_passes=self.steps + 1, facts=facts, notes=(note,))

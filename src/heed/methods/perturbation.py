@@ -117,7 +117,7 @@ class Lime(Repeating):
     bandwidth   ν in the weight of a text, exp(-δ²/2ν²) with δ = 1 - √(1 - s/d) for s of d words
                 removed
     ridge       the penalty
-    sampling    "lime", "pairs" or "auto", see below
+    sampling    "lime": independent texts; "pairs": each with its complement; "auto": either
     words       keep only this many words with the largest scores, and fit them again; others get 0
     head        explain only what this attention head contributes
 

@@ -163,10 +163,11 @@ def _reading(audit: Audit) -> Text:
     from heed.claims.claim import FEWEST
 
     level = audit.verdicts[0].level if audit.verdicts else 0.95
+    together = ", wide enough for all claims together" if level > 0.95 else ""
     return Text(
-        f"Intervals are {level:.1%} bootstrap intervals, wide enough for all claims together. A"
+        f"Intervals are {level:.1%} bootstrap intervals{together}. A"
         " claim is supported if its whole interval lies on its side of the threshold, and refuted"
-        " if the whole interval lies on the other side. Else, or with fewer than"
+        " if the whole interval lies on the other side. Otherwise, or with fewer than"
         f" {FEWEST} documents, it is undecided. Documents that share an id count as one.",
         style="dim",
     )

@@ -33,6 +33,7 @@ _BY_ALGEBRA = {"efficient-sufficient", "efficient-shared"}
 _HOLDS = {True: "yes", False: "no", None: "undecided"}
 # Longer tables: causes, headings, caveats, conditions, and the columns of rows.
 _TABLES = tomllib.loads(resources.files("heed.report").joinpath("words.toml").read_text("utf8"))
+FACTS = _TABLES["facts"]  # plain names for what a method measures besides scores
 
 
 def verdict_interval(verdict: Verdict) -> str:
