@@ -102,6 +102,7 @@ COMPARED = [name for name in OFFERED if not METHODS[name].only_by_name]
 # the claims that train no model
 UNTRAINED = {name: cls for name, cls in CLAIMS.items() if not cls.claim.trains}
 
+
 class Heard(Listener):
     """Remembers what is said."""
 

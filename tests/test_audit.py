@@ -969,7 +969,7 @@ def test_files_that_hold_no_audit_are_refused(whole: Audit, tmp_path: Path) -> N
 def test_a_place_that_cannot_be_written_is_refused(whole: Audit, tmp_path: Path) -> None:
     with pytest.raises(OutputError):
         whole.save(tmp_path / "no" / "rows.parquet")
-    with pytest.raises(OutputError, match="saved as .parquet, got 'rows.html'"):
+    with pytest.raises(OutputError, match=r"saved as \.parquet, got 'rows\.html'"):
         whole.save(tmp_path / "rows.html")
 
 

@@ -47,6 +47,17 @@ def settings_of(cls: type) -> list[tuple[str, str]]:
     return rows
 
 
+def details(kind: str, name: str) -> list[tuple[str, str]]:
+    """A method or a claim, and then its settings."""
+    cls = OWNERS[kind][name]
+    about = dict(LISTS[kind]())[name]
+    if fields(cls):
+        about = about.rpartition("\n")[0]  # without the line of settings
+    if kind == "claims":
+        about += f"\n{' '.join((inspect.getdoc(cls) or '').split())}"
+    return [(name, about), *settings_of(cls)]
+
+
 _MEANING = re.compile(r"^(\w+) {2,}(\S.*(?:\n {3,}\S.*)*)", re.MULTILINE)
 
 

@@ -33,7 +33,7 @@ def list_(
 
     heed list methods lime
     """
-    from heed.catalogue import LISTS, OWNERS, settings_of
+    from heed.catalogue import LISTS, OWNERS, details
 
     if what is not None and what not in LISTS:
         raise UnknownName("list", what, LISTS)
@@ -43,8 +43,7 @@ def list_(
             raise InputError(f"Only methods and claims have settings to list: leave out '{name}'.")
         if name not in OWNERS[what]:
             raise UnknownName(what.removesuffix("s"), name, OWNERS[what])
-        owner = [row for row in LISTS[what]() if row[0] == name]
-        _print(screen, [(name, owner[0][1].rpartition("\n")[0]), *settings_of(OWNERS[what][name])])
+        _print(screen, details(what, name))
         return
     for kind in [what] if what else LISTS:
         screen.print(Text(kind, style="bold"))

@@ -116,6 +116,11 @@ class AttentionMax(Attention):
 
 @dataclass(frozen=True)
 class AttentionHead(Attention):
+    """Attention of one head.
+
+    head     its number; in several layers, the mean of the heads with this number
+    """
+
     name: ClassVar[str] = "attention-head"
     summary: ClassVar[str] = "attention weights of one head"
 

@@ -129,6 +129,7 @@ class IntegratedGradients(TokenMethod):
     steps      nodes of the Gauss–Legendre rule
     baseline   where the line starts: "replace" replaces every word, "zero" sets the embeddings of
                words to zero; special tokens stay in both
+    output     what the gradient is taken of: logit, log-odds or probability of the label
 
     The scores add up to the difference between the outputs at both ends, up to a completeness gap
     that is reported.

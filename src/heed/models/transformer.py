@@ -15,6 +15,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from logging import ERROR
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -404,7 +405,7 @@ def quiet() -> Iterator[None]:
     hub_level = hub_logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
-    hub_logging.set_verbosity(hub_logging.ERROR)  # it tells of every attempt to reach the hub
+    hub_logging.set_verbosity(ERROR)  # it tells of every attempt to reach the hub
     try:
         yield
     finally:

@@ -71,4 +71,4 @@ def html(comparison: Comparison) -> str:
         body += f"<tr><th>{escape(method)}</th>{cells}</tr>"
     table = f"<table><caption>Kendall's τ</caption><tr><th></th>{head}</tr>{body}</table>"
     left_out = escape(by_reason(comparison.left_out))
-    return rows + table + (f"<p>Left out: {left_out}.</p>" if left_out else "")
+    return rows + table + (f"<div>Left out: {left_out}.</div>" if left_out else "")
