@@ -684,7 +684,7 @@ def test_an_audit_says_what_was_cut_off_and_unknown(model: SingleLayer) -> None:
     "documents", ["a fine film", Document("a fine film")], ids=["text", "document"]
 )
 def test_one_text_is_not_a_list_of_documents(model: SingleLayer, documents: Any) -> None:
-    with pytest.raises(InputError, match="one text"):
+    with pytest.raises(InputError, match=r"one text; for a file, pass heed.data.load\(FILE\)"):
         audit(model, documents)
 
 
@@ -964,6 +964,20 @@ def test_files_that_hold_no_audit_are_refused(whole: Audit, tmp_path: Path) -> N
     for path in sorted(tmp_path.iterdir()):
         with pytest.raises(DataError, match="does not hold"):
             Audit.load(path)
+
+
+def test_verdicts_are_shown_in_short(whole: Audit) -> None:
+    for v in whole.verdicts:
+        assert repr(v).startswith(f"<Verdict on {v.claim.id}") and v.outcome in repr(v)
+        assert "{" not in repr(v) + repr(v.claim) and len(repr(v)) < 300
+
+
+def test_a_model_without_attention_is_judged_by_lime() -> None:
+    heard = Heard()
+    with listening(heard):
+        found = audit(Counting(), ["good film", "bad plot"], "removes")
+    assert list(found.facts["methods"]) == ["lime"]
+    assert "counting shows no attention: lime is judged." in heard.lines
 
 
 def test_a_place_that_cannot_be_written_is_refused(whole: Audit, tmp_path: Path) -> None:

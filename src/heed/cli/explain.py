@@ -62,6 +62,7 @@ def explain(
     heed explain "a fine film" --method lime --set samples=5000
     """
     from heed.methods import METHODS, quick_methods
+    from heed.methods.comparison import by_reason
     from heed.text import Document
 
     named = names_of(method) or [n for n, cls in METHODS.items() if not cls.only_by_name]
@@ -72,8 +73,9 @@ def explain(
     if not all(segment.strip() for segment in document.segments):
         raise InputError("The text is empty: there is nothing to explain.")
     loaded = load_model(model)
+    left_out: dict[str, str] = {}
     if method is None:
-        methods, _ = quick_methods(loaded, document, unit.value, methods=methods)
+        methods, left_out = quick_methods(loaded, document, unit.value, methods=methods)
     explanations = [m.explain(loaded, [document], label, unit.value, seed)[0] for m in methods]
     if form == Format.json:
         values = [e.to_dict() for e in explanations]
@@ -84,6 +86,8 @@ def explain(
         write(html.explanations(explanations), output)
     else:
         _print_explanations(explanations, output)
+    if left_out:
+        say(f"Left out: {by_reason(left_out)}.")
     if output is not None:
         say(f"written to {output}")
 

@@ -115,6 +115,8 @@ def compare(
         if not to_run:
             raise InputError("compare needs at least one method, got none.")
     explanations = [m.explain(model, documents, label, unit, seed)[0] for m in to_run]
+    if left_out:
+        say(f"Left out: {by_reason(left_out)}.")
     return Comparison(tuple(explanations), agreement(explanations), left_out)
 
 
@@ -127,8 +129,7 @@ def quick_methods(
 ) -> tuple[list[Method], dict[str, str]]:
     """The methods that can explain a text within `patience` seconds each, and why others cannot.
 
-    The default is 30 seconds, and all methods except those that run only by name. What is left out
-    is said through `heed.progress`, in one line.
+    The default is 30 seconds, and all methods except those that run only by name.
     """
     patience = PATIENCE if patience is None else patience
     if methods is None:
@@ -149,7 +150,6 @@ def quick_methods(
     for name, cls in METHODS.items():
         if cls.only_by_name:
             left_out[name] = "run only if you name them"
-    say(f"Left out: {by_reason(left_out)}.")
     return quick, left_out
 
 
