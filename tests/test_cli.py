@@ -713,6 +713,11 @@ def test_every_setting_is_listed_with_what_it_may_be(
             assert all(meaning.split("\n")[0] != meaning for _, meaning in settings)
 
 
+def test_a_pair_for_a_model_of_single_texts_is_remarked_once(run: Run) -> None:
+    done = run("explain", "a fine film", "--pair", "a dull plot", "--method", "lime,occlusion")
+    assert (done.out + done.err).count("was not trained on pairs") == 1
+
+
 def test_numbers_as_labels_and_pairs_of_a_file_are_said_once(run: Run) -> None:
     rows = "".join(f"a fine film,{i % 5 + 1},{i}\n" for i in range(40))
     Path("stars.csv").write_text(f"body,stars,pair\n{rows}", encoding="utf8")
