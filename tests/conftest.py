@@ -38,6 +38,7 @@ import torch  # noqa: E402
 from heed.claims import CLAIMS  # noqa: E402
 from heed.methods import METHODS  # noqa: E402
 from heed.models.single_layer import Network, Shape, SingleLayer  # noqa: E402
+from heed.progress import Listener  # noqa: E402
 from heed.text import Document, Tokenizer  # noqa: E402
 
 torch.set_num_threads(1)
@@ -100,6 +101,17 @@ COMPARED = [name for name in OFFERED if not METHODS[name].only_by_name]
 
 # the claims that train no model
 UNTRAINED = {name: cls for name, cls in CLAIMS.items() if not cls.claim.trains}
+
+
+class Heard(Listener):
+    """Remembers what is said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
 
 LABELS = ("negative", "positive", "neutral")
 

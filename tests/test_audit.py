@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import UNTRAINED
+from conftest import UNTRAINED, Heard
 from scipy.stats import spearmanr
 
 import heed
@@ -47,6 +47,7 @@ from heed.methods.method import units_of
 from heed.metrics import bootstrap_mean
 from heed.models.classifier import CLOSED, Classifier
 from heed.models.single_layer import SingleLayer
+from heed.progress import listening
 from heed.report.words import summary
 from heed.text import Document, Tokenizer, Tokens
 
@@ -683,7 +684,7 @@ def test_an_audit_says_what_was_cut_off_and_unknown(model: SingleLayer) -> None:
     "documents", ["a fine film", Document("a fine film")], ids=["text", "document"]
 )
 def test_one_text_is_not_a_list_of_documents(model: SingleLayer, documents: Any) -> None:
-    with pytest.raises(InputError, match="one text"):
+    with pytest.raises(InputError, match=r"one text; for a file, pass heed.data.load\(FILE\)"):
         audit(model, documents)
 
 
@@ -784,6 +785,7 @@ def test_facts(model: SingleLayer, named: list, whole: Audit) -> None:
         (("bad", "good"), "index", None),
         (("negative", "neutral", "positive"), "index", None),
         (("0", "1", "2"), "index", None),
+        (("1", "2"), "index", None),
         ((), "none", None),
     ],
 )
@@ -794,9 +796,22 @@ def test_accuracy_goes_by_the_names_of_labels(
     predicted = [int(i) for i in model(texts).argmax(1)]
     mapped = {"index": predicted, "swapped": [1 - i for i in predicted], "none": [None] * 4}[gold]
     documents = tuple(Document(t, id=t, label=g) for t, g in zip(texts, mapped, strict=True))
-    found = audit(model, Dataset("mine", "all", documents, labels, "", ""), ["removes"], examples=0)
+    heard = Heard()
+    with listening(heard):
+        found = audit(model, Dataset("mine", "all", documents, labels, "", ""), ["removes"])
     assert found.facts["accuracy"] == accuracy
     assert found.facts["data"] == "mine (all)"
+    differ = f"The labels of the data ({', '.join(labels)}) are not those of the model"
+    said = any(line.startswith(differ) for line in heard.lines)
+    assert said == (accuracy is None and gold != "none")
+
+
+def test_labels_that_are_numbers_go_by_name_first() -> None:
+    model = Counting()
+    model.labels = ("1", "2")
+    documents = [Document("good", label=1), Document("bad", label=0)]
+    data = Dataset("mine", "all", tuple(documents), ("1", "2"), "", "")
+    assert audit(model, data, "removes", "occlusion").facts["accuracy"] == 1.0
 
 
 def test_documents_without_words_are_left_out_and_counted(model: SingleLayer) -> None:
@@ -951,9 +966,31 @@ def test_files_that_hold_no_audit_are_refused(whole: Audit, tmp_path: Path) -> N
             Audit.load(path)
 
 
+def test_verdicts_are_shown_in_short(whole: Audit) -> None:
+    for v in whole.verdicts:
+        assert repr(v).startswith(f"<Verdict on {v.claim.id}") and v.outcome in repr(v)
+        assert "{" not in repr(v) + repr(v.claim) and len(repr(v)) < 300
+
+
+def test_a_model_without_attention_is_judged_by_lime() -> None:
+    heard = Heard()
+    with listening(heard):
+        found = audit(Counting(), ["good film", "bad plot"], "removes")
+    assert list(found.facts["methods"]) == ["lime"]
+    assert "counting shows no attention: lime is judged." in heard.lines
+
+
 def test_a_place_that_cannot_be_written_is_refused(whole: Audit, tmp_path: Path) -> None:
     with pytest.raises(OutputError):
         whole.save(tmp_path / "no" / "rows.parquet")
+    with pytest.raises(OutputError, match=r"saved as \.parquet, got 'rows\.html'"):
+        whole.save(tmp_path / "rows.html")
+
+
+def test_the_name_of_a_file_may_be_a_string(whole: Audit, tmp_path: Path) -> None:
+    path = str(tmp_path / "rows.parquet")
+    whole.save(path)
+    assert Audit.load(path).to_dict() == whole.to_dict()
 
 
 # A model that offers nothing

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import types
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import pytest
 
 from heed import catalogue, data
 from heed.data import KNOWN, Dataset, corpora, load, places, sources
+from heed.data.rows import spans
 from heed.errors import DataError, InputError, OutputError, UnknownName
 from heed.progress import Listener, listening
 from heed.store import cache_folder
@@ -239,8 +241,19 @@ def test_human_rationales_are_characters(folder: Path) -> None:
         assert [w for s in document.rationale for w in document.text[s.start : s.end].split()] == [
             tokens[i] for i in wanted
         ]
+        assert all(s.start < s.end for s in document.rationale)
         ends = [s.end for s in document.rationale]
         assert all(s.start > end for s, end in zip(document.rationale[1:], ends, strict=False))
+
+
+def test_ranges_without_a_word_are_left_out() -> None:
+    assert spans("a fine film", [[0, 0], [1, 2], [2, 2]]) == (Span(2, 6),)
+
+
+@pytest.mark.parametrize("span", [(1, 1), (3, 2), (-1, 2), (0, 99), (0, 2, 1)])
+def test_a_rationale_marks_characters_of_its_text(span: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="characters that the text lacks"):
+        Document("a fine film", rationale=(Span(*span),))
 
 
 def test_counterfactual_pairs_stay_together(folder: Path) -> None:
@@ -611,14 +624,30 @@ def test_names_pairs_ids_and_columns(tmp_path: Path) -> None:
     assert load(path, columns=REVIEWS | {"pair": None})[0].pair is None
 
 
-def test_numbers_of_labels_that_do_not_all_occur(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stars", "names"),
+    [
+        ("15203", ("0", "1", "2", "3", "5")),
+        ("51234", ("1", "2", "3", "4", "5")),
+        ("11", ("1",)),
+        (("10", "9", "-1"), ("-1", "9", "10")),
+        (("1.0", "2.0"), ("1", "2")),
+    ],
+)
+def test_numbers_that_do_not_count_from_0_are_names(
+    stars: Sequence[str], names: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = write(tmp_path / "a.csv", "text,label\n" + "".join(f"x,{s}\n" for s in stars))
+    loaded = load(path)
+    assert loaded.labels == names
+    assert [names[i] for i in loaded.gold] == [s.removesuffix(".0") for s in stars]
+
+
+def test_numbers_of_named_labels_are_indices(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "text,label\none,1\ntwo,1\n")
-    message = refusal(DataError, load, path)
-    assert (
-        message.startswith("a.csv, line 2: the label 1 is out of range, it must be from 0 to 0")
-        and "`labels`" in message
-    )
     assert load(path, labels=("neg", "pos")).gold.tolist() == [1, 1]
+    message = refusal(DataError, load, path, labels=("neg",))
+    assert message == "a.csv, line 2: the label 1 is out of range, it must be from 0 to 0."
 
 
 @pytest.mark.parametrize(
@@ -637,11 +666,6 @@ def test_numbers_of_labels_that_do_not_all_occur(tmp_path: Path) -> None:
         ("a.csv", 'text,label\n"x\ny",0\nz\n', "a.csv, line 4: 1 fields, but the header has 2."),
         ("a.csv", 'text,label\nx,0\n"y,1\n', "a.csv, line 3: unexpected end of data."),
         ("a.csv", "text,label\nx,\n", "a.csv, line 2: the label is missing."),
-        (
-            "a.csv",
-            "text,label\nx,0\ny,-1\n",
-            "a.csv, line 3: the label -1 is out of range, it must be from 0 to 1",
-        ),
         (
             "a.csv",
             "text,label,rationale\nx,0,[[0]]\n",
@@ -764,7 +788,7 @@ def test_more_refusals(tmp_path: Path) -> None:
     assert "two different classes" in refusal(InputError, load, path, classes=("cat", "CAT"))
     assert "is left" in refusal(DataError, load, path, min_words=5)
     assert refusal(DataError, load, path, labels=("cat", "bird")).endswith(
-        "the label 'dog' is none of cat, bird."
+        "the label 'dog' is not one of cat, bird."
     )
     assert "two different classes" in refusal(InputError, load, path, classes="cat")
     assert "must not be negative" in refusal(InputError, load, path, limit=1, seed=-1)

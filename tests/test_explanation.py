@@ -7,12 +7,13 @@ import io
 import json
 import math
 import re
-from html import unescape
+from dataclasses import replace
+from html import escape, unescape
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import COMPARED, OFFERED
+from conftest import COMPARED, OFFERED, Heard
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -21,7 +22,7 @@ from heed.errors import InputError, UnknownName
 from heed.methods import METHODS, Comparison, Explanation, make_method, quick_methods
 from heed.methods.comparison import agreement
 from heed.models.single_layer import SingleLayer
-from heed.progress import Listener, listening
+from heed.progress import listening
 from heed.report.comparison import table
 from heed.text import Document, Span
 
@@ -82,7 +83,7 @@ def test_settings_are_read_from_strings(name: str, given: dict, expected: dict) 
         ("gradient", {}, "did you mean 'gradient-"),
         ("xxxxxxxxx", {}, "no method 'xxxxxxxxx'"),
         ("", {}, "no method ''"),
-        ("lime", {"sample": 3}, "no setting of lime 'sample': did you mean 'samples'"),
+        ("lime", {"sample": 3}, "lime has no setting 'sample': did you mean 'samples'"),
         ("random", {"samples": 3}, "no settings"),
         ("lime", {"samples": "many"}, "samples of lime must be a whole number, got 'many'"),
         ("lime", {"samples": "2.5"}, "must be a whole number"),
@@ -124,14 +125,14 @@ def test_settings_are_read_from_strings(name: str, given: dict, expected: dict) 
         (
             "attention-mean",
             {"layer": "1"},
-            "no setting of attention-mean 'layer': did you mean 'layers'",
+            "attention-mean has no setting 'layer': did you mean 'layers'",
         ),
         ("value-norm", {"merge": "mean"}, "merge of value-norm must be 'sum' or 'max'"),
         ("rollout", {"residual": "1"}, "residual of rollout must be below 1"),
         ("flow", {"residual": "-0.1"}, "residual of flow must be at least 0"),
         ("flow", {"residual": "nan"}, "residual of flow must be"),
         ("rollout", {"heads": "min"}, "heads of rollout must be"),
-        ("lime", {"merge": "max"}, "no setting of lime 'merge'"),
+        ("lime", {"merge": "max"}, "lime has no setting 'merge'"),
     ],
     ids=str,
 )
@@ -235,7 +236,10 @@ def test_an_empty_text_in_a_list_is_named(model: SingleLayer) -> None:
 
 
 def test_a_list_gives_a_list_and_a_text_one_explanation(model: SingleLayer) -> None:
-    assert heed.explain(model, [], "occlusion") == []
+    with pytest.raises(InputError, match="no text to explain"):
+        heed.explain(model, [], "occlusion")
+    one = heed.explain(model, {"text": "good film", "id": "7"}, "occlusion")
+    assert one.document == Document("good film", id="7")
     assert isinstance(heed.explain(model, ["good"], "occlusion"), list)
     assert heed.explain(model, ("good", "film"), "occlusion").document == Document("good", "film")
     document = Document("good film", id="7", label=1, rationale=(Span(0, 4),))
@@ -264,6 +268,8 @@ def test_top_is_ordered_by_absolute_score(model: SingleLayer) -> None:
     assert scores == sorted(scores, reverse=True) and len(scores) == 6
     assert e.top(2) == e.top()[:2]
     assert e.top(1)[0][0] in repr(e)
+    unsigned = heed.explain(model, "good film", "attention-mean")
+    assert "+" not in repr(unsigned) and "+" in repr(replace(e, scores=np.abs(e.scores)))
 
 
 def test_json_keeps_gold_label_rationale_and_any_character(model: SingleLayer) -> None:
@@ -434,8 +440,7 @@ def test_a_terminal_shows_method_label_notes_and_special_tokens(model: SingleLay
     )
     for words in (
         "gradient-input for negative (p =",
-        "apart",
-        "<cls>",
+        "special tokens: <cls>",
         "note: 1 word is unknown",
         "'zyzzyva'",
         "2 evaluations",
@@ -517,15 +522,20 @@ def test_a_comparison_of_one_word_has_no_agreement_to_report(model: SingleLayer)
 
 def test_a_comparison_shows_the_methods_that_it_left_out_and_why(model: SingleLayer) -> None:
     explanations = tuple(heed.explain(model, "the film was slow", m) for m in ("occlusion", "lime"))
-    reasons = {"flow": "flow needs <attention>.", "anchors": "it would take about 90 s."}
+    reasons = {
+        "flow": "flow needs <attention>.",
+        "anchors": "it would take about 90 s.",
+        "rollout": "rollout needs <attention>.",
+    }
     c = Comparison(explanations, agreement(explanations), reasons)
-    lines = shown(c, False).splitlines()
-    start = lines.index("Methods left out")
-    assert lines[start + 1 :] == ["flow needs <attention>.", "anchors: it would take about 90 s."]
-    items = "<li>flow needs &lt;attention&gt;.</li><li>anchors: it would take about 90 s.</li>"
-    assert f"<div>Methods left out</div><ul>{items}</ul>" in c._repr_html_()
+    line = "Left out: flow, rollout: needs <attention> · anchors: it would take about 90 s."
+    assert shown(c, False).splitlines()[-1] == line
+    assert f"<div>{escape(line)}</div>" in c._repr_html_()
     nothing = Comparison(explanations, agreement(explanations))
-    assert "left out" not in shown(nothing, False) + nothing._repr_html_()
+    assert "Left out" not in shown(nothing, False) + nothing._repr_html_()
+    assert (
+        repr(nothing) == f"<Comparison of 2 methods for {explanations[0].label!r}: occlusion, lime>"
+    )
 
 
 def test_negative_agreement_is_written_with_its_sign(model: SingleLayer) -> None:
@@ -547,16 +557,6 @@ def test_methods_that_the_model_does_not_offer_are_left_out_of_a_comparison(
 # Too few samples, outputs that do not change, heads
 
 
-class Heard(Listener):
-    """Remembers what is said."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
-
-
 def test_a_comparison_leaves_out_slow_methods_and_says_so(model: SingleLayer) -> None:
     text, heard = "the film was slow", Heard()
     with listening(heard):
@@ -565,7 +565,10 @@ def test_a_comparison_leaves_out_slow_methods_and_says_so(model: SingleLayer) ->
     assert set(quick.left_out) >= slow and not slow & set(quick.methods)
     assert "attention-mean" in quick.methods
     assert all("it would take about" in quick.left_out[name] for name in slow)
-    assert {line.split(" is left out")[0] for line in heard.lines} == slow
+    (line,) = heard.lines
+    assert set(re.findall(r"[\w-]+(?=[,:])", line)) >= slow | {"rollout", "flow"}
+    assert line.endswith("efficient, effective: run only if you name them.")
+    assert quick.left_out["efficient"] == "run only if you name them"
     again = Comparison.from_dict(json.loads(json.dumps(quick.to_dict())))
     assert again.left_out == quick.left_out
     patient = heed.compare(model, text, patience=math.inf)
@@ -573,12 +576,15 @@ def test_a_comparison_leaves_out_slow_methods_and_says_so(model: SingleLayer) ->
     assert heed.compare(model, text, ["lime"], patience=0).methods == ["lime"]  # named
 
 
-def test_what_a_model_does_not_offer_is_left_out_without_a_remark(model: SingleLayer) -> None:
+def test_what_a_model_does_not_offer_is_left_out_in_one_line(model: SingleLayer) -> None:
     bare, heard = SingleLayer(model.network, model.tokenizer, model.labels), Heard()
     bare.offers = frozenset()  # type: ignore[misc]
     with listening(heard):
         comparison = heed.compare(bare, "good film")
-    assert "does not offer" in comparison.left_out["attention-mean"] and not heard.lines
+    assert "does not offer" in comparison.left_out["attention-mean"]
+    (line,) = heard.lines
+    same = "attention-mean, attention-max, attention-head: needs attention, which single-layer does"
+    assert line.startswith(f"Left out: {same} not offer · ")
 
 
 def test_few_words_have_few_subsets_so_that_lime_is_quick(model: SingleLayer) -> None:

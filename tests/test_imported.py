@@ -112,6 +112,23 @@ def test_characters_that_a_text_does_not_have_are_refused(
         Imported.arrays("mine", [("a good film", "a bad plot")], [[1.0]], [[piece]])
 
 
+def test_one_explanation_is_saved_and_swapped_arguments_are_refused(
+    model: SingleLayer, tmp_path: Path
+) -> None:
+    e, path = heed.explain(model, TEXTS[0], "occlusion"), tmp_path / "e.parquet"
+    heed.save_explanations(e, path)
+    assert [x.to_dict() for x in heed.load_explanations(path)] == [e.to_dict()]
+    for swapped in ((path, e), ("e.json", [e]), ([e], None), ([1], path)):
+        with pytest.raises(InputError, match="explanations first, and then the name of a file"):
+            heed.save_explanations(*swapped)
+
+
+@pytest.mark.parametrize("score", [np.nan, np.inf, 1e101])
+def test_a_score_that_is_no_number_is_named(score: float) -> None:
+    with pytest.raises(InputError, match=r"mine: score 2 of 3 is .*: it must be finite"):
+        Imported.arrays("mine", ["a good film"], [[0.0, score, 1.0]])
+
+
 def test_labels_by_name_index_or_capitals_and_both_labels_of_a_text(model: SingleLayer) -> None:
     label = heed.explain(model, TEXTS[0], "occlusion").label
     for own in (label, label.upper(), model.label(label)):

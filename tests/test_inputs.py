@@ -154,7 +154,7 @@ def test_label_names_of_a_hub_set(single: SingleLayer) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"text": TEXTS}, "A dict is not a list of texts"),
+        ({"text": TEXTS}, "Row 1: the column 'text' must hold a text"),
         ({TEXTS[0]}, "must be a string, a heed.Document, or a list or table of these, got set"),
         (b"good film", "got bytes"),
         (3, "got int"),
@@ -162,8 +162,8 @@ def test_label_names_of_a_hub_set(single: SingleLayer) -> None:
         ([b"good"], "must be a string or a pair of strings, got bytes"),
         ([3], "must be a string or a pair of strings, got int"),
         ([("good film", 1)], "give texts with their labels as rows such as"),
-        ([("good film", "positive")], "heed.Document(text, pair) if it shall read both"),
-        (("good film", "positive"), "heed.Document(text, pair) if it shall read both"),
+        ([("good film", "positive")], "heed.Document(text, pair) if it should read both"),
+        (("good film", "positive"), "heed.Document(text, pair) if it should read both"),
         ([{"text": "good"}, "bad"], "Row 2 must be a dict like the others, got str"),
         ([{"body": "good"}], "Row 1: there is no column 'text'"),
         ([{"text": 3}], "Row 1: the column 'text' must hold a text, got 3"),

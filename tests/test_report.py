@@ -791,10 +791,42 @@ def test_the_summary_repeats_no_number_of_the_table() -> None:
 
 def test_a_summary_answers_family_by_family() -> None:
     texts = words.summary(mixed())
-    assert texts["Signed"].startswith("no. “What attention points to supports the label”.")
+    assert texts["Signed"].startswith("no. Does not hold: “What attention points to")
     assert texts["Agrees"].startswith("in part. Holds: ")
     assert "Undecided: “Attention ranks words as their removal does”: " in texts["Agrees"]
     assert texts[words.CONDITIONS].startswith("Values of one sign: yes (share of attention on ")
+
+
+@pytest.mark.parametrize(
+    ("values", "answer"),
+    [
+        ({"used": 0.5}, "yes"),
+        ({"used": 0.5, "needed": None}, "yes, as far as tested"),
+        ({"efficient-sufficient": 0.0, "efficient-shared": 0.0}, "yes, by algebra alone"),
+        ({"efficient-sufficient": 0.5, "efficient-necessary": None}, "no, as far as tested"),
+    ],
+)
+def test_an_answer_says_what_it_rests_on(values: dict[str, float | None], answer: str) -> None:
+    judged = []
+    for name, value in values.items():
+        claim = replace(CLAIMS[name].claim, combine=None)
+        refusal = Refusal("training", "only with --train") if value is None else None
+        judged.append(Evidence(claim, rows(np.full(40, value or 0.0)) * (not refusal), refusal))
+    *_, line = words.lines(made(tuple(judged))).values()
+    assert line.startswith(f"{answer} (")
+
+
+def test_changed_settings_are_shown_and_a_smaller_search_is_called_one() -> None:
+    weak = made(settings={"exclusive": {"steps": 20, "candidates": 5}})
+    strong = made(settings={"exclusive": {"steps": 600}}, methods={"lime": {"samples": 50}})
+    text = "exclusive.steps=20 (default: 500)"
+    assert text in flat(printed(terminal.audit(weak))) and text in flat(html.audit(weak))
+    assert words.changed(strong) == (
+        "Changed settings: exclusive.steps=600 (default: 500), lime.samples=50 (default: 1000)."
+    )
+    favours = "A smaller search finds fewer counterexamples, which favours the claim exclusive."
+    assert favours in words.changed(weak)
+    assert words.changed(made()) == ""
 
 
 def test_numbers_of_matrices_and_whole_numbers() -> None:

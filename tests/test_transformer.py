@@ -594,6 +594,8 @@ def test_a_model_and_its_tokenizer_or_a_pipeline_of_them_can_be_explained() -> N
     assert (
         heed.compare(pipeline, TEXTS[0], ["rollout", "occlusion"]).explanations[1].model == "bert"
     )
+    with pytest.raises(InputError, match=r"Got \(tokenizer, model\): swap them"):
+        heed.explain((tokenizer(), theirs), TEXTS[0], "occlusion")
     with pytest.raises(InputError, match="needs its tokenizer"):
         heed.explain(theirs, TEXTS[0])
     with pytest.raises(InputError, match="sequence classifiers"):

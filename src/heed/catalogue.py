@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import Any
@@ -14,6 +16,7 @@ from heed.models import public
 from heed.models.folders import bundled, facts
 from heed.papers import PAPERS
 from heed.report.bibliography import authors
+from heed.settings import allowed
 
 
 def _default(f: Any) -> str:
@@ -29,6 +32,34 @@ def methods() -> list[tuple[str, str]]:
         settings = ", ".join(map(_default, own_first)) or "no settings"
         rows.append((name, f"{cls.summary}\n{settings}"))
     return rows
+
+
+def settings_of(cls: type) -> list[tuple[str, str]]:
+    """The settings of a method or a claim: the default, what it means, and what it may be."""
+    meanings: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        # lines of a docstring such as "samples     how many texts to evaluate"
+        for key, text in _MEANING.findall(inspect.cleandoc(base.__doc__ or "")):
+            meanings[key] = " ".join(text.split())
+    rows = []
+    for f in fields(cls):
+        meaning = meanings.get(f.name, "")
+        rows.append((_default(f), f"{meaning}\n({allowed(cls, f.name)})".strip()))
+    return rows
+
+
+def details(kind: str, name: str) -> list[tuple[str, str]]:
+    """A method or a claim, and then its settings."""
+    cls = OWNERS[kind][name]
+    about = dict(LISTS[kind]())[name]
+    if fields(cls):
+        about = about.rpartition("\n")[0]  # without the line of settings
+    if kind == "claims":
+        about += f"\n{' '.join((inspect.getdoc(cls) or '').split())}"
+    return [(name, about), *settings_of(cls)]
+
+
+_MEANING = re.compile(r"^(\w+) {2,}(\S.*(?:\n {3,}\S.*)*)", re.MULTILINE)
 
 
 def data() -> list[tuple[str, str]]:
@@ -88,6 +119,9 @@ def reproductions() -> list[tuple[str, str]]:
         rows.append((name, "\n".join([paper.title, *questions])))
     return rows
 
+
+# What has settings.
+OWNERS: dict[str, dict[str, type]] = {"methods": {**METHODS}, "claims": {**CLAIMS}}
 
 LISTS: dict[str, Callable[[], list[tuple[str, str]]]] = {
     "methods": methods,

@@ -33,9 +33,12 @@ class InputError(HeedError):
 
 
 class UnknownName(InputError):
-    """A name that does not exist; the message names the nearest one that does."""
+    """A name that does not exist; the message names the nearest one that does.
 
-    def __init__(self, kind: str, name: str, names: Iterable[str]):
+    owner   what lacks it, in words: "The claim used has no setting …"
+    """
+
+    def __init__(self, kind: str, name: str, names: Iterable[str], owner: str = ""):
         existing = list(names)
         folded = {n.casefold(): n for n in existing}
         near = get_close_matches(name.casefold(), list(folded), n=1, cutoff=0.5)
@@ -45,7 +48,8 @@ class UnknownName(InputError):
             hint = "known are " + ", ".join(f"'{n}'" for n in existing) + "."
         else:
             hint = f"there are {len(existing)}, see `heed list`."
-        super().__init__(f"There is no {kind} '{quoted(name)}': {hint}")
+        lacks = f"{owner} has no" if owner else "There is no"
+        super().__init__(f"{lacks} {kind} '{quoted(name)}': {hint}")
 
 
 class DataError(HeedError):

@@ -91,13 +91,21 @@ def wrong(key: str, wanted: str, value: Any, owner: str = "") -> InputError:
 def read(owner: str, cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """Values for the fields of a dataclass; strings are converted to what each field holds."""
     names = [f.name for f in fields(cls)]
+    subject = owner.replace("the claim", "The claim", 1)
     for key in given:
         if not names:
-            raise InputError(f"{owner} has no settings, got '{quoted(key)}'.")
+            raise InputError(f"{subject} has no settings, got '{quoted(key)}'.")
         if key not in names:
-            raise UnknownName(f"setting of {owner}", key, names)
+            raise UnknownName("setting", key, names, subject)
     annotations = _annotations(cls)
     return {key: _converted(owner, key, value, annotations[key][0]) for key, value in given.items()}
+
+
+def allowed(cls: type, key: str) -> str:
+    """What a field of a dataclass may hold, in words."""
+    options, notes = _annotations(cls)[key]
+    limits = [str(note) for note in notes if isinstance(note, Limit)]
+    return ", ".join([" or ".join(map(_wanted, options)), *limits])
 
 
 def plain(owner: Any) -> dict[str, Any]:

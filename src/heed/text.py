@@ -22,7 +22,7 @@ import numpy as np
 import tokenizers
 from jaxtyping import Bool, Int
 
-from heed.errors import CheckpointError, InputError
+from heed.errors import CheckpointError, InputError, quoted
 
 Ids = Int[np.ndarray, "token"]
 Mask = Bool[np.ndarray, "token"]
@@ -59,6 +59,14 @@ class Document:
     id: str = ""
     label: int | None = None
     rationale: tuple[Span, ...] = ()
+
+    def __post_init__(self) -> None:
+        texts = self.segments
+        for start, end, segment in self.rationale:
+            inside = 0 <= segment < len(texts)
+            if not inside or not 0 <= start < end <= len(texts[segment]):
+                span = quoted((start, end, segment))
+                raise InputError(f"A rationale marks characters that the text lacks: {span}.")
 
     @property
     def segments(self) -> tuple[str, ...]:

@@ -532,8 +532,15 @@ def test_pairs_have_the_smaller_error(model: SingleLayer) -> None:
 def test_all_subsets_of_a_short_text_give_the_limit_itself(
     model: SingleLayer, text: str, removal: str
 ) -> None:
+    """Neither the number of samples nor the ridge, which vanishes with many, has a say."""
     found = heed.explain(model, text, "lime", label=1, samples=100, removal=removal)
     units = len(found.units)
+    other = heed.explain(
+        model, text, "lime", label=1, samples=2**units, removal=removal, ridge=50, sampling="pairs"
+    )
+    np.testing.assert_array_equal(found.scores, other.scores)
+    note = f"All {2**units} subsets of words were evaluated: nothing was sampled."
+    assert note in found.notes and note in other.notes
     keep = np.array(list(product([True, False], repeat=units)))
     assert found.forward_passes == 2**units
     assert found.standard_errors is not None and not found.standard_errors.any()
@@ -541,10 +548,10 @@ def test_all_subsets_of_a_short_text_give_the_limit_itself(
         y = everything(model, text, 1, removal)[1]
         s = units - keep.sum(1)
         w = np.array([kernel(k, units, NU) / units / math.comb(units, k) if k else 0.0 for k in s])
-        expected, _ = normal_equations(keep.astype(float), y, w, 1 / 100)
+        expected, _ = normal_equations(keep.astype(float), y, w, 0.0)
         np.testing.assert_allclose(found.scores, expected, atol=1e-9)
     if removal == "replace":
-        exact = heed.explain(model, text, "lime-exact", label=1, ridge=1 / 100)
+        exact = heed.explain(model, text, "lime-exact", label=1)
         np.testing.assert_allclose(found.scores, exact.scores, atol=1e-8)
 
 

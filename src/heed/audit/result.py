@@ -120,8 +120,14 @@ class Audit:
         verdicts = [v.to_dict() for v in self.verdicts]
         return {"facts": self.facts, "verdicts": verdicts, "conditions": conditions}
 
-    def save(self, path: Path) -> None:
-        """Write rows and facts to one Parquet file, which `Audit.load` reads."""
+    def save(self, path: Path | str) -> None:
+        """Write rows and facts to one .parquet file, which `Audit.load` and `heed report` read."""
+        path = Path(path)
+        if path.suffix != ".parquet":
+            raise OutputError(
+                f"An audit is saved as .parquet, got '{path.name}': `heed report` turns that file"
+                " into a page."
+            )
         rows: list[Row] = []
         claims = []
         for e in self.evidence:
@@ -140,8 +146,14 @@ class Audit:
             pq.write_table(table, scratch, compression="zstd")
 
     @classmethod
-    def load(cls, path: Path) -> Audit:
+    def load(cls, path: Path | str) -> Audit:
         """The audit that `save` wrote."""
+        if Path(path).is_dir():
+            raise DataError(
+                f"{path} is neither an audit (.parquet) nor the folder of a reproduction."
+            )
+        if Path(path).is_file() and Path(path).suffix == ".json":
+            raise DataError(f"{path} does not hold the rows of an audit: give its .parquet file.")
         if not Path(path).is_file():
             raise DataError(
                 f"There is no file '{path}': give the .parquet file that an audit wrote."

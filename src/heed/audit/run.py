@@ -18,11 +18,11 @@ from heed.claims.study import NO_TRAINING
 from heed.data import Dataset
 from heed.data.dataset import draw
 from heed.data.inputs import is_one
-from heed.errors import DataError, InputError, NotApplicable, UnknownName
+from heed.errors import DataError, InputError, NotApplicable, UnknownName, quoted
 from heed.methods import AttentionMean, Imported, Method, make_method, reads_attention
 from heed.models import Model
 from heed.models import of as classifier_of
-from heed.models.classifier import Classifier
+from heed.models.classifier import ATTENTION, Classifier
 from heed.progress import bar, say
 from heed.settings import plain
 from heed.store import Store
@@ -52,7 +52,7 @@ def audit(
                  With imported scores it may be left out: their texts are audited then
     claims       by name, or with settings as in `Exclusive(steps=200)`; by default all
     methods      the methods that are judged, side by side: by name, with settings, or
-                 `heed.Imported`; by default attention-mean
+                 `heed.Imported`; by default attention-mean, or lime if the model shows no attention
     limit        at most this many documents, drawn at random
     examples     explain this many documents for the reader: the page and the saved file show them
     training     documents for the claims that retrain the model; without them these are not judged.
@@ -68,10 +68,13 @@ def audit(
         return budget is not None and time.perf_counter() - began > 60 * budget
 
     if is_one(dataset):
-        raise InputError("An audit takes a list of documents or a data set, got one text.")
+        raise InputError(
+            "An audit takes a list of documents or a data set, got one text; for a file, pass"
+            " heed.data.load(FILE)."
+        )
     if limit is not None and limit < 1:
         raise InputError(f"limit must be at least 1, got {limit}.")
-    judged = _methods(methods)
+    judged = _methods(model, methods)
     imported = [m for m in judged if isinstance(m, Imported)]
     if dataset is None and imported:
         scored = tuple(imported[0].documents)
@@ -98,6 +101,8 @@ def audit(
     first = Study(model, documents, judged[0], seed, gold, retraining, store)
     studies = [replace(first, method=e) for e in judged]  # which share what they have explained
     tests = _tests(claims, studies)
+    if not any(test.claim.of_explanation for test in tests):
+        _check_settings(first)
     measured: dict[str, list[Evidence]] = {}
     for test in bar(sorted(tests, key=_turn), "claims", unit="claim"):
         measured[test.claim.id] = [
@@ -130,8 +135,13 @@ def audit(
 # What is judged, on which documents
 
 
-def _methods(methods: Sequence[str | Method] | str | Method | None) -> list[Method]:
+def _methods(
+    model: Classifier, methods: Sequence[str | Method] | str | Method | None
+) -> list[Method]:
     """The explanations that are judged, each under a name of its own."""
+    if methods is None and ATTENTION not in model.offers:
+        say(f"{model.name} shows no attention: lime is judged.")
+        methods = "lime"
     methods = AttentionMean() if methods is None else methods
     judged = [make_method(m) for m in ([methods] if isinstance(methods, str | Method) else methods)]
     if not judged:
@@ -177,6 +187,13 @@ def _explained_only(
     return replace(data, documents=tuple(drawn)), "; ".join(reasons)
 
 
+def _check_settings(study: Study) -> None:
+    """Refuse a method whose settings do not fit the model, where no claim would find out."""
+    quick = study.method.evaluations(10) <= 1
+    if quick and not study.method.refusal(study.model, study.documents[:1]):
+        study.method.explain(study.model, study.documents[:1])
+
+
 # Claims
 
 
@@ -192,6 +209,8 @@ def _tests(
     gated = any(t.claim.gated and (of_attention or not t.claim.of_explanation) for t in tests)
     if gated and not any(_is_gate(test, studies[0]) for test in tests):
         tests.append(CLAIMS["used"]())
+        gated_names = ", ".join(t.claim.id for t in tests if t.claim.gated)
+        say(f"The claim used is tested too: whether {gated_names} can be judged depends on it.")
     return sorted(tests, key=lambda test: test.claim.id not in GATES)
 
 
@@ -242,13 +261,18 @@ def _gold(
     Labels are matched by name. Where the data have only numbers, or no names, they are indices.
     """
     folded = [name.casefold() for name in model.labels]
-    if all(name.isdecimal() for name in names):
-        indices = {i: i for i in range(len(folded))} if len(names) <= len(folded) else {}
-    else:
-        theirs = enumerate(name.casefold() for name in names)
-        indices = {i: folded.index(name) for i, name in theirs if name in folded}
+    theirs = [name.casefold() for name in names] or list(map(str, range(len(folded))))
+    ours = folded
+    if not set(theirs) <= set(folded) and all(name.isdecimal() for name in theirs):
+        ours = list(map(str, range(len(folded))))
+    indices = {i: ours.index(name) for i, name in enumerate(theirs) if name in ours}
     labels = [d.label for d in documents]
     if len(indices) < len(names) or not set(labels) - {None} <= indices.keys():
+        listed = ", ".join(names or map(str, sorted({i for i in labels if i is not None})))
+        say(
+            f"The labels of the data ({quoted(listed)}) are not those of the model"
+            f" ({quoted(', '.join(model.labels))}): no accuracy is given."
+        )
         return [None] * len(labels)
     return [None if label is None else indices[label] for label in labels]
 
@@ -261,7 +285,7 @@ def _accuracy(
     if not labels:
         return None
     labelled = [d for d, label in zip(documents, gold, strict=True) if label is not None]
-    predicted = model(labelled).argmax(1).tolist()
+    predicted = model.logits(model.tokens(labelled)).argmax(1).tolist()
     return sum(p == label for p, label in zip(predicted, labels, strict=True)) / len(labels)
 
 

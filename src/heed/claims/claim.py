@@ -100,6 +100,9 @@ class Claim:
         text = self.sentence.format(method="attention" if method == "attention-mean" else method)
         return text[0].upper() + text[1:]
 
+    def __repr__(self) -> str:
+        return f"<Claim {self.id}: {self.sentence_about('attention')} ({self.side()})>"
+
     def side(self) -> str:
         return f"{'>' if self.above else '<'} {self.threshold:g}"
 
@@ -134,6 +137,14 @@ class Verdict:
     reason: str = ""
     method: str = "attention-mean"
     cause: Cause | None = None
+
+    def __repr__(self) -> str:
+        judged = f" of {self.method}" if self.claim.of_explanation else ""
+        numbers = self.reason
+        if self.mean is not None:
+            numbers = f"{self.mean:.3g} [{self.low:.3g}, {self.high:.3g}], n {self.n}"
+        claimed = f"{self.claim.id}{judged} ({self.claim.side()})"
+        return f"<Verdict on {claimed}: {self.outcome}, {numbers}>"
 
     @property
     def sentence(self) -> str:

@@ -56,6 +56,7 @@ class Exclusive(ClaimTest):
     """
 
     claim = stated("exclusive")
+    effort = ("candidates", "steps")
 
     candidates: Annotated[int, AtLeast(1)] = 5
     steps: Annotated[int, AtLeast(0)] = 500
@@ -183,6 +184,7 @@ class ExclusiveModel(ClaimTest):
     """
 
     claim = stated("exclusive-model", _over_seeds)
+    effort = ("epochs",)
 
     seeds: Annotated[int, AtLeast(1)] = 8
     epochs: Annotated[int, AtLeast(1)] = 20

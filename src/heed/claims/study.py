@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # which loads torch
 Positions = Annotated[Literal["words", "all"], "choice of positions"]
 
 CHUNK = 64  # documents that are explained before their explanations are stored
-NO_TRAINING = Refusal("training", "it retrains the model, which --train allows")
+NO_TRAINING = Refusal("training", "only with --train, which retrains the model")
 
 
 @dataclass(eq=False)
@@ -160,9 +160,11 @@ class ClaimTest(ABC):
 
     claim     what is asserted; a subclass takes it from claims.toml with `stated`
     against   the methods that it compares with: it cannot judge these
+    effort    settings of a search for counterexamples: with smaller ones it finds fewer
     """
 
     claim: ClassVar[Claim]
+    effort: ClassVar[tuple[str, ...]] = ()
     against: ClassVar[tuple[type[Method], ...]] = ()
 
     def __post_init__(self) -> None:

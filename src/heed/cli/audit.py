@@ -50,7 +50,10 @@ def audit(
     ] = None,
     split: Annotated[
         str | None,
-        typer.Option(help="Which part of the data.", show_default="test, else dev, else train"),
+        typer.Option(
+            help="Which part of the data.",
+            show_default="test; dev for sst2; train for rotten_tomatoes: all that its package has",
+        ),
     ] = None,
     labels: Annotated[
         str | None,
@@ -76,7 +79,7 @@ def audit(
         typer.Option(
             help="The method to judge, or a .json, .jsonl or .parquet file of imported scores;"
             " may be repeated.",
-            show_default="attention-mean",
+            show_default="attention-mean; lime if the model shows no attention",
         ),
     ] = None,
     set_: Annotated[
@@ -90,6 +93,7 @@ def audit(
         bool,
         typer.Option(
             "--train",
+            metavar="",
             help="Also test claims that need retraining (about 24 trainings).",
         ),
     ] = False,
@@ -104,7 +108,7 @@ def audit(
         typer.Option(help="Keep rows and trained models in this folder, for later audits."),
     ] = None,
     rerun: Annotated[
-        bool, typer.Option("--rerun", help="Measure again what the --cache folder has.")
+        bool, typer.Option("--rerun", metavar="", help="Measure again what the --cache folder has.")
     ] = False,
     budget: Annotated[
         float | None,
@@ -158,7 +162,7 @@ def audit(
         claims += read_claims(["used"], None)
     for name in fail_on or ():
         if name not in names:
-            raise UnknownName("claim of this audit", name, names)
+            raise UnknownName("claim", name, names, "This audit")
     if base is not None:
         from heed.models.folders import transformer_at
 
@@ -168,10 +172,12 @@ def audit(
             )
         transformer_at(base)
     settings = [pair for pair in set_ or () if not is_of_claim(pair)]
-    judged = read_judged(names_of(method) or ["attention-mean"], settings)
+    judged = None
+    if method or settings:
+        judged = read_judged(names_of(method) or ["attention-mean"], settings)
     check_outputs(output, figures)
     columns = column_names(text_column, label_column, pair_column)
-    imported = any(isinstance(m, Imported) for m in judged)
+    imported = any(isinstance(m, Imported) for m in judged or ())
     if imported and data is None:
         if split or labels or classes or columns:
             raise InputError(
@@ -202,12 +208,6 @@ def audit(
             base=base,
             budget=budget,
         )
-        if audited.facts["accuracy"] is None and dataset is not None and dataset.labels:
-            theirs, ours = ", ".join(dataset.labels), ", ".join(loaded.labels)
-            say(
-                f"The labels of the data ({theirs}) are not those of the model ({ours}): no"
-                " accuracy is given."
-            )
         audited.facts["command"] = shlex.join(["heed", *sys.argv[1:]])
         emit_audit(audited, format, output or [], figures)
     _fail_on(audited, fail_on or ())

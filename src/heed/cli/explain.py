@@ -48,7 +48,7 @@ def explain(
     seed: options.Seed = 0,
     format: Annotated[
         Format | None,
-        typer.Option(help="How to write it.", show_default="by FILE's ending, else text"),
+        typer.Option(help="How to write it.", show_default="by the ending of --output, else text"),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write to this file (.html, .json, .txt).")
@@ -62,6 +62,7 @@ def explain(
     heed explain "a fine film" --method lime --set samples=5000
     """
     from heed.methods import METHODS, quick_methods
+    from heed.methods.comparison import by_reason
     from heed.text import Document
 
     named = names_of(method) or [n for n, cls in METHODS.items() if not cls.only_by_name]
@@ -72,9 +73,9 @@ def explain(
     if not all(segment.strip() for segment in document.segments):
         raise InputError("The text is empty: there is nothing to explain.")
     loaded = load_model(model)
-    loaded.documents(document, keep_all=True)  # says so if the model was not trained on pairs
+    left_out: dict[str, str] = {}
     if method is None:
-        methods, _ = quick_methods(loaded, document, unit.value, methods=methods)
+        methods, left_out = quick_methods(loaded, document, unit.value, methods=methods)
     explanations = [m.explain(loaded, [document], label, unit.value, seed)[0] for m in methods]
     if form == Format.json:
         values = [e.to_dict() for e in explanations]
@@ -85,19 +86,22 @@ def explain(
         write(html.explanations(explanations), output)
     else:
         _print_explanations(explanations, output)
+    if left_out:
+        say(f"Left out: {by_reason(left_out)}.")
     if output is not None:
-        if form != Format.text:
-            _print_explanations(explanations, None)
         say(f"written to {output}")
 
 
 def _format(format: Format | None, output: Path | None) -> Format:
-    if format is not None or output is None:
-        return format or Format.text
     formats = {".html": Format.html, ".json": Format.json, ".txt": Format.text}
-    if output.suffix.lower() not in formats:
+    if output is None:
+        return format or Format.text
+    of_file = formats.get(output.suffix.lower(), format)
+    if of_file is None:
         raise OutputError(f"{output} must end in {', '.join(formats)}, or choose with --format.")
-    return formats[output.suffix.lower()]
+    if format not in (None, of_file):
+        raise OutputError(f"{output} is not the name of a file for --format {format}.")
+    return of_file
 
 
 def _print_explanations(explanations: list[Explanation], output: Path | None) -> None:

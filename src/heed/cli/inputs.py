@@ -21,6 +21,8 @@ def read_text(text: str | None, file: Path | None) -> str:
     if file is not None:
         if text is not None:
             raise InputError("Give the text or a file, not both.")
+        if not file.exists():
+            raise InputError(f"There is no file '{file}'.")
         try:
             return file.read_text(encoding="utf8")
         except (OSError, UnicodeDecodeError) as error:

@@ -83,6 +83,6 @@ TestData = Annotated[
     ),
 ]
 Fp16 = Annotated[
-    bool, typer.Option("--fp16", help="Store weights in half precision: half the size.")
+    bool, typer.Option("--fp16", metavar="", help="Store weights in half precision: half the size.")
 ]
 Limit = Annotated[int | None, typer.Option(help="Train on so many documents.", min=10)]

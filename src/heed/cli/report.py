@@ -20,7 +20,7 @@ from heed.errors import InputError, OutputError
 
 @app.command()
 def report(
-    rows: Annotated[
+    path: Annotated[
         Path, typer.Argument(help="The .parquet file of an audit, or the folder of a reproduction.")
     ],
     format: options.Printed = Format.text,
@@ -39,14 +39,14 @@ def report(
     from heed.audit import Audit
 
     check_outputs(output, figures)
-    if (rows / "experiments").is_dir():
+    if (path / "experiments").is_dir():
         if figures is not None:
             raise InputError(
                 "Leave out --figures: those of a reproduction are written into its folder."
             )
-        _redraw(rows, format, output or [])
+        _redraw(path, format, output or [])
     else:
-        emit_audit(Audit.load(rows), format, output or [], figures)
+        emit_audit(Audit.load(path), format, output or [], figures)
 
 
 def _redraw(folder: Path, format: Format, outputs: Sequence[Path]) -> None:

@@ -67,7 +67,9 @@ def reproduce(
         ),
     ] = None,
     seed: options.Seed = 0,
-    rerun: Annotated[bool, typer.Option("--rerun", help="Re-run finished experiments.")] = False,
+    rerun: Annotated[
+        bool, typer.Option("--rerun", metavar="", help="Re-run finished experiments.")
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The folder to write.", show_default="PAPER"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from importlib import metadata
 from typing import Annotated, Any
@@ -41,7 +42,11 @@ def _root(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", help="Show the version and exit.", callback=_version, is_eager=True
+            "--version",
+            metavar="",
+            help="Show the version and exit.",
+            callback=_version,
+            is_eager=True,
         ),
     ] = False,
 ) -> None: ...
@@ -56,6 +61,13 @@ def _usage(error: Any) -> str:
     message = error.format_message().rstrip(".")
     if type(error).__name__ == "NoArgsIsHelpError":
         return message  # older versions of typer leave it to the caller to show the help
+    # the words of the library that checks values
+    message = message.replace("Value error, ", "")
+    message = re.sub(
+        r"Input should be greater than or equal to (\S+)", r"it must be \1 or more", message
+    )
+    if message.endswith("?"):
+        return f"heed: {message}"
     return f"heed: {message}; see {error.ctx.command_path if error.ctx else 'heed'} --help."
 
 

@@ -23,9 +23,10 @@ def documents(
 ) -> Dataset:
     """The documents that somebody passed, as a `Dataset`.
 
-    value        a string, a `heed.Document`, a pair of strings in a tuple, or a list of these; a
-                 pandas Series; a pandas DataFrame, a list of dicts or a Hugging Face data set, with
-                 the column text (and label, pair, rationale or id, if they are there); a `Dataset`
+    value        a string, a `heed.Document`, a pair of strings in a tuple, a dict such as
+                 {"text": …}, or a list of these; a pandas Series; a pandas DataFrame or a Hugging
+                 Face data set, with the column text (and label, pair, rationale or id, if they are
+                 there); a `Dataset`
     columns      names of the columns where they differ, as in {"text": "body", "label": "stars"}
     pairs        whether the model reads pairs: if not, a tuple is refused, since it may hold a text
                  and its label; `heed.Document(text, pair)` is always a pair
@@ -37,8 +38,6 @@ def documents(
         return _checked(value, keep_all)
     if is_one(value):
         value = [value]
-    if isinstance(value, Mapping):
-        raise InputError(f"A dict is not a list of texts: give a list of {_ROWS}.")
     if isinstance(value, Set | bytes) or not isinstance(value, Iterable):
         raise InputError(
             "A text must be a string, a heed.Document, or a list or table of these, got"
@@ -64,7 +63,7 @@ def is_one(value: Any) -> bool:
     """Whether this is one text; a tuple is a pair of texts, unless it holds documents or rows."""
     if isinstance(value, tuple):
         return not value or not all(isinstance(item, Document | Mapping) for item in value)
-    return isinstance(value, str | Document)
+    return isinstance(value, str | Document | Mapping)
 
 
 def _checked(dataset: Dataset, keep_all: bool) -> Dataset:
@@ -91,7 +90,7 @@ def _document(item: Any, number: int, total: int, pairs: bool, keep_all: bool) -
         if not pairs:
             raise InputError(
                 f"The model reads one text, got the pair {quoted(item)}: give heed.Document(text,"
-                f" pair) if it shall read both, and {_ROWS} if the second is a label."
+                f" pair) if it should read both, and {_ROWS} if the second is a label."
             )
     return Document.of(item)
 

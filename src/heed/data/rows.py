@@ -26,12 +26,15 @@ def document(row: Row) -> Document:
 
 
 def spans(text: str, ranges: Sequence[Sequence[int]]) -> tuple[Span, ...]:
-    """Characters of ranges over `text.split()`; ranges that meet or overlap become one."""
+    """Characters of ranges over `text.split()`; ranges that meet or overlap become one.
+
+    Ranges without a word are left out: the test part of movie_rationales has some.
+    """
     if not ranges:
         return ()
     words = [m.span() for m in re.finditer(r"\S+", text)]
     merged: list[list[int]] = []
-    for start, end in sorted(map(tuple, ranges)):
+    for start, end in sorted((start, end) for start, end in ranges if start < end):
         if merged and start <= merged[-1][1]:
             merged[-1][1] = max(merged[-1][1], end)
         else:

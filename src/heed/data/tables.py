@@ -64,8 +64,14 @@ def read_table(
     labels: list[tuple[str, int | str]] = []
     blank = 0
     for number, where, row in rows:
+        # what the first row lacks, the table lacks
+        table = name if name and not documents and not blank else where
         try:
-            document = _document(row, columns, labelled, keep_blank)
+            _check_columns(row, columns, labelled)
+        except DataError as error:
+            raise DataError(f"{table}: {error}") from None
+        try:
+            document = _document(row, columns, keep_blank)
             if document is None:
                 blank += 1
                 continue
@@ -119,9 +125,8 @@ def _ids(given: Sequence[str], numbers: Sequence[int]) -> list[str]:
 # From a row to a document. A refusal does not say which row it is: `read_table` adds that.
 
 
-def _document(row: Row, columns: Columns, labelled: bool, keep_blank: bool) -> Document | None:
+def _document(row: Row, columns: Columns, keep_blank: bool) -> Document | None:
     """The document of a row, without its label; None if a text of it is blank."""
-    _check_columns(row, columns, labelled)
     read = [c for c in (columns.text, columns.pair) if c is not None and c in row]
     texts = [_text(row, column, keep_blank) for column in read]
     if not keep_blank and not all(text.strip() for text in texts):
@@ -201,8 +206,9 @@ def _label(value: Any) -> int | str:
 def _numbered(
     labels: list[tuple[str, int | str]], names: tuple[str, ...], all_occur: bool
 ) -> tuple[list[int], tuple[str, ...]]:
-    """Labels as numbers, with their names: numbers stay, names are sorted unless their order is
-    given.
+    """Labels as numbers, with their names, which are sorted unless their order is given.
+
+    Numbers stay as they are; if `all_occur` and they are not 0, 1, 2, …, they are names.
     """
     for where, value in labels:
         if type(value) is not type(labels[0][1]):
@@ -213,7 +219,12 @@ def _numbered(
         return _by_name(written, names)
     if all(_WHOLE.fullmatch(value) for value in values):
         whole = [(where, int(value.partition(".")[0])) for where, value in written]
-        return _by_number(whole, names, all_occur)
+        numbers = sorted({number for _, number in whole})
+        if names or not all_occur or numbers == list(range(len(numbers))):
+            return _by_number(whole, names)
+        # such as 1 to 5 stars: not indices, but names
+        as_names = [(where, str(number)) for where, number in whole]
+        return _by_name(as_names, tuple(map(str, numbers)))
     if not names and all(_DECIMAL.fullmatch(value) for value in values):
         where, value = next(
             (where, value) for where, value in written if not _WHOLE.fullmatch(value)
@@ -233,25 +244,19 @@ def _by_name(
     for where, value in labels:
         if value not in index:
             raise DataError(
-                f"{where}: the label '{quoted(value)}' is none of {quoted(', '.join(names))}."
+                f"{where}: the label '{quoted(value)}' is not one of {quoted(', '.join(names))}."
             )
     return [index[value] for _, value in labels], names
 
 
 def _by_number(
-    labels: list[tuple[str, int]], names: tuple[str, ...], all_occur: bool
+    labels: list[tuple[str, int]], names: tuple[str, ...]
 ) -> tuple[list[int], tuple[str, ...]]:
     numbers = [number for _, number in labels]
-    count = len(names) or (len(set(numbers)) if all_occur else max(numbers) + 1)
+    count = len(names) or max(numbers) + 1
     for where, number in labels:
         if not 0 <= number < count:
-            hint = (
-                f" as there are {count} different ones; if some do not occur, name all by `labels`"
-                if all_occur and not names
-                else ""
-            )
             raise DataError(
-                f"{where}: the label {number} is out of range, it must be from 0 to"
-                f" {count - 1}{hint}."
+                f"{where}: the label {number} is out of range, it must be from 0 to {count - 1}."
             )
     return numbers, names or tuple(map(str, range(count)))

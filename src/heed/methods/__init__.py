@@ -17,6 +17,7 @@ from heed.methods.attention import ValueNorm as ValueNorm
 from heed.methods.baseline import Random as Random
 from heed.methods.comparison import Comparison as Comparison
 from heed.methods.comparison import agreement as agreement
+from heed.methods.comparison import by_reason
 from heed.methods.efficient import EffectiveAttention as EffectiveAttention
 from heed.methods.efficient import EfficientAttention as EfficientAttention
 from heed.methods.exact import LimeExact as LimeExact
@@ -80,6 +81,8 @@ def explain(
     """
     model, method = classifier_of(model), make_method(method, settings)
     documents = model.documents(text, columns, keep_all=True).documents
+    if not documents:
+        raise InputError("There is no text to explain.")
     explanations = method.explain(model, documents, label, unit, seed)
     return explanations[0] if is_one(text) else explanations
 
@@ -112,6 +115,8 @@ def compare(
         if not to_run:
             raise InputError("compare needs at least one method, got none.")
     explanations = [m.explain(model, documents, label, unit, seed)[0] for m in to_run]
+    if left_out:
+        say(f"Left out: {by_reason(left_out)}.")
     return Comparison(tuple(explanations), agreement(explanations), left_out)
 
 
@@ -124,8 +129,7 @@ def quick_methods(
 ) -> tuple[list[Method], dict[str, str]]:
     """The methods that can explain a text within `patience` seconds each, and why others cannot.
 
-    The default is 30 seconds, and all methods except those that run only by name. What is left out
-    is said through `heed.progress`, unless the model just does not offer what the method needs.
+    The default is 30 seconds, and all methods except those that run only by name.
     """
     patience = PATIENCE if patience is None else patience
     if methods is None:
@@ -139,14 +143,13 @@ def quick_methods(
         evaluations = method.evaluations(len(units))
         if reason := method.refusal(model, [text]):
             left_out[method.name] = reason
-            if method.needs <= model.offers:
-                say(f"{reason} It is left out.")
         elif evaluations > 1 and (expected := seconds * evaluations) > patience:
-            reason = f"it would take about {expected:.0f} s; name it to run it anyway."
-            left_out[method.name] = reason
-            say(f"{method.name} is left out: {reason}")
+            left_out[method.name] = f"it would take about {expected:.0f} s; name it to run it."
         else:
             quick.append(method)
+    for name, cls in METHODS.items():
+        if cls.only_by_name:
+            left_out[name] = "run only if you name them"
     return quick, left_out
 
 

@@ -48,6 +48,8 @@ class Anchors(Method):
     A word of the rule scores what the precision loses when it is removed and the rest of the rule
     stays, at least one text in all that were drawn. Other words score 0.
 
+    removal     "replace" by the model's filler, "delete" or "hide"; None takes the model's default
+    repeats     "together": one unit per distinct word; "apart": one unit per occurrence
     precision   the precision that a rule must reach
     delta       1 - delta is the confidence of the interval
     beam        how many rules of each size are extended

@@ -53,7 +53,8 @@ class LayerMethod(BatchMethod):
             return list(range(count))
         for n in numbers:
             if not -count <= n < count:
-                raise InputError(f"There is no layer {n}: the model has layers 0 to {count - 1}.")
+                layers = "one layer, 0" if count == 1 else f"layers 0 to {count - 1}"
+                raise InputError(f"There is no layer {n}: the model has {layers}.")
         return sorted({n % count for n in numbers})
 
     @abstractmethod
@@ -115,6 +116,11 @@ class AttentionMax(Attention):
 
 @dataclass(frozen=True)
 class AttentionHead(Attention):
+    """Attention of one head.
+
+    head     its number; in several layers, the mean of the heads with this number
+    """
+
     name: ClassVar[str] = "attention-head"
     summary: ClassVar[str] = "attention weights of one head"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,12 @@ class Comparison:
     def methods(self) -> list[str]:
         return [e.method for e in self.explanations]
 
+    def __repr__(self) -> str:
+        label = self.explanations[0].label
+        return (
+            f"<Comparison of {len(self.methods)} methods for {label!r}: {', '.join(self.methods)}>"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         agreement = self.agreement.astype(object)
         agreement[np.isnan(self.agreement)] = None  # json has no NaN
@@ -55,6 +61,15 @@ class Comparison:
         from heed.report import comparison
 
         return comparison.html(self)
+
+
+def by_reason(left_out: Mapping[str, str]) -> str:
+    """The methods that were left out, in one line: those with the same reason together."""
+    names: dict[str, list[str]] = {}
+    for name, reason in left_out.items():
+        # some reasons are sentences that begin with the method's name
+        names.setdefault(reason.removeprefix(f"{name} ").rstrip("."), []).append(name)
+    return " · ".join(f"{', '.join(same)}: {reason}" for reason, same in names.items())
 
 
 def agreement(explanations: Sequence[Explanation]) -> Float[np.ndarray, "method method"]:

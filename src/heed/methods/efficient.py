@@ -29,6 +29,7 @@ class Determined(BatchMethod):
     """The part of attention that the output determines, in one layer.
 
     level       what counts as the output (see `heed.methods.problems`)
+    layer       the number of the layer; -1 is the last
     head        the number of one head; None for all
     aggregate   how the weights of the heads become one: "mean" or "max"
     tolerance   directions in which the values are smaller than this share of their norm count as

@@ -73,7 +73,8 @@ class ClosedForm(Method):
 class LimeExact(ClosedForm):
     """LIME's regression over all subsets at once: the limit of `lime` with more and more samples.
 
-    ridge   the penalty per sample: 1/n corresponds to the default of `lime` with n samples
+    bandwidth   ν in the weight of a text, as in `lime`
+    ridge       the penalty per sample: 1/n corresponds to the default of `lime` with n samples
     """
 
     name: ClassVar[str] = "lime-exact"
@@ -123,6 +124,9 @@ class LimeTheorem(ClosedForm):
     constant is 3/2. `facts` say how far its assumptions hold for the document (see `assumptions`),
     the factor that fits exact LIME best (`slope`, of the formula with constant 1), and the errors
     with both factors, relative to the norm of exact LIME.
+
+    constant    the factor
+    bandwidth   ν in the weight of a text, for the comparison with exact LIME
     """
 
     name: ClassVar[str] = "lime-theorem"

@@ -126,7 +126,8 @@ class Explanation:
         yield from explanation.terminal(self, console, options)
 
     def __repr__(self) -> str:
-        words = ", ".join(f"{text} {score:+.3g}" for text, score in self.top(4))
+        sign = "+" if self.signed else ""
+        words = ", ".join(f"{text} {score:{sign}.3g}" for text, score in self.top(4))
         return f"<Explanation {self.method} of {self.label!r}: {words}>"
 
 
@@ -190,8 +191,6 @@ def _check(record: _Record) -> None:
             raise ValueError("a unit stands nowhere in the text")
         for start, end in unit.spans:
             check_span(record.document, Span(start, end, unit.segment))
-    for span in record.document.rationale:
-        check_span(record.document, span)
     msgspec.json.encode(record)  # refuses halves of characters, which no file could hold
 
 

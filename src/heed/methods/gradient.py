@@ -152,6 +152,7 @@ class IntegratedGradients(TokenMethod):
                words to zero; special tokens stay in both
     at         the embeddings that are moved: "block", those that enter the first layer (the default
                where the model has them); "lookup", those that the tokens look up
+    output     what the gradient is taken of: logit, log-odds or probability of the label
 
     The scores add up to the difference between the outputs at both ends, up to a completeness gap
     that is reported.
@@ -194,7 +195,7 @@ class IntegratedGradients(TokenMethod):
         change = float(output_of(job.logits, job.label, self.output, model.exclusive)) - outputs[0]
         gap = float(rows.sum() - change)
         summed = "The scores" if self.merge == "sum" else "The scores of the tokens"
-        note = f"{summed} sum to the change of the output, {change:+.4g}, up to {abs(gap):.1g}."
+        note = f"{summed} sum to the change of the output, {change:+.4g}, to within {abs(gap):.1g}."
         if abs(gap) > _INCOMPLETE * abs(change):
             elsewhere = ", or at=block" if model.place(self.at) != model.gradients_at[0] else ""
             note += f" That is too much to rely on them: take more steps{elsewhere}."

@@ -244,7 +244,8 @@ class Imported(Method):
                 reason = quoted(str(error))
                 raise DataError(f"{where}: this is not an explanation ({reason}).") from None
             except InputError as error:
-                raise DataError(f"{where}: {error}") from None
+                reason = str(error).removeprefix(f"{path.stem}: ")
+                raise DataError(f"{where}: {reason}") from None
             groups.setdefault(method, []).append(record)
             signed[method] = sign
         if not groups:
@@ -265,13 +266,19 @@ class Imported(Method):
 # Files
 
 
-def save_explanations(explanations: Sequence[Explanation], path: Path | str) -> None:
-    """Write explanations to a .json, .jsonl or .parquet file.
+def save_explanations(explanations: Explanation | Sequence[Explanation], path: Path | str) -> None:
+    """Write one or several explanations to a .json, .jsonl or .parquet file.
 
     `load_explanations` and `Imported.read` read it. A Parquet file has one row per explanation: the
     columns `text`, `method`, `label`, `words` and `scores` are for other programs, and the column
     `explanation` holds everything as JSON.
     """
+    explanations = [explanations] if isinstance(explanations, Explanation) else explanations
+    only = isinstance(explanations, Sequence) and all(
+        isinstance(e, Explanation) for e in explanations
+    )
+    if not only or not isinstance(path, str | Path):
+        raise InputError("save_explanations takes explanations first, and then the name of a file.")
     path = Path(path)
     if path.suffix not in (".json", ".jsonl", ".parquet"):
         wanted = "Explanations are written as .json, .jsonl or .parquet"
@@ -384,17 +391,22 @@ def _record(
 ) -> Record:
     """The record of one text, checked."""
     numbers: Float[np.ndarray, "piece"] = np.asarray(scores, dtype=float)
-    if numbers.ndim != 1 or not (np.abs(numbers) <= LARGEST).all():
+    if numbers.ndim != 1:
         raise InputError(
-            f"{name}: each piece of a text needs one finite number, at most {LARGEST:g}, "
-            f"got an array of {numbers.shape}."
+            f"{name}: each piece of a text needs one number, got an array of {numbers.shape}."
         )
+    for i, score in enumerate(numbers.tolist(), start=1):
+        if not abs(score) <= LARGEST:
+            raise InputError(
+                f"{name}: score {i} of {len(numbers)} is {score:g}: it must be finite, and at most"
+                f" {LARGEST:g}."
+            )
     try:
         located = list(_located(document, pieces))
     except InputError as error:
         raise InputError(f"{name}: {error}.") from None
     if len(located) != len(numbers):
-        raise InputError(f"{name}: a text has {len(located)} pieces and {len(numbers)} scores.")
+        raise InputError(f"{name}: {len(located)} pieces but {len(numbers)} scores.")
     return Record(document, tuple(located), tuple(numbers.tolist()), label)
 
 

@@ -117,14 +117,15 @@ class Lime(Repeating):
     bandwidth   ν in the weight of a text, exp(-δ²/2ν²) with δ = 1 - √(1 - s/d) for s of d words
                 removed
     ridge       the penalty
-    sampling    "lime", "pairs" or "auto", see below
+    sampling    "lime": independent texts; "pairs": each with its complement; "auto": either
     words       keep only this many words with the largest scores, and fit them again; others get 0
     head        explain only what this attention head contributes
 
     To draw a text, s is drawn uniformly from 1 … d, then s words. "lime" draws independent texts,
     and is the algorithm of the `lime` package with feature_selection="none". "pairs" evaluates each
     subset of words and its complement, and adds control variates to the regression: the same limit
-    with less noise. If all subsets fit into `samples`, each is taken once and nothing is random.
+    with less noise. If all subsets fit into `samples`, each is taken once: the result is the limit
+    of many samples, where the penalty vanishes, and depends neither on `samples` nor on `ridge`.
     "auto" is "pairs" if there are at least 5 samples per word.
     """
 
@@ -168,10 +169,10 @@ class Lime(Repeating):
 
     def _scheme(self, d: int) -> Literal["every", "pairs", "lime"]:
         """Which texts are taken: every subset of words, random pairs, or independent ones."""
+        if self.sampling != "lime" and 1 < d < 30 and 2**d <= self.samples:
+            return "every"
         if self.sampling == "lime" or (self.sampling == "auto" and self.samples < 5 * d):
             return "lime"
-        if 1 < d < 30 and 2**d <= self.samples:
-            return "every"
         return "pairs" if d > 2 and self.samples > 3 else "lime"
 
     def fit(self, job: Job, keep: Keep, outputs: Outputs) -> Measured:
@@ -193,8 +194,8 @@ class Lime(Repeating):
         if self._scheme(d) == "every":
             # every subset once: weights make up for how many subsets of a size there are
             subsets = np.array([math.comb(d, s) for s in range(d + 1)])
-            weights = (self.samples / d * pi / subsets)[removed[1:]]
-            fitted = ridge(Words(keep[1:, words]), y[1:], weights, self.ridge)
+            weights = (pi / subsets)[removed[1:]]
+            fitted = ridge(Words(keep[1:, words]), y[1:], weights, 0.0)
             return replace(fitted, standard_errors=np.zeros(len(words)))
         if self._scheme(d) == "lime":
             return ridge(Words(keep[:, words]), y, pi[removed], self.ridge)
@@ -216,6 +217,8 @@ class Lime(Repeating):
     def _notes(self, d: int) -> tuple[str, ...]:
         if d == 1 and self.ridge > 0:
             return ("With a single word the ridge pulls LIME's score towards 0: use occlusion.",)
+        if self._scheme(d) == "every":
+            return (f"All {2**d:,} subsets of words were evaluated: nothing was sampled.",)
         few = (
             f"{self.samples:,} samples are few for {d:,} words: the standard errors are too small."
         )

@@ -120,6 +120,8 @@ class AttentionGradient(BatchMethod):
     From R = I, each layer makes R + Ā R with Ā = mean over heads of max(0, ∇A ⊙ A). The scores are
     the classifying row of R - I, or the mean of all rows if all classify. The gradient moves single
     weights, not whole rows, so even values that are the same for all tokens count.
+
+    output   what the gradient is taken of: logit, log-odds or probability of the label
     """
 
     name: ClassVar[str] = "attention-gradient"

@@ -27,6 +27,8 @@ def of(model: Model) -> Classifier:
         from heed.models import transformer
 
         return transformer.wrap(*both)
+    if len(both) == 2 and hasattr(both[1], "config") and hasattr(both[0], "model_max_length"):
+        raise InputError("Got (tokenizer, model): swap them, as in (model, tokenizer).")
     if hasattr(model, "config") and hasattr(model, "forward"):
         raise InputError("A transformer needs its tokenizer: pass both, as in (model, tokenizer).")
     if callable(model):

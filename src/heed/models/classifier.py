@@ -43,7 +43,7 @@ At = Literal["block", "lookup"]  # where gradients are taken: what enters the fi
 REMOVALS: tuple[Removal, ...] = ("replace", "hide", "delete")
 OUTPUTS: tuple[Output, ...] = ("logit", "log-odds", "probability")
 
-NO_PAIRS = "The model was not trained on pairs: what it makes of two texts means little."
+NO_PAIRS = "The model was not trained on pairs: its output for two texts means little."
 
 # What a model may offer and a method may need.
 ATTENTION, REPLACEABLE, GRADIENT = "attention", "replaceable attention", "gradients"

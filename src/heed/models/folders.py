@@ -141,7 +141,8 @@ def read_config(folder: Path) -> dict[str, Any]:
                 " read: convert them to safetensors."
             )
         raise CheckpointError(
-            f"The folder {folder} has no model.safetensors: it is not a model of heed."
+            f"The folder {folder} has no model.safetensors: it is not a model of heed; one of"
+            " transformers has a config.json, too."
         )
     return _read_json(folder / "model.json", ModelFile)
 

@@ -15,6 +15,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from logging import ERROR
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -22,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 import tokenizers
 import torch
+from huggingface_hub.utils import logging as hub_logging
 from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import (
@@ -406,7 +408,14 @@ def read(
     safe: dict[str, Any] = {"trust_remote_code": False}
     name = quoted(str(model))
     with folders.reading(f"The model {name} cannot be loaded"), quiet():
-        config = AutoConfig.from_pretrained(model, **safe)
+        try:
+            config = AutoConfig.from_pretrained(model, **safe)
+        except OSError as error:
+            if "connect to" not in str(error):
+                raise
+            raise CheckpointError(
+                f"There is no folder {name}, and the Hugging Face hub could not be reached."
+            ) from None
         if getattr(config, "num_hidden_layers", 0) > _MOST_LAYERS:
             raise ValueError(f"its config.json names {config.num_hidden_layers} layers")
         tokenizer = AutoTokenizer.from_pretrained(model, **safe)
@@ -430,12 +439,15 @@ def _name(model: str | Path) -> str:
 def quiet() -> Iterator[None]:
     """Without the progress bars and reports of `transformers`: heed says what matters in them."""
     bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    hub_level = hub_logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
+    hub_logging.set_verbosity(ERROR)  # it tells of every attempt to reach the hub
     try:
         yield
     finally:
         logging.set_verbosity(level)
+        hub_logging.set_verbosity(hub_level)
         if bars:
             logging.enable_progress_bar()
 

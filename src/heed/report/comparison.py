@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from heed.methods.comparison import by_reason
 from heed.report.explanation import html as explanation_html
 from heed.report.explanation import legend, line
 from heed.report.numbers import cell
@@ -28,14 +29,7 @@ def terminal(comparison: Comparison, console: Console, options: ConsoleOptions) 
         yield table(comparison, options.max_width)
     if comparison.left_out:
         yield Text("")
-        yield Text("Methods left out", style="bold")
-        yield from (Text(sentence, style="dim") for sentence in _left_out(comparison))
-
-
-def _left_out(comparison: Comparison) -> Iterator[str]:
-    """Why methods did not run, a line for each; some reasons begin with the method's name."""
-    for name, reason in comparison.left_out.items():
-        yield printable(reason if reason.startswith(f"{name} ") else f"{name}: {reason}")
+        yield Text(f"Left out: {printable(by_reason(comparison.left_out))}.", style="dim")
 
 
 def table(comparison: Comparison, width: int = 80) -> Group:
@@ -76,5 +70,5 @@ def html(comparison: Comparison) -> str:
         cells = "".join(f"<td>{cell(tau)}</td>" for tau in taus)
         body += f"<tr><th>{escape(method)}</th>{cells}</tr>"
     table = f"<table><caption>Kendall's τ</caption><tr><th></th>{head}</tr>{body}</table>"
-    reasons = "".join(f"<li>{escape(sentence)}</li>" for sentence in _left_out(comparison))
-    return rows + table + (f"<div>Methods left out</div><ul>{reasons}</ul>" if reasons else "")
+    left_out = escape(by_reason(comparison.left_out))
+    return rows + table + (f"<div>Left out: {left_out}.</div>" if left_out else "")

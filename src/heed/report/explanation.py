@@ -15,6 +15,7 @@ from rich.text import Text
 from heed.report import shading
 from heed.report.numbers import number, short
 from heed.report.shading import Piece, colours, pieces, shares, word
+from heed.report.words import FACTS
 from heed.text import counted, printable
 
 if TYPE_CHECKING:
@@ -223,7 +224,9 @@ def terminal(explanation: Explanation, console: Console, options: ConsoleOptions
     yield from legend([explanation], many)
     yield Text.assemble(("strongest  ", "dim"), "  ".join(strongest(explanation)))
     if explanation.specials:
-        yield Text.assemble(("apart      ", "dim"), "  ".join(map(printable, apart(explanation))))
+        yield Text.assemble(
+            ("special tokens: ", "dim"), "  ".join(map(printable, apart(explanation)))
+        )
     if explanation.facts:
         pairs = [f"{name} {value}" for name, value in measured(explanation)]
         yield Text.assemble(("measured   ", "dim"), printable(" · ".join(pairs)))
@@ -258,7 +261,10 @@ def apart(explanation: Explanation) -> list[str]:
 
 def measured(explanation: Explanation) -> list[tuple[str, str]]:
     """What the method measured besides the scores."""
-    return [(name.replace("_", " "), short(value)) for name, value in explanation.facts.items()]
+    return [
+        (FACTS.get(name, name.replace("_", " ")), short(value))
+        for name, value in explanation.facts.items()
+    ]
 
 
 def provenance(explanation: Explanation) -> str:
@@ -286,7 +292,7 @@ def html(explanation: Explanation) -> str:
         f"<div><b>{escape(explanation.method)}</b> for <b>{escape(explanation.label)}</b>"
         f'<span style="{small}">{about}</span></div>'
         f"{html_text(explanation)}{html_intervals(explanation)}"
-        + (f'<div style="{small}">apart: {specials}</div>' if specials else "")
+        + (f'<div style="{small}">special tokens: {specials}</div>' if specials else "")
         + (f'<ul style="{small};margin:.2em 0">{notes}</ul>' if notes else "")
         + "</div>"
     )

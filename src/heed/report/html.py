@@ -30,7 +30,15 @@ from heed.report.bibliography import authors, bibtex, cited
 from heed.report.explanation import by_document, comparable
 from heed.report.numbers import cell, duration, number
 from heed.report.shading import AGAINST, FOR, legend, rgba
-from heed.report.words import SYMBOLS, extras, outcome, summary, verdict_interval, verdict_key
+from heed.report.words import (
+    SYMBOLS,
+    changed,
+    extras,
+    outcome,
+    summary,
+    verdict_interval,
+    verdict_key,
+)
 from heed.text import counted, printable
 
 if TYPE_CHECKING:
@@ -170,6 +178,8 @@ def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
         yield "accuracy", number(facts["accuracy"])
     judged = "judged" if len(facts["methods"]) > 1 else "explanation judged"
     yield judged, ", ".join(facts["methods"])
+    if text := changed(audit):
+        yield "settings", text
     yield "seed", str(facts["seed"])
     yield "measured in", duration(facts["seconds"])
     yield "heed version", str(facts["heed"])

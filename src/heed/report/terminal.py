@@ -18,7 +18,7 @@ from heed.report.explanation import by_document, comparable, shaded
 from heed.report.numbers import number
 from heed.report.results import MANY, named, ours, published, remarks, shared
 from heed.report.shading import colours
-from heed.report.words import SYMBOLS, lines, outcome, reasons, verdict_interval
+from heed.report.words import SYMBOLS, changed, lines, outcome, reasons, verdict_interval
 from heed.text import counted, printable
 
 if TYPE_CHECKING:
@@ -51,7 +51,10 @@ def audit(audit: Audit) -> RenderableType:
             parts.append(Text(printable(verdict.claim.id), style="bold"))
         name = "bold" if position == "only" else ""
         parts.append(_row(_cells(verdict, position), widths, (name, "", STYLES[verdict.outcome])))
-    parts += [Rule(style="dim"), Text(""), *_summary(audit), Text(""), _reading(audit)]
+    parts.append(Rule(style="dim"))
+    if text := changed(audit):
+        parts.append(Text(text))
+    parts += [Text(""), *_summary(audit), Text(""), _reading(audit)]
     return Group(*parts)
 
 
@@ -160,10 +163,11 @@ def _reading(audit: Audit) -> Text:
     from heed.claims.claim import FEWEST
 
     level = audit.verdicts[0].level if audit.verdicts else 0.95
+    together = ", wide enough for all claims together" if level > 0.95 else ""
     return Text(
-        f"Intervals are {level:.1%} bootstrap intervals, wide enough for all claims together. A"
+        f"Intervals are {level:.1%} bootstrap intervals{together}. A"
         " claim is supported if its whole interval lies on its side of the threshold, and refuted"
-        " if the whole interval lies on the other side. Else, or with fewer than"
+        " if the whole interval lies on the other side. Otherwise, or with fewer than"
         f" {FEWEST} documents, it is undecided. Documents that share an id count as one.",
         style="dim",
     )

@@ -9,10 +9,13 @@ from importlib import resources
 from numbers import Real
 from typing import TYPE_CHECKING
 
+from heed.claims import CLAIMS
 from heed.claims.claim import FAMILIES
 from heed.claims.conditions import LEVEL
 from heed.claims.faithful import RIVAL
+from heed.methods import METHODS
 from heed.report.numbers import interval, number
+from heed.settings import plain
 from heed.text import printable
 
 if TYPE_CHECKING:
@@ -25,9 +28,12 @@ CONDITIONS = "Conditions for attention to explain"
 
 # The answer for a family whose judged claims share an outcome.
 _ANSWERS = {"supported": "yes", "refuted": "no", "undecided": "undecided"}
+# True of every model, by how efficient attention is defined.
+_BY_ALGEBRA = {"efficient-sufficient", "efficient-shared"}
 _HOLDS = {True: "yes", False: "no", None: "undecided"}
 # Longer tables: causes, headings, caveats, conditions, and the columns of rows.
 _TABLES = tomllib.loads(resources.files("heed.report").joinpath("words.toml").read_text("utf8"))
+FACTS = _TABLES["facts"]  # plain names for what a method measures besides scores
 
 
 def verdict_interval(verdict: Verdict) -> str:
@@ -46,6 +52,29 @@ def verdict_key(verdict: Verdict) -> str:
 def outcome(verdict: Verdict) -> str:
     """The outcome of a verdict; where it was not judged, why."""
     return verdict.outcome if verdict.cause is None else str(_TABLES["causes"][verdict.cause])
+
+
+def changed(audit: Audit) -> str:
+    """The settings that are not the default ones, and whether they favour a claim; or ""."""
+    given = audit.facts.get("settings", {})
+    parts, favoured = [], []
+    for name, values in (*given.items(), *audit.facts["methods"].items()):
+        cls = CLAIMS.get(name) or METHODS.get(name)
+        defaults = plain(cls()) if cls else {}
+        for key, default in defaults.items():
+            value = values.get(key, default)
+            if value == default:
+                continue
+            parts.append(
+                f"{name}.{key}={value} (default: {'none' if default is None else default})"
+            )
+            is_number = isinstance(value, Real)
+            if key in getattr(cls, "effort", ()) and is_number and value < default:
+                favoured.append(name)
+    text = f"Changed settings: {', '.join(parts)}." if parts else ""
+    for name in dict.fromkeys(favoured):
+        text += f" A smaller search finds fewer counterexamples, which favours the claim {name}."
+    return printable(text)
 
 
 # Summary
@@ -84,10 +113,16 @@ def _called(verdict: Verdict, verdicts: Sequence[Verdict]) -> str:
 
 def _answer(verdicts: Sequence[Verdict]) -> str:
     """The answer for a family: that of its judged claims if they share one."""
-    answers = {_ANSWERS[v.outcome] for v in verdicts if v.outcome in _ANSWERS}
+    judged = [v for v in verdicts if v.outcome in _ANSWERS]
+    answers = {_ANSWERS[v.outcome] for v in judged}
     if not answers:
         return "not judged"
-    return answers.pop() if len(answers) == 1 else "in part"
+    if len(answers) > 1:
+        return "in part"
+    answer = answers.pop()
+    if answer == "yes" and {v.claim.id for v in judged} <= _BY_ALGEBRA:
+        return "yes, by algebra alone"
+    return answer if len(judged) == len(verdicts) else f"{answer}, as far as tested"
 
 
 def summary(audit: Audit) -> dict[str, str]:
@@ -111,8 +146,7 @@ def _family(verdicts: Sequence[Verdict], evidence: Sequence[Evidence]) -> Iterat
     for outcome, heading in _TABLES["headings"].items():
         same = [v for v in verdicts if v.outcome == outcome]
         if same:
-            start = f"{heading}: " if len(outcomes) > 1 else ""
-            yield f"{start}{'; '.join(_sentences(same))}."
+            yield f"{heading}: {'; '.join(_sentences(same))}."
     yield from filter(None, map(_best, evidence))
     if any(o in _ANSWERS for o in outcomes):
         yield _TABLES["caveats"][verdicts[0].claim.family]
