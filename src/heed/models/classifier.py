@@ -324,6 +324,8 @@ class Classifier(ABC):
 
     def place(self, at: At | None) -> At:
         """Where gradients will be taken."""
+        if not self.gradients_at:
+            raise NotApplicable(f"A trace needs {self.lacks({GRADIENT})}.")
         if at is None:
             return self.gradients_at[0]
         if at not in self.gradients_at:

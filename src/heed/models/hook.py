@@ -161,17 +161,17 @@ def watching(model: PreTrainedModel, recorder: Recorder) -> Iterator[Maps]:
     """The linear maps in the pass that is recorded meanwhile."""
     maps = Maps()
 
-    def look(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def look(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         maps.called.append((len(recorder.passed), module))
         if recorder.passed and inputs and isinstance(inputs[0], Tensor):
             given, put_out = inputs[0].flatten(), recorder.passed[-1].outputs.flatten()
             # compared by value, because some families copy it on the way
-            if given.dtype == put_out.dtype and torch.equal(given, put_out):
+            same = given.dtype == put_out.dtype and torch.equal(given, put_out)
+            if same and _is_linear(module, inputs[0], output):
                 maps.fed.setdefault(len(recorder.passed) - 1, []).append(module)
 
-    # quantised maps, which derive from these, hold no plain matrix
-    plain = [m for m in model.modules() if type(m) in (nn.Linear, Conv1D)]
-    handles = [m.register_forward_pre_hook(look) for m in plain]
+    linear = [m for m in model.modules() if isinstance(m, nn.Linear | Conv1D)]
+    handles = [m.register_forward_hook(look) for m in linear]
     try:
         yield maps
     finally:
@@ -179,10 +179,27 @@ def watching(model: PreTrainedModel, recorder: Recorder) -> Iterator[Maps]:
             handle.remove()
 
 
-def has_other_layers(model: PreTrainedModel, recorder: Recorder) -> bool:
-    """Whether some layers of a list have none of the attention that was recorded."""
+def _is_linear(module: Any, given: Tensor, output: Any) -> bool:
+    """Whether a module is its matrix; quantised maps are not, nor are some with an adapter."""
+    weight, bias = module.weight, module.bias
+    if type(module) in (nn.Linear, Conv1D):
+        return True
+    if not isinstance(output, Tensor) or weight.shape != (output.shape[-1], given.shape[-1]):
+        return False
+    return weight.dtype == given.dtype and torch.allclose(
+        output, nn.functional.linear(given, weight, bias), rtol=1e-3, atol=1e-4
+    )
+
+
+def mixes_otherwise(model: PreTrainedModel, recorder: Recorder) -> bool:
+    """Whether tokens also meet outside of the attention that was recorded.
+
+    That is in convolutions, or in layers of a list that have no such attention.
+    """
     attention = {layer.module for layer in recorder.passed}
     for layers in model.modules():
+        if isinstance(layers, nn.Conv1d | nn.Conv2d) and max(layers.kernel_size) > 1:
+            return True
         if isinstance(layers, nn.ModuleList):
             attending = [not attention.isdisjoint(layer.modules()) for layer in layers]
             if any(attending) and not all(attending):
@@ -231,7 +248,8 @@ def install(model: PreTrainedModel) -> bool:
         setattr(model.config, _DEFAULT, default)
     model.set_attn_implementation(NAME)
     turned = model.config.model_type == "xlnet"  # which looks up its tokens as [token, batch]
-    lookup(model).register_forward_hook(partial(_look_up, turned=turned))
+    if (table := lookup(model)) is not None:
+        table.register_forward_hook(partial(_look_up, turned=turned))
     keep_sparse(model)
     return model.config._attn_implementation == NAME
 
@@ -297,10 +315,17 @@ def before(config: Any) -> str:
     return getattr(config, _DEFAULT, "eager")
 
 
-def lookup(model: PreTrainedModel) -> nn.Module:
-    """What looks up the embeddings of a text; where there is a decoder, that of the encoder."""
+def lookup(model: PreTrainedModel) -> nn.Module | None:
+    """What looks up the embeddings of a text, if anything does.
+
+    Where there is a decoder, it is that of the encoder.
+    """
     reader = model.get_encoder() if model.config.is_encoder_decoder else model
-    return reader.get_input_embeddings()
+    try:
+        table = reader.get_input_embeddings()
+    except NotImplementedError:
+        return None
+    return table if isinstance(table, nn.Module) else None
 
 
 def attend(
@@ -483,7 +508,9 @@ def find_entrance(
     return entrances[0] if entrances else None
 
 
-def _look_up(module: nn.Module, inputs: Any, output: Tensor, turned: bool) -> Tensor:
+def _look_up(module: nn.Module, inputs: Any, output: Any, turned: bool) -> Any:
+    if isinstance(output, tuple):  # some families put a scale beside the embeddings
+        return _embed(output[0], turned, "lookup"), *output[1:]
     return _embed(output, turned, "lookup")
 
 

@@ -10,6 +10,7 @@ Nothing else is touched: without a recorder no mode is active, and modes belong 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -140,48 +141,59 @@ def _operands(arguments: Any) -> tuple[str, Any, Any]:
 class Attention(NamedTuple):
     """An attention of a pass.
 
-    module   where weights meet values
+    module   where the softmax and the product are
     shape    that of the weights
     causal   whether no row looks at what follows it
+    run      which of the module's runs it was
     """
 
     module: nn.Module
     shape: torch.Size
     causal: bool
+    run: int = 0
 
     @classmethod
-    def of(cls, module: nn.Module, weights: Tensor) -> Attention:
-        return cls(module, weights.shape, not weights.triu(1).any())
+    def of(cls, module: nn.Module, weights: Tensor, run: int = 0) -> Attention:
+        return cls(module, weights.shape, not weights.triu(1).any(), run)
 
 
 class _Finder(Watch):
-    def __init__(self, running: list[nn.Module]) -> None:
+    """Notes every attention, and the innermost module that runs all of it."""
+
+    def __init__(self) -> None:
         super().__init__()
-        self.running = running
+        self.running: list[tuple[nn.Module, int]] = []
+        self.around: list[tuple[nn.Module, int]] = []  # what ran when the softmax was taken
+        self.runs: Counter[nn.Module] = Counter()
         self.attentions: list[Attention] = []
+
+    def enter(self, module: nn.Module, inputs: Any) -> None:
+        self.runs[module] += 1
+        self.running.append((module, self.runs[module]))
+
+    def leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        self.running.pop()
+
+    def softmaxed(self, weights: Tensor, scores: Tensor) -> Tensor:
+        self.around = list(self.running)
+        return weights
 
     def multiplied(self, product: Product, values: Tensor, output: Tensor) -> Tensor:
         assert self.weights is not None
-        self.attentions.append(Attention.of(self.running[-1], self.weights))
+        module, run = [a for a, b in zip(self.around, self.running, strict=False) if a == b][-1]
+        self.attentions.append(Attention.of(module, self.weights, run))
         return output
 
 
 def find(model: nn.Module, run: Callable[[], Any]) -> list[Attention]:
     """Every softmax of a pass that is multiplied with something, in order."""
-    running: list[nn.Module] = []
-
-    def enter(module: nn.Module, inputs: Any) -> None:
-        running.append(module)
-
-    def leave(module: nn.Module, inputs: Any, output: Any) -> None:
-        running.pop()
-
+    finder = _Finder()
     handles = []
     for module in model.modules():
-        handles.append(module.register_forward_pre_hook(enter))
-        handles.append(module.register_forward_hook(leave, always_call=True))
+        handles.append(module.register_forward_pre_hook(finder.enter))
+        handles.append(module.register_forward_hook(finder.leave, always_call=True))
     try:
-        with _Finder(running) as finder:
+        with finder:
             run()
     finally:
         for handle in handles:

@@ -52,7 +52,7 @@ from heed.text import Tokenizer, Tokens
 _ATTENTION = frozenset(
     {offer.ATTENTION, offer.REPLACEABLE, offer.BETWEEN, offer.DIFFERENTIABLE, offer.PROJECTED}
 )
-_PROBED = (7, 4, 12, 9)  # lengths of texts in the probe
+_PROBED = (7, 5, 12, 9)  # lengths of texts in the probe
 _MARKS = ("bos", "eos", "pad", "sep", "cls")  # tokens that are no words
 _LONGEST = 4096  # tokens read by models that set no limit
 _MOST_LAYERS = 1000  # more would be built for hours before the weights turned out not to fit
@@ -86,8 +86,9 @@ class Transformer(Passes):
         _check_classifies(model, name)
         self.model = model = _view(model)
         self.pretrained_tokenizer = tokenizer
-        table: Any = hook.lookup(model).weight
-        self._embedded = len(table)  # a tokenizer may have more ids, if tokens were added to it
+        table: Any = hook.lookup(model)
+        # a tokenizer may have more ids, if tokens were added to it
+        self._embedded = len(tokenizer) if table is None else len(table.weight)
         self.notes = _set_padding(model, tokenizer, self._embedded)
         self._pad = int(model.config.pad_token_id)
         types = "token_type_ids"
@@ -106,12 +107,20 @@ class Transformer(Passes):
         self.exclusive = not several or model.config.num_labels == 1
         with quiet():
             hook.install(model)
-        self._depth = 0
+        self._depth, self._shortest = 0, 1
         self._skippable = False
         self._projections: tuple[nn.Module, ...] = ()
         self.offers, self.withheld = frozenset({offer.GRADIENT}), {}
         self._probe()
+        self._shortest = self._find_shortest()
         self.gradients_at = self._find_block()
+        if not self.gradients_at:
+            self.offers -= {offer.GRADIENT}
+            self.withheld[offer.GRADIENT] = "its family does not look up tokens in a table"
+        if model.config.is_encoder_decoder:
+            self.notes += (
+                "The decoder reads the text again: gradients are those through the encoder alone.",
+            )
         self.filler, self.removals = self._find_filler()
         with suppress(InputError):  # an added token without an embedding: other texts can be read
             self([folders.ODD_TEXT])
@@ -271,6 +280,8 @@ class Transformer(Passes):
         """What the model takes, padded on the right, and which of it is real."""
         if not all(len(row.ids) for row in rows):
             raise InputError(f"A text without a single token cannot be read by {self.name}.")
+        if min(len(row.ids) for row in rows) < self._shortest:
+            raise InputError(f"{self.name} reads texts of at least {self._shortest} tokens.")
         ids, real = pad([row.ids for row in rows], filler=self._pad)
         if ids.max() >= self._embedded:
             token = self.tokenizer.backend.id_to_token(int(ids.max()))
@@ -327,6 +338,15 @@ class Transformer(Passes):
             self._skippable, self._projections = False, ()
             self._row = self._find_row(inputs)
 
+    def _find_shortest(self) -> int:
+        """The fewest tokens that the model can read; some families pool them, and fail on few."""
+        for length in range(2, min(_PROBED)):
+            with suppress(Exception):
+                row = self._probe_row(length)
+                self.run([1], lambda _, row=row: row)
+                return 1 if length == 2 else length
+        return min(_PROBED)
+
     def _close(self, a: Any, b: Any) -> bool:
         """Whether outputs are the same but for rounding."""
         a, b = torch.as_tensor(a).double(), torch.as_tensor(b).double()
@@ -359,6 +379,8 @@ class Transformer(Passes):
         if any(a.shape[-2:] != (length, length) for a in attentions):
             return "its attention is not one weight for each pair of tokens"
         if not recorder.passed:
+            if len({(a.module, a.run) for a in attentions}) < len(attentions):
+                return "its layers have more than one attention each"
             softmax.install(attentions, batch)
         return ""
 
@@ -376,8 +398,8 @@ class Transformer(Passes):
             self.withheld[offer.BETWEEN] = (
                 "its decoder attends to the text, which attends to itself in the encoder"
             )
-        elif hook.has_other_layers(self.model, recorder):
-            self.withheld[offer.BETWEEN] = "some of its layers mix tokens without attention"
+        elif hook.mixes_otherwise(self.model, recorder):
+            self.withheld[offer.BETWEEN] = "its tokens also meet outside of attention"
         else:
             self.offers |= {offer.BETWEEN}
         fed = [maps.fed.get(layer, []) for layer in range(self._depth)]
@@ -459,17 +481,21 @@ class Transformer(Passes):
         row = self._probe_row(7)
         hidden = row._replace(seen=np.arange(len(row.ids)) != 3)
         before, after = (self.run([1], lambda _, row=row: row) for row in (row, hidden))
-        shown = not np.array_equal(before, after)  # some families see no mask
+        # some families see no mask, and some cannot read what is left of a text
+        ways = {"replace", "delete", "hide"} if fillers else {"delete", "hide"}
+        ways -= set() if not np.array_equal(before, after) else {"hide"}
+        ways -= {"delete"} if self._shortest > 1 else set()
         if fillers:
-            return fillers[0], ("replace", "delete", "hide") if shown else ("replace", "delete")
-        by_hiding = shown and not self.causal
+            usual: list[offer.Removal] = ["replace", "delete", "hide"]
+            return fillers[0], tuple(way for way in usual if way in ways)
+        order: list[offer.Removal] = ["delete", "hide"] if self.causal else ["hide", "delete"]
+        removals = tuple(way for way in order if way in ways)
+        how = {"hide": "hidden from attention", "delete": "deleted"}[removals[0]]
         self.notes += (
-            "The tokenizer has no token that can stand in for a word: words are"
-            f" {'hidden from attention' if by_hiding else 'deleted'} to remove them.",
+            "The tokenizer has no token that can stand in for a word: to remove words, they are"
+            f" {how}.",
         )
-        if by_hiding:
-            return self._pad, ("hide", "delete")
-        return self._pad, ("delete", "hide") if shown else ("delete",)
+        return self._pad, removals
 
     def _probe_row(self, length: int, shift: int = 0) -> Row:
         """A text of so many tokens, which the model has embeddings of; others with a `shift`."""
@@ -491,8 +517,9 @@ class Transformer(Passes):
                 self.model(**inputs, **self._uncached)
 
         entrance = hook.find_entrance(self.model, run, *inputs["input_ids"].shape)
+        looked_up: tuple[At, ...] = ("lookup",) if hook.lookup(self.model) is not None else ()
         if entrance is None:
-            return ("lookup",)
+            return looked_up
         entrance.install()
         others, _ = self.inputs([self._probe_row(5, shift=3)] * 3)
         with torch.no_grad():
@@ -502,7 +529,7 @@ class Transformer(Passes):
         # other words with the embeddings of the first: the same, unless words take another way
         scale = trace.logits.abs().max().clamp(min=1)
         same = (trace.logits - again.logits).abs().max() < 1e-4 * scale
-        return ("block", "lookup") if same else ("lookup",)
+        return ("block", *looked_up) if same else looked_up
 
 
 def _total(logits: Float[Tensor, "batch label"]) -> Float[Tensor, ""]:
