@@ -78,7 +78,13 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "longformer": {"attention_window": [4, 4, 4]},
     "luke": {"entity_vocab_size": 10, "entity_emb_size": 8},
     "minicpm3": LATENT,
-    "mistral4": LATENT | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
+    "mistral4": {
+        **LATENT,
+        "rope_parameters": {
+            **{"rope_type": "default", "rope_theta": 1e4, "llama_4_scaling_beta": 0.1},
+            "original_max_position_embeddings": 64,
+        },
+    },
     "perceiver": {"num_latents": 6, "d_latents": 32, "num_self_attends_per_block": 2},
     "qwen3_5_text": {"layer_types": HYBRID, **LINEAR},
     "qwen3_next": {"layer_types": HYBRID, **LINEAR},

@@ -53,6 +53,7 @@ _ATTENTION = frozenset(
     {offer.ATTENTION, offer.REPLACEABLE, offer.BETWEEN, offer.DIFFERENTIABLE, offer.PROJECTED}
 )
 _PROBED = (7, 5, 12, 9)  # lengths of texts in the probe
+_ESTIMATED = {"yoso"}  # families whose backward pass is not the derivative of the forward pass
 _MARKS = ("bos", "eos", "pad", "sep", "cls")  # tokens that are no words
 _LONGEST = 4096  # tokens read by models that set no limit
 _MOST_LAYERS = 1000  # more would be built for hours before the weights turned out not to fit
@@ -114,9 +115,9 @@ class Transformer(Passes):
         self._probe()
         self._shortest = self._find_shortest()
         self.gradients_at = self._find_block()
-        if not self.gradients_at:
+        if reason := self._lacks_gradients():
             self.offers -= {offer.GRADIENT}
-            self.withheld[offer.GRADIENT] = "its family does not look up tokens in a table"
+            self.withheld[offer.GRADIENT] = reason
         if model.config.is_encoder_decoder:
             self.notes += (
                 "The decoder reads the text again: gradients are those through the encoder alone.",
@@ -154,8 +155,9 @@ class Transformer(Passes):
             return super().attending(tokens)
         with torch.no_grad():
             trace, recorder = self._recorded(inputs, real, {}, None, [-1], None)
-        below, *others = recorder.below if isinstance(recorder.below, tuple) else (recorder.below,)
-        if below.shape[:2] != real.shape:
+        several = isinstance(recorder.below, tuple | list)
+        below, *others = recorder.below if several else (recorder.below,)
+        if not isinstance(below, Tensor) or below.shape[:2] != real.shape:
             return super().attending(tokens)
         index = trace.row.view(-1, 1, 1).expand(-1, 1, below.shape[2])
         state = below.gather(1, index)
@@ -165,8 +167,8 @@ class Transformer(Passes):
             many = rows.shape[:-4]
             n = many.numel()
             given: Any = state.repeat(n, 1, 1)
-            if isinstance(recorder.below, tuple):
-                given = (given, *others)
+            if several:
+                given = type(recorder.below)((given, *others))
             repeated = {key: value.repeat(n, 1) for key, value in alone.items()}
             with recording(Recorder({0: rows}, given=given, seen=trace.values[-1])):
                 output = self.model(**repeated, **self._uncached)
@@ -321,7 +323,7 @@ class Transformer(Passes):
         alone = np.concatenate([self.run([1], lambda _, row=row: row) for row in rows])
         if not np.isfinite(together).all():
             raise CheckpointError(f"The outputs of {self.name} are not finite numbers.")
-        if not self._close(self.run([1], lambda _: rows[0]), alone[:1]):
+        if not self._close(self.run([len(row.ids) for row in rows], rows.__getitem__), together):
             self.notes += ("The model's answer to the same text changes from pass to pass.",)
         self.even = not self._close(together, alone)
         inputs, _ = self.inputs(rows[:1])
@@ -504,6 +506,21 @@ class Transformer(Passes):
         ends = [self.model.config.eos_token_id] if self.model.config.is_encoder_decoder else []
         tokens = np.append(np.resize(np.roll(ids, shift), length), ends).astype(np.int64)
         return Row(tokens, np.zeros_like(tokens))
+
+    def _lacks_gradients(self) -> str:
+        """Why gradients are not offered; "" if they are."""
+        if not self.gradients_at:
+            return "its family does not look up tokens in a table"
+        if self.model.config.model_type in _ESTIMATED:
+            return "its family estimates its gradients"
+        inputs, real = self.inputs([self._probe_row(7)])
+        try:
+            with torch.enable_grad():
+                trace, _ = self._recorded(inputs, real, {}, None, (), None)
+                torch.autograd.grad(_total(trace.logits), trace.embeddings)
+        except Exception as error:
+            return f"its family has none in evaluation ({quoted(str(error))})"
+        return ""
 
     def _find_block(self) -> tuple[At, ...]:
         """Where gradients can be taken: at the block, if words reach the output through it alone.
