@@ -65,7 +65,7 @@ def examine(name: str) -> Family:
         for check in checks:
             try:
                 family.broken += check(family.model)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001
                 told = f"{type(error).__name__}: {error}".splitlines()[0]
                 family.broken.append(f"{check.__name__}: {told[:100]}")
     return family
@@ -154,9 +154,9 @@ def replaced(model: Transformer) -> list[str]:
             direction /= direction.norm()
             broken += slope(
                 "replaced",
-                lambda w, layer=layer, documents=documents: model.trace(
-                    documents, {layer: w}
-                ).logits,
+                lambda w, layer=layer, documents=documents: (
+                    model.trace(documents, {layer: w}).logits
+                ),
                 even,
                 direction,
             )

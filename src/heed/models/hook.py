@@ -270,13 +270,19 @@ def keep_sparse(model: PreTrainedModel) -> None:
     switching.forward = partial(_switched, switching.forward, full, sparse, most)
 
 
+def switches(model: PreTrainedModel) -> bool:
+    """Whether texts are read with another attention if they are long."""
+    forwards = [vars(module).get("forward") for module in model.modules()]
+    return any(isinstance(f, partial) and f.func is _switched for f in forwards)
+
+
 _switching = threading.RLock()  # a module cannot be of two kinds at a time
 
 
 class _Switched(NamedTuple):
     """A module with two kinds of attention, as it is with one of them."""
 
-    module: nn.Module
+    module: Any
     kind: str
     attention: nn.Module | None
 

@@ -256,7 +256,7 @@ def install(attentions: list[Attention], batch: int) -> None:
         forward = module.forward
         # a view of a view has it already
         if not (isinstance(forward, partial) and forward.func is _watched):
-            module.forward = partial(_watched, forward, module, heads)  # type: ignore[method-assign]
+            module.forward = partial(_watched, forward, module, heads)
 
 
 def _watched(

@@ -67,6 +67,7 @@ class Transformer(Passes):
     the weights when it was first asked for.
     """
 
+    withheld: dict[str, str]
     batch_tokens = 2048  # on few cores larger batches are slower
     facts: Mapping[str, Any] = MappingProxyType({})  # how heed trained it, if it did
 
@@ -107,7 +108,7 @@ class Transformer(Passes):
         several = model.config.problem_type == "multi_label_classification"
         self.exclusive = not several or model.config.num_labels == 1
         with quiet():
-            hook.install(model)
+            self._hooked = hook.install(model)
         self._depth, self._shortest = 0, 1
         self._skippable = False
         self._projections: tuple[nn.Module, ...] = ()
@@ -319,33 +320,34 @@ class Transformer(Passes):
         """Find out whether padding changes the answer, which row classifies, and what to offer."""
         longest = self.tokenizer.max_tokens - 1  # an encoder's text gets an end
         rows = [self._probe_row(min(n, longest)) for n in _PROBED]
-        together = self.run([len(row.ids) for row in rows], rows.__getitem__)
-        alone = np.concatenate([self.run([1], lambda _, row=row: row) for row in rows])
+        together, again = self._together(rows), self._together(rows)
+        alone = np.concatenate([self._together([row]) for row in rows])
         if not np.isfinite(together).all():
             raise CheckpointError(f"The outputs of {self.name} are not finite numbers.")
-        if not self._close(self.run([len(row.ids) for row in rows], rows.__getitem__), together):
+        if not self._close(again, together):
             self.notes += ("The model's answer to the same text changes from pass to pass.",)
-        self.even = not self._close(together, alone)
+        self.even = not self._close(together, alone) or hook.switches(self.model)
         inputs, _ = self.inputs(rows[:1])
-        try:
+        reason = "it cannot be recorded in this family"
+        with suppress(Exception):  # the code of a family may do anything: the rest still works
             reason = self._find_attention()
             if not reason:
                 self._row = self._look(inputs)
                 reason = self._verify(rows)
-        except Exception as error:  # the code of a family may do anything: the rest still works
-            reason = f"it cannot be recorded in this family ({quoted(str(error))})"
         if reason:
             self.offers -= _ATTENTION
-            self.withheld = dict.fromkeys(_ATTENTION, reason)
+            self.withheld = dict.fromkeys(sorted(_ATTENTION), reason)
             self._skippable, self._projections = False, ()
             self._row = self._find_row(inputs)
+
+    def _together(self, rows: Sequence[Row]) -> Float[np.ndarray, "row label"]:
+        return self.run([len(row.ids) for row in rows], rows.__getitem__)
 
     def _find_shortest(self) -> int:
         """The fewest tokens that the model can read; some families pool them, and fail on few."""
         for length in range(2, min(_PROBED)):
             with suppress(Exception):
-                row = self._probe_row(length)
-                self.run([1], lambda _, row=row: row)
+                self._together([self._probe_row(length)])
                 return 1 if length == 2 else length
         return min(_PROBED)
 
@@ -417,7 +419,7 @@ class Transformer(Passes):
             return self._find_row(inputs)
         self.offers |= {offer.DIFFERENTIABLE}
         row = self._classifying(gradients[-1].abs().sum((1, 3))[0])
-        if row == "first":
+        if row == "first" and self._hooked:
             hook.keep_first_row(recorder, maps)
         return row
 
@@ -482,7 +484,7 @@ class Transformer(Passes):
         fillers = [int(i) for i in usable if i not in marks and not _ends(tokenizer, i)]
         row = self._probe_row(7)
         hidden = row._replace(seen=np.arange(len(row.ids)) != 3)
-        before, after = (self.run([1], lambda _, row=row: row) for row in (row, hidden))
+        before, after = self._together([row]), self._together([hidden])
         # some families see no mask, and some cannot read what is left of a text
         ways = {"replace", "delete", "hide"} if fillers else {"delete", "hide"}
         ways -= set() if not np.array_equal(before, after) else {"hide"}
@@ -514,13 +516,11 @@ class Transformer(Passes):
         if self.model.config.model_type in _ESTIMATED:
             return "its family estimates its gradients"
         inputs, real = self.inputs([self._probe_row(7)])
-        try:
-            with torch.enable_grad():
-                trace, _ = self._recorded(inputs, real, {}, None, (), None)
-                torch.autograd.grad(_total(trace.logits), trace.embeddings)
-        except Exception as error:
-            return f"its family has none in evaluation ({quoted(str(error))})"
-        return ""
+        with torch.enable_grad(), suppress(Exception):
+            trace, _ = self._recorded(inputs, real, {}, None, (), None)
+            torch.autograd.grad(_total(trace.logits), trace.embeddings)
+            return ""
+        return "its family has none outside of training"
 
     def _find_block(self) -> tuple[At, ...]:
         """Where gradients can be taken: at the block, if words reach the output through it alone.
