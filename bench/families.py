@@ -287,7 +287,8 @@ def _cells(family: Family) -> list[str]:
         return [family.name, *["–"] * 6, family.refusal]
     offers = (offer.ATTENTION, offer.REPLACEABLE, offer.DIFFERENTIABLE, offer.PROJECTED)
     cells = [family.name, *("yes" if o in model.offers else "–" for o in offers)]
-    cells += [", ".join(model.gradients_at) or "–", "–" if model.even else "yes"]
+    places = ", ".join(model.gradients_at) if offer.GRADIENT in model.offers else "–"
+    cells += [places, "–" if model.even else "yes"]
     reasons: dict[str, list[str]] = {}
     for what, why in model.withheld.items():
         reasons.setdefault(why, []).append(what)
@@ -309,23 +310,23 @@ def page(families: list[Family]) -> str:
     lines = [
         "## Families",
         "",
-        f"Made by `python -m bench families` with transformers {transformers.__version__}: each of",
-        f"{len(families)} families is built small, with random weights, and all that heed offers on"
-        " it",
-        "is checked: logits against the network itself, replaced attention and gradients against",
-        "finite differences, projected values against the layer's own map, and every method runs or",
-        f"refuses with a sentence. {len(held)} of {len(families)} pass all that they offer. Of"
-        f" {count[offer.ATTENTION]} attention is",
-        f"read, of {count[offer.REPLACEABLE]} it can be replaced, of {count[offer.DIFFERENTIABLE]}"
-        f" it has gradients, of {count[offer.PROJECTED]} values are projected.",
+        "Made by `python -m bench families` with transformers"
+        f" {transformers.__version__}: each of {len(families)}",
+        "families is built small, with random weights, and all that heed offers on it is checked.",
+        "Logits are compared with those of the network itself, replaced attention and gradients",
+        "with finite differences, projected values with what the layer's own map puts out. Every",
+        "method runs, or refuses with a sentence.",
         "",
-        "- *read*: attention between the tokens of the text. Of an encoder with a decoder, that of"
-        " the",
-        "  decoder over the text.",
+        f"{len(held)} of {len(families)} pass all that they offer. Attention can be read in"
+        f" {count[offer.ATTENTION]} and replaced in {count[offer.REPLACEABLE]};",
+        f"it has gradients in {count[offer.DIFFERENTIABLE]}, and projected values in"
+        f" {count[offer.PROJECTED]}.",
+        "",
+        "- *read*: attention between the tokens of the text. An encoder with a decoder shows that",
+        "  of the decoder over the text.",
         "- *∇ words at*: where gradients with respect to words can be taken, the default first.",
-        "- *mixed lengths*: whether texts of different lengths share a batch. Where padding changes"
-        " the",
-        "  answer, only texts of equal length do.",
+        "- *mixed lengths*: whether texts of different lengths share a batch. Where padding",
+        "  changes the answer, only texts of equal length do.",
         "",
         *table(families),
         "",

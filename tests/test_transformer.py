@@ -310,7 +310,7 @@ def test_attending_elsewhere_runs_only_the_last_row_and_gives_the_same(family: s
     logits(rows)
     for handle in handles:
         handle.remove()
-    assert cheap == (family != "albert")
+    assert cheap == (family not in ("albert", "xlnet"))  # which turns its batches
     if cheap:
         assert all(shape[-2] in (1, len(TEXTS)) for shape in ran)
 

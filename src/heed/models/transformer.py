@@ -52,7 +52,7 @@ from heed.text import Tokenizer, Tokens
 _ATTENTION = frozenset(
     {offer.ATTENTION, offer.REPLACEABLE, offer.BETWEEN, offer.DIFFERENTIABLE, offer.PROJECTED}
 )
-_PROBED = (7, 5, 12, 9)  # lengths of texts in the probe
+_PROBED = (7, 5, 12)  # lengths of texts in the probe, the longest last
 _ESTIMATED = {"yoso"}  # families whose backward pass is not the derivative of the forward pass
 _MARKS = ("bos", "eos", "pad", "sep", "cls")  # tokens that are no words
 _LONGEST = 4096  # tokens read by models that set no limit
@@ -320,11 +320,14 @@ class Transformer(Passes):
         """Find out whether padding changes the answer, which row classifies, and what to offer."""
         longest = self.tokenizer.max_tokens - 1  # an encoder's text gets an end
         rows = [self._probe_row(min(n, longest)) for n in _PROBED]
-        together, again = self._together(rows), self._together(rows)
+        together = self._together(rows)
         alone = np.concatenate([self._together([row]) for row in rows])
         if not np.isfinite(together).all():
             raise CheckpointError(f"The outputs of {self.name} are not finite numbers.")
-        if not self._close(again, together):
+        # the last is the longest, which was not padded
+        if not self._close(alone[-1], together[-1]) and not self._close(
+            self._together(rows[-1:]), alone[-1:]
+        ):
             self.notes += ("The model's answer to the same text changes from pass to pass.",)
         self.even = not self._close(together, alone) or hook.switches(self.model)
         inputs, _ = self.inputs(rows[:1])
@@ -447,8 +450,9 @@ class Transformer(Passes):
     def _verify(self, rows: Sequence[Row]) -> str:
         """Whether traces give the model's answer; if not, why.
 
-        Also whether other weights arrive where they should, or else they are not offered. Two
-        batches of other lengths, one of them padded unless padding changes the answer.
+        Two batches of other lengths, one of them padded unless padding changes the answer. In one
+        all layers get their own weights again, in the other the last attends to everything alike:
+        where that does not arrive, weights cannot be replaced.
         """
         for batch in ([rows[0]] * 2 if self.even else rows, [self._probe_row(5)] * 3):
             inputs, real = self.inputs(batch)
@@ -459,14 +463,17 @@ class Transformer(Passes):
                 if not self._close(trace.logits, plain):
                     return "its answer changes when its attention is written out"
                 weights = dict(enumerate(trace.attention))
-                same, _ = self._recorded(inputs, real, weights, None, None, None)
-                even = {last: torch.full_like(weights[last], 1 / real.shape[1])}
-                other, recorder = self._recorded(inputs, real, even, None, None, None)
-                layer = recorder.passed[last]
-                literal = torch.einsum("bhqk,bhkd->bqhd", even[last], layer.values)
+                if batch[0] is rows[0]:
+                    other, recorder = self._recorded(inputs, real, weights, None, None, None)
+                    arrived = self._close(other.logits, plain)
+                else:
+                    even = torch.full_like(weights[last], 1 / real.shape[1])
+                    other, recorder = self._recorded(inputs, real, {last: even}, None, None, None)
+                    layer = recorder.passed[last]
+                    literal = torch.einsum("bhqk,bhkd->bqhd", even, layer.values)
+                    arrived = self._close(layer.outputs, literal)
             below = all(self._close(other.attention[i], weights[i]) for i in range(last))
-            arrived = self._close(layer.outputs, literal)
-            if not (self._close(same.logits, plain) and below and arrived):
+            if not (arrived and below):
                 self.offers -= {offer.REPLACEABLE}
                 self.withheld[offer.REPLACEABLE] = "other weights than its own do not arrive"
         return ""
