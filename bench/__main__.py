@@ -11,6 +11,7 @@ from bench import (
     coverage,
     debate,
     efficient,
+    families,
     known_truth,
     same_output,
     sampling,
@@ -27,6 +28,7 @@ PARTS = {
     "same-output": same_output.run,
     "known-truth": known_truth.run,
     "coverage": coverage.run,
+    "families": families.run,
 }
 
 if __name__ == "__main__":

@@ -93,11 +93,7 @@ OUTSIDE: dict[str, tuple[str, dict[str, Any]]] = {
     "mpnet": ("MPNetConfig", ENCODER),
     "xlnet": ("XLNetConfig", {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 37}),
 }
-OPENED = {"value-norm", "efficient", "effective"}  # what needs more than weights
-REFUSED = {
-    "deberta": OPENED,
-    "xlnet": OPENED | {"attention-gradient"},
-}  # they show less of themselves
+REFUSED = {"xlnet": {"value-norm"}}  # no linear map follows its attention
 DECODERS = {"gpt2", "gpt-neox", "opt", "llama", "mistral", "qwen2", "qwen3", "gemma2"}
 TEXTS = [
     "the film was very good , but the unbelievable plot is not",
@@ -197,7 +193,7 @@ def test_logits_and_trace_are_those_of_eager_attention(family: str) -> None:
         np.testing.assert_allclose(trace.logits.detach().numpy(), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *OUTSIDE])
 def test_attention_is_the_models_own(family: str) -> None:
     m, plain = model(family), eager(family)
     trace = m.trace(m.tokens(TEXTS[:1]))
@@ -239,7 +235,7 @@ def test_a_view_of_a_view_sees_the_same(family: str) -> None:
     assert again.attending(tokens).cheap == m.attending(tokens).cheap
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *OUTSIDE])
 def test_replaced_attention_arrives_and_is_differentiable(family: str) -> None:
     m = model(family)
     tokens = m.tokens(TEXTS[:2])
@@ -288,7 +284,7 @@ def test_a_trace_of_some_layers_shows_these_and_the_same_logits(family: str) -> 
         )
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *OUTSIDE])
 def test_attending_elsewhere_runs_only_the_last_row_and_gives_the_same(family: str) -> None:
     """Against a whole pass with the row replaced; ALBERT, whose layers are one, has to run that."""
     m = model(family)
@@ -314,7 +310,7 @@ def test_attending_elsewhere_runs_only_the_last_row_and_gives_the_same(family: s
     logits(rows)
     for handle in handles:
         handle.remove()
-    assert cheap == (family != "albert")
+    assert cheap == (family not in ("albert", "xlnet"))  # which turns its batches
     if cheap:
         assert all(shape[-2] in (1, len(TEXTS)) for shape in ran)
 
@@ -415,14 +411,6 @@ def test_every_method_explains_every_transformer(family: str, name: str) -> None
             e.scores, alone.scores, atol=max(1e-3 * largest, 1e-5)
         )  # saturated ones are noise
         assert [text[a:b] for u in e.units for a, b in u.spans[:1]] == [u.text for u in e.units]
-
-
-def test_attention_outside_the_interface_cannot_be_replaced() -> None:
-    m = model("deberta")
-    tokens = m.tokens(TEXTS[:1])
-    own = m.trace(tokens).attention[-1]
-    with pytest.raises(NotApplicable, match="read but not replaced"):
-        m.trace(tokens, attention={1: own})
 
 
 def test_a_failure_leaves_the_model_as_it_was() -> None:
@@ -548,7 +536,7 @@ def test_one_row_replaces_the_row_that_classifies(family: str) -> None:
 def test_an_audit_runs_on_a_transformer(family: str) -> None:
     audit = heed.audit(model(family), TEXTS * 8, examples=1)
     outcomes = {v.claim.id: v.outcome for v in audit.verdicts}
-    assert (outcomes["used"] == "not applicable") == (family == "deberta")
+    assert outcomes["used"] != "not applicable"
     assert all(len(e.rows) == 32 for e in audit.evidence if not e.reason)
 
 
@@ -657,7 +645,7 @@ def test_padding_never_stands_in_for_a_word() -> None:
     m = Transformer(
         network("gpt2", pad_token_id=1), reader(mask_token=None), "gpt2"
     )  # 1 is [UNK], the only filler
-    assert m.removals == ("hide", "delete")
+    assert m.removals == ("delete", "hide")
 
 
 def test_the_last_row_is_the_one_that_the_model_takes() -> None:
@@ -710,18 +698,6 @@ def test_folders_with_broken_weights_or_no_tokenizer_are_refused(tmp_path: Path)
     (tmp_path / "junk" / "model.safetensors").write_bytes(b"nonsense")
     with pytest.raises(CheckpointError, match="cannot be loaded"):
         heed.load(tmp_path / "junk")
-
-
-def test_encoder_decoders_are_explained_without_attention() -> None:
-    sizes = {"d_model": 32, "max_position_embeddings": 64}
-    for part in ("encoder", "decoder"):
-        sizes |= {f"{part}_layers": 1, f"{part}_attention_heads": 2, f"{part}_ffn_dim": 32}
-    ids = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 3}
-    config = transformers.BartConfig(vocab_size=len(tokenizer()), num_labels=3, **sizes, **ids)
-    m = Transformer(transformers.BartForSequenceClassification(config), tokenizer(), "bart")
-    assert np.isfinite(heed.explain(m, TEXTS[0], "occlusion").scores).all()
-    with pytest.raises(NotApplicable, match="attention"):
-        heed.explain(m, TEXTS[0], "attention-mean")
 
 
 def test_positions_behind_padding_are_counted() -> None:
@@ -780,15 +756,16 @@ def test_only_the_first_row_of_the_last_attention_is_computed_where_it_alone_cou
     )  # ALBERT shares layers
     expected = expected or (family == "modernbert" and m._row == "first")
     assert len(short) == expected
-    mapped = [module for module in m.model.modules() if "forward" in vars(module)]
+    linear = [module for module in m.model.modules() if type(module) is torch.nn.Linear]
+    mapped = [module for module in linear if "forward" in vars(module)]
     assert (len(mapped) >= 3) == expected  # behind attention, and two of the feed-forward part
     tokens = m.tokens(TEXTS)
-    fast = m.gradient(tokens, [1] * len(TEXTS)), m.logits(tokens)
+    fast = m.gradient(tokens, [1] * len(TEXTS), at="lookup"), m.logits(tokens)
     plain = Transformer(network(family), tokenizer(), family)
     for module in plain.model.modules():
         vars(module).pop("forward", None)
         vars(module).pop("heed_first_row", None)
-    slow = plain.gradient(tokens, [1] * len(TEXTS)), plain.logits(tokens)
+    slow = plain.gradient(tokens, [1] * len(TEXTS), at="lookup"), plain.logits(tokens)
     np.testing.assert_allclose(fast[1], slow[1], atol=1e-4)
     for a, b in zip(fast[0], slow[0], strict=True):
         np.testing.assert_allclose(

@@ -41,8 +41,9 @@ class RowTest(ClaimTest):
     def refusal(self, study: Study) -> Refusal | None:
         if refusal := super().refusal(study):
             return refusal
-        if self.level in ("projected", "layer") and PROJECTED not in study.model.offers:
-            return Refusal("model", f"needs {PROJECTED}, which the model does not offer")
+        projected = {PROJECTED} if self.level in ("projected", "layer") else set()
+        if missing := study.model.lacks(projected):
+            return Refusal("model", f"needs {missing}")
         longest = sorted(study.model.tokens(study.documents), key=len)[-8:]
         problems: list[Problem] = []
         try:

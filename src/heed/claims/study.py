@@ -176,10 +176,8 @@ class ClaimTest(ABC):
 
     def refusal(self, study: Study) -> Refusal | None:
         """Why this claim cannot be tested on this study; None if it can."""
-        missing = self.claim.needs - study.model.offers
-        if missing:
-            needs = " and ".join(sorted(missing))
-            return Refusal("model", f"needs {needs}, which the model does not offer")
+        if missing := study.model.lacks(self.claim.needs):
+            return Refusal("model", f"needs {missing}")
         if self.claim.trains and isinstance(study.retraining, Refusal):
             return study.retraining
         if self.claim.labelled and all(label is None for label in study.gold):

@@ -138,10 +138,8 @@ class Method(ABC):
 
         settings   those that need it, in words, such as " with fixed attention"
         """
-        if not (missing := needs - model.offers):
-            return ""
-        needed = " and ".join(sorted(missing))
-        return f"{self.name}{settings} needs {needed}, which {model.name} does not offer."
+        missing = model.lacks(needs)
+        return f"{self.name}{settings} needs {missing}." if missing else ""
 
     def explain(
         self,

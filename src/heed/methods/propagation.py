@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -131,6 +131,11 @@ class AttentionGradient(BatchMethod):
     paper: ClassVar[str] = "chefer2021"
 
     output: Output = "logit"
+
+    def refusal(self, model: Classifier, documents: Sequence[Any]) -> str:
+        # a model of one layer has nothing between layers; others must not withhold it
+        between = {BETWEEN} if BETWEEN in model.withheld else set()
+        return super().refusal(model, documents) or self.lacks(model, between)
 
     def measure_batch(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         import torch

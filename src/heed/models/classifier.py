@@ -13,8 +13,9 @@ settled here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -83,6 +84,7 @@ class Classifier(ABC):
     labels           their names, in the order of the logits
     offers           which it has of ATTENTION, REPLACEABLE, GRADIENT, BETWEEN, DIFFERENTIABLE,
                      PROJECTED, CLOSED
+    withheld         why it does not offer something, in words, by what it does not offer
     removals         the ways in which it can remove a word, the default first
     filler           the id that stands in for a word removed by "replace"
     gradients_at     where embeddings can be read and replaced, the default first: "lookup" is what
@@ -93,12 +95,14 @@ class Classifier(ABC):
     notes            what a user of the model should know
     batch_tokens     how many tokens a batch of traces may hold
     even             whether only documents of equal length may share a batch
+    causal           whether a token attends only to itself and to those before it
     """
 
     name: str
     revision: str
     labels: tuple[str, ...]
     offers: frozenset[str]
+    withheld: Mapping[str, str] = MappingProxyType({})
     removals: tuple[Removal, ...]
     filler: int
     gradients_at: tuple[At, ...] = ("lookup",)
@@ -107,6 +111,7 @@ class Classifier(ABC):
     notes: tuple[str, ...] = ()
     batch_tokens: int = 20_000
     even: bool = False
+    causal: bool = False
     tokenizer: Tokenizer
 
     # The four doors
@@ -302,6 +307,13 @@ class Classifier(ABC):
         """The same document with every word replaced."""
         return replace(tokens, ids=np.where(tokens.special, tokens.ids, self.filler))
 
+    def lacks(self, needs: Set[str]) -> str:
+        """What it does not offer of these needs, and why: "attention, which X does not offer"."""
+        missing = sorted(needs - self.offers)
+        reasons = [self.withheld[need] for need in missing if need in self.withheld]
+        why = f": {reasons[0]}" if reasons else ""
+        return f"{' and '.join(missing)}, which {self.name} does not offer{why}" if missing else ""
+
     def removal(self, removal: Removal | None) -> Removal:
         """The way of removing words that will be used."""
         if removal is None:
@@ -312,6 +324,8 @@ class Classifier(ABC):
 
     def place(self, at: At | None) -> At:
         """Where gradients will be taken."""
+        if not self.gradients_at:
+            raise NotApplicable(f"A trace needs {self.lacks({GRADIENT})}.")
         if at is None:
             return self.gradients_at[0]
         if at not in self.gradients_at:

@@ -11,7 +11,8 @@ has to be restored afterwards, and threads do not see each other's recorders.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from heed.models.classifier import At
 NAME = "heed"
 _DEFAULT = "heed_default_attention"  # where a config keeps what the model used before
 _FIRST = "heed_first_row"  # marks an attention of which only the first row has a say
+_BESIDE = "heed_beside"  # marks an attention that is not shown, because it is not over the text
 
 
 class Layer(NamedTuple):
@@ -63,6 +65,7 @@ class Recorder:
                  `attention` of layer 0, which may have a leading axis of variants
     uniform      attend to everything that may be attended to alike, and write nothing down
     learning     leave the embeddings in the graph, for a pass that is learnt from
+    asked        the queries that attention was asked with last
     """
 
     attention: Mapping[int, Attention] = field(default_factory=dict)
@@ -79,6 +82,7 @@ class Recorder:
     below: Any = None
     states: list[Any] = field(default_factory=list)
     passed: list[Layer] = field(default_factory=list)
+    asked: Tensor | None = None
 
     @property
     def lean(self) -> bool:
@@ -93,6 +97,35 @@ class Recorder:
         nothing = query.new_empty(*query.shape[:2], 0, 0)
         self.passed.append(Layer(module, nothing, nothing, nothing, nothing, nothing))
         return True
+
+    def join(self, values: Tensor, outputs: Tensor) -> None:
+        """Note that the last layer has more values, which its weights multiply as well."""
+        layer = self.passed[-1]
+        self.passed[-1] = layer._replace(
+            values=torch.cat([layer.values, values], -1),
+            outputs=torch.cat([layer.outputs, outputs], -1),
+        )
+
+    def used(
+        self, weights: Float[Tensor, "batch head query key"]
+    ) -> Float[Tensor, "batch head query key"]:
+        """The weights that the next layer goes on with: its own, or those that replace them."""
+        wanted = self.attention.get(len(self.passed))
+        if wanted is None:
+            return weights
+        wanted = wanted.to(weights.dtype)
+        left = wanted.isnan()
+        if wanted.shape[2] == 1 and self.row is not None:
+            replaced = torch.arange(weights.shape[2]) == self.row[:, None]
+            left = left | ~(replaced | (self.row < 0)[:, None])[:, None, :, None]
+        return torch.where(left, weights, wanted)
+
+    def elsewhere(
+        self, values: Float[Tensor, "batch head key dim"]
+    ) -> Float[Tensor, "many query head dim"]:
+        """What the classifying row gets from values that are known, one variant after another."""
+        rows = self.attention[0].to(values.dtype)
+        return torch.einsum("...bhqt,bhtd->...bqhd", rows, values).flatten(0, -4).contiguous()
 
 
 class Reached(Exception):
@@ -128,22 +161,50 @@ def watching(model: PreTrainedModel, recorder: Recorder) -> Iterator[Maps]:
     """The linear maps in the pass that is recorded meanwhile."""
     maps = Maps()
 
-    def look(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def look(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         maps.called.append((len(recorder.passed), module))
         if recorder.passed and inputs and isinstance(inputs[0], Tensor):
             given, put_out = inputs[0].flatten(), recorder.passed[-1].outputs.flatten()
             # compared by value, because some families copy it on the way
-            if given.dtype == put_out.dtype and torch.equal(given, put_out):
+            same = given.dtype == put_out.dtype and torch.equal(given, put_out)
+            if same and _is_linear(module, inputs[0], output):
                 maps.fed.setdefault(len(recorder.passed) - 1, []).append(module)
 
-    # quantised maps, which derive from these, hold no plain matrix
-    plain = [m for m in model.modules() if type(m) in (nn.Linear, Conv1D)]
-    handles = [m.register_forward_pre_hook(look) for m in plain]
+    linear = [m for m in model.modules() if isinstance(m, nn.Linear | Conv1D)]
+    handles = [m.register_forward_hook(look) for m in linear]
     try:
         yield maps
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _is_linear(module: Any, given: Tensor, output: Any) -> bool:
+    """Whether a module is its matrix; quantised maps are not, nor are some with an adapter."""
+    weight, bias = module.weight, module.bias
+    if type(module) in (nn.Linear, Conv1D):
+        return True
+    if not isinstance(output, Tensor) or weight.shape != (output.shape[-1], given.shape[-1]):
+        return False
+    return weight.dtype == given.dtype and torch.allclose(
+        output, nn.functional.linear(given, weight, bias), rtol=1e-3, atol=1e-4
+    )
+
+
+def mixes_otherwise(model: PreTrainedModel, recorder: Recorder) -> bool:
+    """Whether tokens also meet outside of the attention that was recorded.
+
+    That is in convolutions, or in layers of a list that have no such attention.
+    """
+    attention = {layer.module for layer in recorder.passed}
+    for layers in model.modules():
+        if isinstance(layers, nn.Conv1d | nn.Conv2d) and max(layers.kernel_size) > 1:
+            return True
+        if isinstance(layers, nn.ModuleList):
+            attending = [not attention.isdisjoint(layer.modules()) for layer in layers]
+            if any(attending) and not all(attending):
+                return True
+    return False
 
 
 def make_skippable(model: PreTrainedModel, recorder: Recorder) -> bool:
@@ -187,8 +248,72 @@ def install(model: PreTrainedModel) -> bool:
         setattr(model.config, _DEFAULT, default)
     model.set_attn_implementation(NAME)
     turned = model.config.model_type == "xlnet"  # which looks up its tokens as [token, batch]
-    lookup(model).register_forward_hook(partial(_look_up, turned=turned))
+    if (table := lookup(model)) is not None:
+        table.register_forward_hook(partial(_look_up, turned=turned))
+    keep_sparse(model)
     return model.config._attn_implementation == NAME
+
+
+def keep_sparse(model: PreTrainedModel) -> None:
+    """Let every text be read with the attention that its length asks for.
+
+    A BigBird that reads a short text turns to full attention, and stays with it for good.
+    """
+    switching: Any = next((m for m in model.modules() if _is_sparse(m)), None)
+    if switching is None:
+        return
+    sparse = [_Switched.of(m) for m in model.modules() if _is_sparse(m)]
+    switching.set_attention_type("original_full")
+    full = [_Switched.of(s.module) for s in sparse]
+    blocks = 5 + 2 * model.config.num_random_blocks
+    most = blocks * model.config.block_size  # tokens that are read with full attention
+    switching.forward = partial(_switched, switching.forward, full, sparse, most)
+
+
+def switches(model: PreTrainedModel) -> bool:
+    """Whether texts are read with another attention if they are long."""
+    forwards = [vars(module).get("forward") for module in model.modules()]
+    return any(isinstance(f, partial) and f.func is _switched for f in forwards)
+
+
+_switching = threading.RLock()  # a module cannot be of two kinds at a time
+
+
+class _Switched(NamedTuple):
+    """A module with two kinds of attention, as it is with one of them."""
+
+    module: Any
+    kind: str
+    attention: nn.Module | None
+
+    @classmethod
+    def of(cls, module: Any) -> _Switched:
+        return cls(module, module.attention_type, getattr(module, "self", None))
+
+    def restore(self) -> None:
+        self.module.attention_type = self.kind
+        if self.attention is not None:
+            self.module.self = self.attention
+
+
+def _is_sparse(module: Any) -> bool:
+    kind = getattr(module, "attention_type", "")
+    return kind == "block_sparse" and hasattr(module, "set_attention_type")
+
+
+def _switched(
+    forward: Callable[..., Any],
+    full: list[_Switched],
+    sparse: list[_Switched],
+    most: int,
+    *arguments: Any,
+    **named: Any,
+) -> Any:
+    ids = arguments[0] if arguments else named["input_ids"]
+    with _switching:
+        for switched in full if ids.shape[1] <= most else sparse:
+            switched.restore()
+        return forward(*arguments, **named)
 
 
 def before(config: Any) -> str:
@@ -196,10 +321,17 @@ def before(config: Any) -> str:
     return getattr(config, _DEFAULT, "eager")
 
 
-def lookup(model: PreTrainedModel) -> nn.Module:
-    """What looks up the embeddings of a text; where there is a decoder, that of the encoder."""
+def lookup(model: PreTrainedModel) -> nn.Module | None:
+    """What looks up the embeddings of a text, if anything does.
+
+    Where there is a decoder, it is that of the encoder.
+    """
     reader = model.get_encoder() if model.config.is_encoder_decoder else model
-    return reader.get_input_embeddings()
+    try:
+        table = reader.get_input_embeddings()
+    except NotImplementedError:
+        return None
+    return table if isinstance(table, nn.Module) else None
 
 
 def attend(
@@ -211,31 +343,30 @@ def attend(
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """The registered attention function."""
-    recorder = _attention_recorder()
+    recorder = attention_recorder()
     inputs = (module, query, key, value, attention_mask)
     if recorder is None:
         return _default(*inputs, **options)
     if recorder.seen is not None:
-        rows = recorder.attention[0].to(recorder.seen.dtype)
-        output = torch.einsum("...bhqt,bhtd->...bqhd", rows, recorder.seen)
-        return output.flatten(0, -4).contiguous(), None
+        return recorder.elsewhere(recorder.seen), None
     if recorder.uniform:
         return _uniform(query, key, value, attention_mask)
-    skipped = recorder.skip(module, query)
-    if skipped and before(module.config) == "sdpa":
-        return ALL_ATTENTION_FUNCTIONS["sdpa"](*inputs, **options)
-    output, weights = _eager(module)(*inputs, **options)
-    if skipped:
-        return output, weights
+    # some families ask twice with the same queries and keys, for one half of the values each
+    again = query is recorder.asked
+    recorder.asked = query
+    beside = getattr(module, _BESIDE, False)
+    skipped = not (beside or again) and recorder.skip(module, query)
+    if beside or skipped or (again and not recorder.passed[-1].weights.numel()):
+        quick = before(module.config) == "sdpa"
+        return (ALL_ATTENTION_FUNCTIONS["sdpa"] if quick else _eager(module))(*inputs, **options)
     repeated = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
-    wanted = recorder.attention.get(len(recorder.passed))
-    if wanted is not None:
-        wanted = wanted.to(weights.dtype)
-        left = wanted.isnan()
-        if wanted.shape[2] == 1 and recorder.row is not None:
-            replaced = torch.arange(weights.shape[2]) == recorder.row[:, None]
-            left = left | ~(replaced | (recorder.row < 0)[:, None])[:, None, :, None]
-        weights = torch.where(left, weights, wanted)
+    if again:
+        output = (recorder.passed[-1].weights @ repeated).transpose(1, 2).contiguous()
+        recorder.join(repeated, output)
+        return output, None
+    output, own = _eager(module)(*inputs, **options)
+    weights = recorder.used(own)
+    if weights is not own:
         output = (weights @ repeated).transpose(1, 2).contiguous()
     recorder.passed.append(Layer(module, query, key, repeated, weights, output))
     return output, weights
@@ -266,6 +397,12 @@ def _eager(module: nn.Module) -> Callable[..., Any]:
     return next(getattr(file, name) for file in files if hasattr(file, name))
 
 
+def set_beside(modules: Iterable[nn.Module]) -> None:
+    """Leave these out of what recorders see of attention."""
+    for module in modules:
+        setattr(module, _BESIDE, True)
+
+
 def keep_first_row(recorder: Recorder, maps: Maps) -> None:
     """Compute only the first row from the last attention on, unless layers share their modules."""
     *earlier, last = (layer.module for layer in recorder.passed)
@@ -280,7 +417,7 @@ def keep_first_row(recorder: Recorder, maps: Maps) -> None:
 
 
 def _first_row_of_map(module: nn.Linear, states: Tensor) -> Tensor:
-    if states.ndim != 3 or _attention_recorder() is not None:
+    if states.ndim != 3 or attention_recorder() is not None:
         return nn.functional.linear(states, module.weight, module.bias)
     row = nn.functional.linear(states[:, :1], module.weight, module.bias)
     return nn.functional.pad(row, (0, 0, 0, states.shape[1] - 1))
@@ -301,12 +438,12 @@ def _uniform(
 def mask(*arguments: Any, **options: Any) -> Tensor | None:
     """The registered mask function: additive for eager attention, the default's own otherwise."""
     default = before(options.get("config"))
-    if _attention_recorder() is not None or default == "eager":
+    if attention_recorder() is not None or default == "eager":
         return eager_mask(*arguments, **options)
     return ALL_MASK_ATTENTION_FUNCTIONS[default](*arguments, **options)
 
 
-def _attention_recorder() -> Recorder | None:
+def attention_recorder() -> Recorder | None:
     recorder = _recorder.get()
     return None if recorder is None or recorder.lean else recorder
 
@@ -377,7 +514,9 @@ def find_entrance(
     return entrances[0] if entrances else None
 
 
-def _look_up(module: nn.Module, inputs: Any, output: Tensor, turned: bool) -> Tensor:
+def _look_up(module: nn.Module, inputs: Any, output: Any, turned: bool) -> Any:
+    if isinstance(output, tuple):  # some families put a scale beside the embeddings
+        return _embed(output[0], turned, "lookup"), *output[1:]
     return _embed(output, turned, "lookup")
 
 

@@ -1,17 +1,22 @@
 """Any Hugging Face sequence classifier behind the four doors.
 
 Passes run in eval mode, without cache, on batches of similar length padded on the right. Without a
-trace they use the model's own fast attention; `trace` records through `hook.py`. A small probe
-finds out when a model is loaded: which query row classifies (the first, the last, or all of them
-averaged), whether padding changes the answer (then only documents of equal length share a batch),
-and what the family shows of its attention: the weights, their gradients, and the linear map that
-every layer puts behind the weighted values.
+trace they use the model's own fast attention; `trace` records through `hook.py`, or through
+`softmax.py` where a family has code of its own. A small probe finds out when a model is loaded:
+which query row classifies (the first, the last, or all of them averaged), whether padding changes
+the answer (then only documents of equal length share a batch), and what the family shows of its
+attention: the weights, their gradients, and the linear map that every layer puts behind the
+weighted values. It also checks that a trace gives the model's own answer. What does not hold is not
+offered, and `withheld` says why.
+
+Of an encoder with a decoder, attention is that of the decoder over the text, layer by layer.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -37,7 +42,7 @@ from transformers.utils import logging
 
 from heed.errors import CheckpointError, InputError, NotApplicable, quoted
 from heed.models import classifier as offer
-from heed.models import folders, hook
+from heed.models import folders, hook, softmax
 from heed.models.arrays import Attention, Embeddings, Mask, Rows
 from heed.models.classifier import At, Attending
 from heed.models.hook import Recorder, recording
@@ -46,6 +51,12 @@ from heed.models.passes import Passes, Row, attended_to, pad
 from heed.models.trace import Trace
 from heed.text import Tokenizer, Tokens
 
+_ATTENTION = frozenset(
+    {offer.ATTENTION, offer.REPLACEABLE, offer.BETWEEN, offer.DIFFERENTIABLE, offer.PROJECTED}
+)
+_PROBED = (7, 5, 12)  # lengths of texts in the probe, the longest last
+_ESTIMATED = {"yoso"}  # families whose backward pass is not the derivative of the forward pass
+_MARKS = ("bos", "eos", "pad", "sep", "cls")  # tokens that are no words
 _LONGEST = 4096  # tokens read by models that set no limit
 _MOST_LAYERS = 1000  # more would be built for hours before the weights turned out not to fit
 
@@ -58,6 +69,7 @@ class Transformer(Passes):
     the weights when it was first asked for.
     """
 
+    withheld: dict[str, str]
     batch_tokens = 2048  # on few cores larger batches are slower
     facts: Mapping[str, Any] = MappingProxyType({})  # how heed trained it, if it did
 
@@ -78,8 +90,9 @@ class Transformer(Passes):
         _check_classifies(model, name)
         self.model = model = _view(model)
         self.pretrained_tokenizer = tokenizer
-        table: Any = hook.lookup(model).weight
-        self._embedded = len(table)  # a tokenizer may have more ids, if tokens were added to it
+        table: Any = hook.lookup(model)
+        # a tokenizer may have more ids, if tokens were added to it
+        self._embedded = len(tokenizer) if table is None else len(table.weight)
         self.notes = _set_padding(model, tokenizer, self._embedded)
         self._pad = int(model.config.pad_token_id)
         types = "token_type_ids"
@@ -96,23 +109,23 @@ class Transformer(Passes):
         # one logit is spread over two labels that exclude each other
         several = model.config.problem_type == "multi_label_classification"
         self.exclusive = not several or model.config.num_labels == 1
-        # a decoder looks for its last token by its id: padding cannot stand in for a word
-        candidates = (tokenizer.mask_token_id, tokenizer.unk_token_id)
-        usable = [i for i in candidates if i is not None and i != self._pad]
-        fillers = [i for i in usable if i < self._embedded]
-        self.filler = int(fillers[0]) if fillers else self._pad
-        self.removals = ("replace", "delete", "hide") if fillers else ("hide", "delete")
         with quiet():
             self._hooked = hook.install(model)
-        self._depth = 0
+        self._depth, self._shortest = 0, 1
         self._skippable = False
         self._projections: tuple[nn.Module, ...] = ()
-        attention = {offer.ATTENTION, offer.REPLACEABLE} if self._hooked else {offer.ATTENTION}
-        if model.config.is_encoder_decoder:
-            attention = set()
-        self.offers = frozenset({offer.GRADIENT, *attention})
-        self._row, self.even = self._probe()
+        self.offers, self.withheld = frozenset({offer.GRADIENT}), {}
+        self._probe()
+        self._shortest = self._find_shortest()
         self.gradients_at = self._find_block()
+        if reason := self._lacks_gradients():
+            self.offers -= {offer.GRADIENT}
+            self.withheld[offer.GRADIENT] = reason
+        if model.config.is_encoder_decoder:
+            self.notes += (
+                "The decoder reads the text again: gradients are those through the encoder alone.",
+            )
+        self.filler, self.removals = self._find_filler()
         with suppress(InputError):  # an added token without an embedding: other texts can be read
             self([folders.ODD_TEXT])
 
@@ -131,11 +144,8 @@ class Transformer(Passes):
         layers: Sequence[int] | None = None,
         at: At | None = None,
     ) -> Trace:
-        if attention and not self._hooked:
-            raise NotApplicable(
-                f"The attention of {self.name} can be read but not replaced: its family has its own"
-                " code for it."
-            )
+        if attention and (missing := self.lacks({offer.REPLACEABLE})):
+            raise NotApplicable(f"A trace with other attention needs {missing}.")
         inputs, real = self.inputs([Row(t.ids, t.types) for t in tokens])
         if any(w.ndim > 4 for w in (attention or {}).values()):
             return self._variants(inputs, real, attention or {}, embeddings, at)
@@ -148,7 +158,10 @@ class Transformer(Passes):
             return super().attending(tokens)
         with torch.no_grad():
             trace, recorder = self._recorded(inputs, real, {}, None, [-1], None)
-        below, *others = recorder.below if isinstance(recorder.below, tuple) else (recorder.below,)
+        several = isinstance(recorder.below, tuple | list)
+        below, *others = recorder.below if several else (recorder.below,)
+        if not isinstance(below, Tensor) or below.shape[:2] != real.shape:
+            return super().attending(tokens)
         index = trace.row.view(-1, 1, 1).expand(-1, 1, below.shape[2])
         state = below.gather(1, index)
         alone = {key: value.gather(1, trace.row[:, None]) for key, value in inputs.items()}
@@ -157,17 +170,19 @@ class Transformer(Passes):
             many = rows.shape[:-4]
             n = many.numel()
             given: Any = state.repeat(n, 1, 1)
-            if isinstance(recorder.below, tuple):
-                given = (given, *others)
+            if several:
+                given = type(recorder.below)((given, *others))
             repeated = {key: value.repeat(n, 1) for key, value in alone.items()}
             with recording(Recorder({0: rows}, given=given, seen=trace.values[-1])):
                 output = self.model(**repeated, **self._uncached)
             return self._spread(output.logits).unflatten(0, (*many, len(tokens)))
 
-        with torch.no_grad():
+        # a layer that needs more than one row may do anything: then whole passes are run
+        with torch.no_grad(), suppress(Exception):
             again = logits(trace.classifying_rows())
-        same = torch.allclose(again, trace.logits, rtol=1e-3, atol=1e-4)
-        return Attending(trace, logits) if same else super().attending(tokens)
+            if torch.allclose(again, trace.logits, rtol=1e-3, atol=1e-4):
+                return Attending(trace, logits)
+        return super().attending(tokens)
 
     def randomised(self, seed: int) -> Transformer:
         config = copy.deepcopy(self.model.config)
@@ -199,18 +214,18 @@ class Transformer(Passes):
     ) -> tuple[Trace, Recorder]:
         """What a pass shows, and what recorded it."""
         wanted = None if layers is None else frozenset(layer % self._depth for layer in layers)
+        if offer.ATTENTION not in self.offers:
+            wanted = frozenset()
         rows = self._rows(inputs)
         with recording(Recorder(attention, embeddings, rows, wanted, self.place(at))) as recorder:
-            extra = {} if self._hooked or recorder.lean else {"output_attentions": True}
-            output = self.model(**inputs, **self._uncached, **extra)
+            output = self.model(**inputs, **self._uncached)
         passed = recorder.passed
-        weights = tuple(layer.weights for layer in passed)
-        if not self._hooked and not recorder.lean:
-            weights = tuple(output.attentions)
+        if not recorder.lean:
+            self._check_pairs(recorder, real.shape[1])
         assert recorder.looked_up is not None
         trace = Trace(
             self._spread(output.logits),
-            weights,
+            tuple(layer.weights for layer in passed),
             tuple(layer.values for layer in passed),
             recorder.looked_up,
             real,
@@ -224,6 +239,16 @@ class Transformer(Passes):
             tuple(s[0] if isinstance(s, tuple) else s for s in recorder.states),
         )
         return trace, recorder
+
+    def _check_pairs(self, recorder: Recorder, length: int) -> None:
+        """Refuse a pass that did not show a weight for each pair of tokens in every layer."""
+        weights = [layer.weights for layer in recorder.passed if layer.weights.numel()]
+        square = all(w.shape[-2:] == (length, length) for w in weights)
+        if len(recorder.passed) != self._depth or not square:
+            raise NotApplicable(
+                f"In a text of {length} tokens, the attention of {self.name} is not one weight for"
+                " each pair of tokens: give it a shorter text."
+            )
 
     def _variants(
         self,
@@ -260,6 +285,8 @@ class Transformer(Passes):
         """What the model takes, padded on the right, and which of it is real."""
         if not all(len(row.ids) for row in rows):
             raise InputError(f"A text without a single token cannot be read by {self.name}.")
+        if min(len(row.ids) for row in rows) < self._shortest:
+            raise InputError(f"{self.name} reads texts of at least {self._shortest} tokens.")
         ids, real = pad([row.ids for row in rows], filler=self._pad)
         if ids.max() >= self._embedded:
             token = self.tokenizer.backend.id_to_token(int(ids.max()))
@@ -277,53 +304,211 @@ class Transformer(Passes):
         return torch.cat([-logits / 2, logits / 2], -1) if logits.shape[-1] == 1 else logits
 
     def _rows(self, inputs: Mapping[str, Tensor]) -> Rows:
-        """The row that classifies; decoders take the last one whose id is not that of padding."""
+        """The row that classifies.
+
+        Decoders take the last one whose id is not that of padding; behind an encoder, the last that
+        ends a text.
+        """
         ids = inputs["input_ids"]
         if self._row == "last":
-            return (torch.arange(ids.shape[1]) * (ids != self._pad)).argmax(1)
+            ends = self.model.config.eos_token_id
+            counted = ids == ends if self.model.config.is_encoder_decoder else ids != self._pad
+            return (torch.arange(ids.shape[1]) * counted).argmax(1)
         return torch.full((len(ids),), -1 if self._row == "mean" else 0)
 
     # Probe
 
-    def _probe(self) -> tuple[Literal["first", "last", "mean"], bool]:
-        """Which query row classifies, and whether padding changes the answer; sets `offers`."""
-        rows = [self._probe_row(7), self._probe_row(4)]
-        together = self.run([len(row.ids) for row in rows], rows.__getitem__)
-        alone = self.run([len(rows[1].ids)], lambda _: rows[1])
+    def _probe(self) -> None:
+        """Find out whether padding changes the answer, which row classifies, and what to offer."""
+        longest = self.tokenizer.max_tokens - 1  # an encoder's text gets an end
+        rows = [self._probe_row(min(n, longest)) for n in _PROBED]
+        together = self._together(rows)
+        alone = np.concatenate([self._together([row]) for row in rows])
         if not np.isfinite(together).all():
             raise CheckpointError(f"The outputs of {self.name} are not finite numbers.")
-        even = bool(np.abs(together[1:] - alone).max() > 1e-3 * max(1, np.abs(together).max()))
+        # the last is the longest, which was not padded
+        if not self._close(alone[-1], together[-1]) and not self._close(
+            self._together(rows[-1:]), alone[-1:]
+        ):
+            self.notes += ("The model's answer to the same text changes from pass to pass.",)
+        self.even = not self._close(together, alone) or hook.switches(self.model)
         inputs, _ = self.inputs(rows[:1])
-        options = {} if self._hooked else {"output_attentions": offer.ATTENTION in self.offers}
-        options["output_hidden_states"] = True
+        reason = "it cannot be recorded in this family"
+        with suppress(Exception):  # the code of a family may do anything: the rest still works
+            reason = self._find_attention()
+            if not reason:
+                self._row = self._look(inputs)
+                reason = self._verify(rows)
+        if reason:
+            self.offers -= _ATTENTION
+            self.withheld = dict.fromkeys(sorted(_ATTENTION), reason)
+            self._skippable, self._projections = False, ()
+            self._row = self._find_row(inputs)
+
+    def _together(self, rows: Sequence[Row]) -> Float[np.ndarray, "row label"]:
+        return self.run([len(row.ids) for row in rows], rows.__getitem__)
+
+    def _find_shortest(self) -> int:
+        """The fewest tokens that the model can read; some families pool them, and fail on few."""
+        for length in range(2, min(_PROBED)):
+            with suppress(Exception):
+                self._together([self._probe_row(length)])
+                return 1 if length == 2 else length
+        return min(_PROBED)
+
+    def _close(self, a: Any, b: Any) -> bool:
+        """Whether outputs are the same but for rounding."""
+        a, b = torch.as_tensor(a).double(), torch.as_tensor(b).double()
+        exact = self.model.dtype in (torch.float32, torch.float64)
+        scale = max(1.0, float(b.abs().max()))
+        return bool((a - b).abs().max() <= (1e-3 if exact else 5e-2) * scale)
+
+    def _find_attention(self) -> str:
+        """Let recorders see attention; if that cannot be, why."""
+        inputs, _ = self.inputs([self._probe_row(7)] * 2)
+        batch, length = inputs["input_ids"].shape
+
+        def run() -> None:
+            with torch.no_grad():
+                self.model(**inputs, **self._uncached)
+
+        with recording(Recorder()) as recorder:
+            run()
+        attentions = [softmax.Attention.of(p.module, p.weights) for p in recorder.passed]
+        attentions = attentions or softmax.find(self.model, run)
+        if self.model.config.is_encoder_decoder:
+            encoder = set(self.model.get_encoder().modules())
+            # a decoder looks back at itself, and at all of the text
+            over = [a for a in attentions if a.module not in encoder and not a.causal]
+            hook.set_beside({a.module for a in attentions} - {a.module for a in over})
+            attentions = over
+        self.causal = bool(attentions) and all(a.causal for a in attentions)
+        if not attentions:
+            return "its family has no softmax over tokens"
+        if any(a.shape[-2:] != (length, length) for a in attentions):
+            return "its attention is not one weight for each pair of tokens"
+        if not recorder.passed:
+            if len({(a.module, a.run) for a in attentions}) < len(attentions):
+                return "its layers have more than one attention each"
+            softmax.install(attentions, batch)
+        return ""
+
+    def _look(self, inputs: dict[str, Tensor]) -> Literal["first", "last", "mean"]:
+        """What one pass shows of attention: its layers, its maps, and the row that classifies."""
         recorder = Recorder()
         watching = hook.watching(self.model, recorder)
         with torch.enable_grad(), recording(recorder), watching as maps:
-            output = self.model(**inputs, **self._uncached, **options)
-        self._skippable = self._hooked and hook.make_skippable(self.model, recorder)
-        last = recorder.passed[-1].outputs if recorder.passed else output.hidden_states[-1]
-        # any combination of logits, but not their sum: heads may be trained to opposite weights
-        total = (output.logits * torch.linspace(1, 2, output.logits.shape[-1])).sum()
-        if offer.ATTENTION in self.offers:
-            weights = [layer.weights for layer in recorder.passed]
-            weights = weights if self._hooked else output.attentions
-            self._look(total, weights, maps, len(rows[0].ids))
-        (gradient,) = torch.autograd.grad(total, last, allow_unused=True)
-        if gradient is None:  # what the family shows of its states is a copy (XLNet)
-            summary = getattr(self.model.config, "summary_type", "")
-            return "last" if summary == "last" else "first", even
-        moved = gradient.abs().flatten(2).sum(2)[0] > 0
+            output = self.model(**inputs, **self._uncached)
+        self._depth = len(recorder.passed)
+        self.offers |= {offer.ATTENTION, offer.REPLACEABLE}
+        decoder = bool(self.model.config.is_encoder_decoder)
+        self._skippable = not decoder and hook.make_skippable(self.model, recorder)
+        if decoder:
+            self.withheld[offer.BETWEEN] = (
+                "its decoder attends to the text, which attends to itself in the encoder"
+            )
+        elif hook.mixes_otherwise(self.model, recorder):
+            self.withheld[offer.BETWEEN] = "its tokens also meet outside of attention"
+        else:
+            self.offers |= {offer.BETWEEN}
+        fed = [maps.fed.get(layer, []) for layer in range(self._depth)]
+        if all(len(modules) == 1 for modules in fed):  # an adapter beside the map would be a second
+            self._projections = tuple(modules[0] for modules in fed)
+            self.offers |= {offer.PROJECTED}
+        else:
+            self.withheld[offer.PROJECTED] = "no single linear map follows its attention"
+        weights = [layer.weights for layer in recorder.passed]
+        gradients = torch.autograd.grad(_total(output.logits), weights, allow_unused=True)
+        if any(gradient is None for gradient in gradients):
+            self.withheld[offer.DIFFERENTIABLE] = "its output does not depend on all of them"
+            return self._find_row(inputs)
+        self.offers |= {offer.DIFFERENTIABLE}
+        row = self._classifying(gradients[-1].abs().sum((1, 3))[0])
+        if row == "first" and self._hooked:
+            hook.keep_first_row(recorder, maps)
+        return row
+
+    def _find_row(self, inputs: dict[str, Tensor]) -> Literal["first", "last", "mean"]:
+        """Which row classifies, where attention does not show it."""
+        with torch.enable_grad(), recording(Recorder(layers=frozenset())):
+            output = self.model(**inputs, **self._uncached, output_hidden_states=True)
+        last = getattr(output, "hidden_states", None)
+        length = inputs["input_ids"].shape[1]
+        if not last or not last[-1].requires_grad or last[-1].shape[1] != length:
+            return "mean"
+        (gradient,) = torch.autograd.grad(_total(output.logits), last[-1], allow_unused=True)
+        return "mean" if gradient is None else self._classifying(gradient.abs().sum(2)[0])
+
+    def _classifying(self, moved: Float[Tensor, "row"]) -> Literal["first", "last", "mean"]:
+        """Which row classifies, by how much the output moves with each."""
         if not moved.any():
             self.notes += (
                 "Which row of attention classifies could not be found out: all are averaged.",
             )
-        if int(moved.sum()) != 1:
-            return "mean", even
-        if not moved[0]:
-            return "last", even
-        if self._hooked:
-            hook.keep_first_row(recorder, maps)
-        return "first", even
+        if int((moved > 0).sum()) != 1:
+            return "mean"
+        return "first" if moved[0] else "last"
+
+    def _verify(self, rows: Sequence[Row]) -> str:
+        """Whether traces give the model's answer; if not, why.
+
+        Two batches of other lengths, one of them padded unless padding changes the answer. In one
+        all layers get their own weights again, in the other the last attends to everything alike:
+        where that does not arrive, weights cannot be replaced.
+        """
+        for batch in ([rows[0]] * 2 if self.even else rows, [self._probe_row(5)] * 3):
+            inputs, real = self.inputs(batch)
+            last = self._depth - 1
+            with torch.no_grad():
+                plain = self._spread(self.model(**inputs, **self._uncached).logits)
+                trace, _ = self._recorded(inputs, real, {}, None, None, None)
+                if not self._close(trace.logits, plain):
+                    return "its answer changes when its attention is written out"
+                weights = dict(enumerate(trace.attention))
+                if batch[0] is rows[0]:
+                    other, recorder = self._recorded(inputs, real, weights, None, None, None)
+                    arrived = self._close(other.logits, plain)
+                else:
+                    even = torch.full_like(weights[last], 1 / real.shape[1])
+                    other, recorder = self._recorded(inputs, real, {last: even}, None, None, None)
+                    layer = recorder.passed[last]
+                    literal = torch.einsum("bhqk,bhkd->bqhd", even, layer.values)
+                    arrived = self._close(layer.outputs, literal)
+            below = all(self._close(other.attention[i], weights[i]) for i in range(last))
+            if not (arrived and below):
+                self.offers -= {offer.REPLACEABLE}
+                self.withheld[offer.REPLACEABLE] = "other weights than its own do not arrive"
+        return ""
+
+    def _find_filler(self) -> tuple[int, tuple[offer.Removal, ...]]:
+        """What stands in for a word, and the ways to remove one, the usual first."""
+        tokenizer, config = self.pretrained_tokenizer, self.model.config
+        named = [getattr(tokenizer, f"{kind}_token_id") for kind in _MARKS]
+        named += [getattr(config, f"{kind}_token_id", None) for kind in _MARKS]
+        marks = {i for ids in named for i in (ids if isinstance(ids, list) else [ids])}
+        marks |= {self._pad}
+        candidates = (tokenizer.mask_token_id, tokenizer.unk_token_id)
+        usable = [i for i in candidates if i is not None and i < self._embedded]
+        # a mark in place of a word would end the text, or start another
+        fillers = [int(i) for i in usable if i not in marks and not _ends(tokenizer, i)]
+        row = self._probe_row(7)
+        hidden = row._replace(seen=np.arange(len(row.ids)) != 3)
+        before, after = self._together([row]), self._together([hidden])
+        # some families see no mask, and some cannot read what is left of a text
+        ways = {"replace", "delete", "hide"} if fillers else {"delete", "hide"}
+        ways -= set() if not np.array_equal(before, after) else {"hide"}
+        ways -= {"delete"} if self._shortest > 1 else set()
+        if fillers:
+            usual: list[offer.Removal] = ["replace", "delete", "hide"]
+            return fillers[0], tuple(way for way in usual if way in ways)
+        order: list[offer.Removal] = ["delete", "hide"] if self.causal else ["hide", "delete"]
+        removals = tuple(way for way in order if way in ways)
+        how = {"hide": "hidden from attention", "delete": "deleted"}[removals[0]]
+        self.notes += (
+            "The tokenizer has no token that can stand in for a word: to remove words, they are"
+            f" {how}.",
+        )
+        return self._pad, removals
 
     def _probe_row(self, length: int, shift: int = 0) -> Row:
         """A text of so many tokens, which the model has embeddings of; others with a `shift`."""
@@ -332,6 +517,19 @@ class Transformer(Passes):
         ends = [self.model.config.eos_token_id] if self.model.config.is_encoder_decoder else []
         tokens = np.append(np.resize(np.roll(ids, shift), length), ends).astype(np.int64)
         return Row(tokens, np.zeros_like(tokens))
+
+    def _lacks_gradients(self) -> str:
+        """Why gradients are not offered; "" if they are."""
+        if not self.gradients_at:
+            return "its family does not look up tokens in a table"
+        if self.model.config.model_type in _ESTIMATED:
+            return "its family estimates its gradients"
+        inputs, real = self.inputs([self._probe_row(7)])
+        with torch.enable_grad(), suppress(Exception):
+            trace, _ = self._recorded(inputs, real, {}, None, (), None)
+            torch.autograd.grad(_total(trace.logits), trace.embeddings)
+            return ""
+        return "its family has none outside of training"
 
     def _find_block(self) -> tuple[At, ...]:
         """Where gradients can be taken: at the block, if words reach the output through it alone.
@@ -345,8 +543,9 @@ class Transformer(Passes):
                 self.model(**inputs, **self._uncached)
 
         entrance = hook.find_entrance(self.model, run, *inputs["input_ids"].shape)
+        looked_up: tuple[At, ...] = ("lookup",) if hook.lookup(self.model) is not None else ()
         if entrance is None:
-            return ("lookup",)
+            return looked_up
         entrance.install()
         others, _ = self.inputs([self._probe_row(5, shift=3)] * 3)
         with torch.no_grad():
@@ -356,27 +555,18 @@ class Transformer(Passes):
         # other words with the embeddings of the first: the same, unless words take another way
         scale = trace.logits.abs().max().clamp(min=1)
         same = (trace.logits - again.logits).abs().max() < 1e-4 * scale
-        return ("block", "lookup") if same else ("lookup",)
+        return ("block", *looked_up) if same else looked_up
 
-    def _look(
-        self, total: Float[Tensor, ""], weights: Sequence[Tensor], maps: hook.Maps, length: int
-    ) -> None:
-        """What one pass shows of attention: between all tokens, in the graph, with known maps."""
-        if not weights or any(w is None for w in weights):
-            self.offers -= {offer.ATTENTION, offer.REPLACEABLE}
-            return
-        self._depth = len(weights)
-        if any(w.shape[-2:] != (length, length) for w in weights):
-            return
-        self.offers |= {offer.BETWEEN}
-        if all(w.requires_grad for w in weights):
-            gradients = torch.autograd.grad(total, weights, retain_graph=True, allow_unused=True)
-            if all(gradient is not None for gradient in gradients):
-                self.offers |= {offer.DIFFERENTIABLE}
-        fed = [maps.fed.get(layer, []) for layer in range(len(weights))]
-        if all(len(modules) == 1 for modules in fed):  # an adapter beside the map would be a second
-            self._projections = tuple(modules[0] for modules in fed)
-            self.offers |= {offer.PROJECTED}
+
+def _total(logits: Float[Tensor, "batch label"]) -> Float[Tensor, ""]:
+    """Any combination of logits, but not their sum: heads may be trained to opposite weights."""
+    return (logits * torch.linspace(1, 2, logits.shape[-1])).sum()
+
+
+def _ends(tokenizer: PreTrainedTokenizerBase, token: int) -> bool:
+    """Whether a token ends texts, by its name."""
+    name = str(tokenizer.convert_ids_to_tokens(token)).casefold()
+    return re.search("end.?of.?text|eot|eos|</s>", name) is not None
 
 
 def load(model: str | Path) -> Transformer:

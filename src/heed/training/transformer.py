@@ -92,7 +92,8 @@ def fit(
     model = Transformer(run.kept, tokenizer, name)
     if uniform and not install(network):
         raise NotApplicable(
-            f"The attention of {name} cannot be replaced: its family has its own code for it."
+            f"{name} cannot be trained with uniform attention: its family has attention code of"
+            " its own."
         )
     steps = recipe.epochs * math.ceil(len(learnt) / recipe.batch)
     with recording(Recorder(uniform=True)) if uniform else nullcontext():
