@@ -87,7 +87,7 @@ def fit(
             network, tokenizer = _pretrained(base, labels, recipe)
     start: dict[str, Any] = {"size": list(size)} if base is None else {"base": str(base)}
     start["uniform"] = uniform
-    unfinished = Unfinished.of(resume, recipe, seed, [*learnt, *held], **start)
+    unfinished = Unfinished.of(resume, __name__, recipe, seed, [*learnt, *held], **start)
     run = Run(network, _optimizer(network, recipe), averaged(network, recipe.average))
     model = Transformer(run.kept, tokenizer, name)
     if uniform and not install(network):

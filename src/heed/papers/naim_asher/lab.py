@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -204,8 +203,7 @@ class EfficientLab(CutLab):
 
         if not folder.exists():
             self.store.model(key, train, save, load)
-            if unfinished is not None:
-                shutil.rmtree(unfinished, ignore_errors=True)
+            self.store.finish(key)
         return load(str(folder))  # type: ignore[return-value]
 
     def every(
