@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from heed.cli import options
 from heed.cli.inputs import column_names, load_data
-from heed.cli.options import (
-    Fp16Option,
-    LabelsOption,
-    OutputFolder,
-    PairColumnOption,
-    TextColumnOption,
-)
 from heed.cli.outputs import say, status
 from heed.cli.root import app
 from heed.errors import InputError
@@ -32,7 +26,7 @@ def convert(
             help="An .onnx, .gguf, .bin or .pt file, or a folder with one.", show_default=False
         ),
     ],
-    output: OutputFolder,
+    output: options.OutputFolder,
     config: Annotated[
         Path | None,
         typer.Option(help="The architecture.", show_default="config.json beside the weights"),
@@ -43,7 +37,7 @@ def convert(
             help="The tokenizer's folder or tokenizer.json.", show_default="beside the weights"
         ),
     ] = None,
-    labels: LabelsOption = None,
+    labels: options.Labels = None,
     data: Annotated[
         str | None,
         typer.Option(
@@ -54,15 +48,15 @@ def convert(
         ),
     ] = None,
     limit: Annotated[int, typer.Option(help="Compare on at most so many texts.", min=1)] = 100,
-    text_column: TextColumnOption = None,
-    pair_column: PairColumnOption = None,
+    text_column: options.TextColumn = None,
+    pair_column: options.PairColumn = None,
     tolerance: Annotated[
         float | None,
         typer.Option(
             help="The largest difference of logits.", show_default="0.001, in half precision 0.01"
         ),
     ] = None,
-    fp16: Fp16Option = False,
+    fp16: options.Fp16 = False,
 ) -> None:
     r"""Convert ONNX, GGUF and PyTorch weights to a folder that heed loads.
 

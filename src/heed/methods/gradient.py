@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Float
 
+from heed.errors import NotApplicable
 from heed.methods.method import Job, Measured, TokenMethod, check_head
 from heed.models.classifier import (
     GRADIENT,
     REPLACEABLE,
+    At,
     Classifier,
     Gradient,
     Output,
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 Rows = Float[np.ndarray, "row"]
 
+_ORTHOGONAL = 1e-3  # the largest cosine that counts as none
+_INCOMPLETE = 0.05  # the share of the change of the output that scores may miss without a warning
+
 
 @dataclass(frozen=True)
 class GradientMethod(TokenMethod):
@@ -35,6 +40,9 @@ class GradientMethod(TokenMethod):
     output      what the gradient is taken of: logit, log-odds or probability of the label
     head        explain only what this attention head contributes
     attention   "moves": attention changes with the embeddings; "fixed": it is held constant
+    at          the embeddings that the gradient is taken at: "block", those that enter the first
+                layer, after positions and norm (the default where the model has them); "lookup",
+                those that the tokens look up
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({GRADIENT})
@@ -43,6 +51,7 @@ class GradientMethod(TokenMethod):
     output: Output = "logit"
     head: int | None = None
     attention: Annotated[Literal["moves", "fixed"], "treatment of attention"] = "moves"
+    at: At | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,7 +69,8 @@ class GradientMethod(TokenMethod):
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         subject = model if self.head is None else model.head(self.head)
         tokens, labels = [job.tokens for job in jobs], [job.label for job in jobs]
-        gradients = subject.gradient(tokens, labels, self.output, self.attention == "fixed")
+        held = self.attention == "fixed"
+        gradients = subject.gradient(tokens, labels, self.output, held, self.at)
         return [self.measured(g) for g in gradients]
 
     def measured(self, result: Gradient) -> Measured:
@@ -119,7 +129,18 @@ class GradientInput(GradientMethod):
     paper: ClassVar[str] = "shrikumar2017"
 
     def reduce(self, result: Gradient) -> Rows:
-        return (result.gradient * result.embeddings).sum(1)
+        products = (result.gradient * result.embeddings).sum(1)
+        lengths = np.linalg.norm(result.gradient, axis=1)
+        lengths = lengths * np.linalg.norm(result.embeddings, axis=1)
+        # A norm right behind the embeddings makes the output blind to their scale. The gradient is
+        # then orthogonal to them, and what is left of the product is rounding.
+        if lengths.any() and np.abs(products).max() < _ORTHOGONAL * lengths.max():
+            raise NotApplicable(
+                f"{self.name} is 0 on this model but for rounding: the model normalises these"
+                " embeddings, so their gradient is orthogonal to them. Use at=block if it has it,"
+                " or another method."
+            )
+        return products
 
 
 @dataclass(frozen=True)
@@ -129,6 +150,8 @@ class IntegratedGradients(TokenMethod):
     steps      nodes of the Gauss–Legendre rule
     baseline   where the line starts: "replace" replaces every word, "zero" sets the embeddings of
                words to zero; special tokens stay in both
+    at         the embeddings that are moved: "block", those that enter the first layer (the default
+               where the model has them); "lookup", those that the tokens look up
 
     The scores add up to the difference between the outputs at both ends, up to a completeness gap
     that is reported.
@@ -142,6 +165,7 @@ class IntegratedGradients(TokenMethod):
     steps: Annotated[int, AtLeast(1)] = 50
     baseline: Literal["replace", "zero"] = "replace"
     output: Output = "logit"
+    at: At | None = None
 
     def evaluations(self, units: int) -> int:
         return 2 * (self.steps + 1)  # forward and backward
@@ -152,7 +176,7 @@ class IntegratedGradients(TokenMethod):
     def _one(self, model: Classifier, job: Job) -> Measured:
         import torch
 
-        end, start = model.embeddings([job.tokens, model.blank(job.tokens)])
+        end, start = model.embeddings([job.tokens, model.blank(job.tokens)], self.at)
         if self.baseline == "zero":
             start[torch.from_numpy(np.flatnonzero(~job.tokens.special))] = 0
         nodes, weights = np.polynomial.legendre.leggauss(self.steps)
@@ -171,6 +195,9 @@ class IntegratedGradients(TokenMethod):
         gap = float(rows.sum() - change)
         summed = "The scores" if self.merge == "sum" else "The scores of the tokens"
         note = f"{summed} sum to the change of the output, {change:+.4g}, up to {abs(gap):.1g}."
+        if abs(gap) > _INCOMPLETE * abs(change):
+            elsewhere = ", or at=block" if model.place(self.at) != model.gradients_at[0] else ""
+            note += f" That is too much to rely on them: take more steps{elsewhere}."
         rows = rows[: len(job.tokens)]  # padding is the same at both ends and scores 0
         facts = {"completeness_gap": gap}
         return Measured(rows=rows, forward_passes=self.steps + 1, facts=facts, notes=(note,))
@@ -183,7 +210,8 @@ class IntegratedGradients(TokenMethod):
 
         with torch.enable_grad():
             points = points.detach().requires_grad_()
-            trace = model.trace([job.tokens] * len(points), embeddings=points, layers=())
+            tokens = [job.tokens] * len(points)
+            trace = model.trace(tokens, embeddings=points, layers=(), at=self.at)
             labels = torch.tensor([job.label] * len(points))
             outputs = select_output(trace.logits, labels, self.output, model.exclusive)
             (gradient,) = torch.autograd.grad(outputs.sum(), points)

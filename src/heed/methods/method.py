@@ -196,6 +196,8 @@ class Method(ABC):
         seconds: float,
     ) -> Explanation:
         settings = {f.name: getattr(self, f.name) for f in fields(self)}
+        if "at" in settings:
+            settings["at"] = model.place(settings["at"])
         logits = measured.logits if job.logits is None else job.logits
         assert logits is not None
         label = int(logits.argmax()) if job.label < 0 else job.label

@@ -39,6 +39,7 @@ Groups = Int[np.ndarray, "_"]  # the column that each token follows
 ColumnNames = Mapping[str, str | None]  # the names of a table's columns, by what they hold
 Output = Literal["logit", "log-odds", "probability"]
 Removal = Literal["replace", "hide", "delete"]
+At = Literal["block", "lookup"]  # where gradients are taken: what enters the first layer, or words
 REMOVALS: tuple[Removal, ...] = ("replace", "hide", "delete")
 OUTPUTS: tuple[Output, ...] = ("logit", "log-odds", "probability")
 
@@ -84,6 +85,8 @@ class Classifier(ABC):
                      PROJECTED, CLOSED
     removals         the ways in which it can remove a word, the default first
     filler           the id that stands in for a word removed by "replace"
+    gradients_at     where embeddings can be read and replaced, the default first: "lookup" is what
+                     the tokens look up, "block" what enters the first layer
     pairs            whether it was trained on pairs of texts
     exclusive        whether a document has one label (softmax) or any number of them (a sigmoid
                      for each)
@@ -98,6 +101,7 @@ class Classifier(ABC):
     offers: frozenset[str]
     removals: tuple[Removal, ...]
     filler: int
+    gradients_at: tuple[At, ...] = ("lookup",)
     pairs: bool = True
     exclusive: bool = True
     notes: tuple[str, ...] = ()
@@ -151,12 +155,13 @@ class Classifier(ABC):
         attention: Mapping[int, Attention] | None = None,
         embeddings: Embeddings | None = None,
         layers: Sequence[int] | None = None,
+        at: At | None = None,
     ) -> Trace:
         """What one pass shows.
 
         With `attention` (by layer) or `embeddings` it is what the pass would show if they were
-        these. With `layers`, attention and values of the others may be left out (empty), where that
-        saves time and memory.
+        these; `at` says which embeddings are meant. With `layers`, attention and values of the
+        others may be left out (empty), where that saves time and memory.
         """
 
     def attending(self, tokens: Sequence[Tokens]) -> Attending:
@@ -175,12 +180,12 @@ class Classifier(ABC):
             cheap=False,
         )
 
-    def embeddings(self, tokens: Sequence[Tokens]) -> Embeddings:
-        """What the tokens look up."""
+    def embeddings(self, tokens: Sequence[Tokens], at: At | None = None) -> Embeddings:
+        """The embeddings of the tokens, where gradients are taken."""
         import torch
 
         with torch.no_grad():
-            return self.trace(tokens, layers=()).embeddings
+            return self.trace(tokens, layers=(), at=at).embeddings
 
     def gradient(
         self,
@@ -188,11 +193,12 @@ class Classifier(ABC):
         labels: Sequence[int],
         output: Output = "logit",
         held: bool = False,
+        at: At | None = None,
     ) -> list[Gradient]:
         """The gradient of each document's output for its label.
 
         One backward pass per batch, not per document. With `held`, attention stays as it is while
-        the embeddings move.
+        the embeddings move. `at` says which embeddings are meant.
         """
         import torch
 
@@ -204,7 +210,7 @@ class Classifier(ABC):
                 with torch.no_grad():
                     attention = dict(enumerate(self.trace(documents).attention))
             with torch.enable_grad():
-                trace = self.trace(documents, attention=attention, layers=())
+                trace = self.trace(documents, attention=attention, layers=(), at=at)
                 indices = torch.tensor([labels[i] for i in batch])
                 total = select_output(trace.logits, indices, output, self.exclusive).sum()
                 (gradient,) = torch.autograd.grad(total, trace.embeddings)
@@ -303,6 +309,17 @@ class Classifier(ABC):
         if removal not in self.removals:
             raise UnknownName("way to remove words", removal, self.removals)
         return removal
+
+    def place(self, at: At | None) -> At:
+        """Where gradients will be taken."""
+        if at is None:
+            return self.gradients_at[0]
+        if at not in self.gradients_at:
+            raise InputError(
+                f"The model {self.name} has no embeddings at '{at}': use"
+                f" {' or '.join(self.gradients_at)}."
+            )
+        return at
 
 
 def softmax(logits: Float[np.ndarray, "*batch label"]) -> Float[np.ndarray, "*batch label"]:

@@ -27,6 +27,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.pytorch_utils import Conv1D
 
 from heed.models.arrays import Attention, Embeddings, Rows
+from heed.models.classifier import At
 
 NAME = "heed"
 _DEFAULT = "heed_default_attention"  # where a config keeps what the model used before
@@ -50,7 +51,9 @@ class Recorder:
 
     attention    weights by layer; NaN leaves the model's own weight where it is; with a single
                  query row they replace that of `row` (all rows where it is -1)
-    embeddings   used in place of what the ids look up
+    embeddings   used in place of the model's own
+    at           which embeddings are meant: what the ids look up, or what enters the first layer
+    brief        stop at these embeddings, by raising `Reached`
     layers       those to write down (all, if None)
     passed       the layers so far
     states       what each layer put out, if all are written down and layers are modules in a list
@@ -66,6 +69,8 @@ class Recorder:
     embeddings: Embeddings | None = None
     row: Rows | None = None
     layers: frozenset[int] | None = None
+    at: At = "lookup"
+    brief: bool = False
     uniform: bool = False
     learning: bool = False
     given: Any = None
@@ -88,6 +93,10 @@ class Recorder:
         nothing = query.new_empty(*query.shape[:2], 0, 0)
         self.passed.append(Layer(module, nothing, nothing, nothing, nothing, nothing))
         return True
+
+
+class Reached(Exception):
+    """The embeddings are written down, and nothing else was wanted."""
 
 
 _recorder: ContextVar[Recorder | None] = ContextVar("heed_recorder", default=None)
@@ -178,7 +187,7 @@ def install(model: PreTrainedModel) -> bool:
         setattr(model.config, _DEFAULT, default)
     model.set_attn_implementation(NAME)
     turned = model.config.model_type == "xlnet"  # which looks up its tokens as [token, batch]
-    lookup(model).register_forward_hook(partial(_embed, turned=turned))
+    lookup(model).register_forward_hook(partial(_look_up, turned=turned))
     return model.config._attn_implementation == NAME
 
 
@@ -302,9 +311,80 @@ def _attention_recorder() -> Recorder | None:
     return None if recorder is None or recorder.lean else recorder
 
 
-def _embed(module: nn.Module, inputs: Any, output: Tensor, turned: bool) -> Tensor:
+@dataclass
+class Entrance:
+    """Where embeddings enter the first layer: an argument of a module.
+
+    argument   its position, or its name
+    turned     whether it is [token, batch, dim]
+    """
+
+    module: nn.Module
+    argument: int | str
+    turned: bool
+
+    def install(self) -> None:
+        self.module.register_forward_pre_hook(self._enter, with_kwargs=True)
+
+    def _enter(
+        self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if isinstance(self.argument, str):
+            return inputs, named | {self.argument: self._used(named[self.argument])}
+        before, after = inputs[: self.argument], inputs[self.argument + 1 :]
+        return (*before, self._used(inputs[self.argument]), *after), named
+
+    def _used(self, embeddings: Tensor) -> Tensor:
+        return _embed(embeddings, self.turned, "block")
+
+
+def find_entrance(
+    model: nn.Module, run: Callable[[], Any], batch: int, length: int
+) -> Entrance | None:
+    """Where embeddings enter the first layer, seen in a pass over `batch` texts of `length` tokens.
+
+    Layers stand in a list. The first one that is called, or the outermost module around it that is
+    handed an embedding for each token, is where they enter.
+    """
+    layers = [m for holder in model.modules() if isinstance(holder, nn.ModuleList) for m in holder]
+    around: list[Entrance | None] = []  # the modules that are running, with what they were handed
+    entrances: list[Entrance] = []
+
+    def enter(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        arguments: list[tuple[int | str, Any]] = [*enumerate(inputs), *named.items()]
+        handed = [
+            Entrance(module, argument, value.shape[0] == length)
+            for argument, value in arguments
+            if isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 3
+            if value.shape[:2] in ((batch, length), (length, batch))
+        ]
+        around.append(handed[0] if handed else None)
+        if module in layers and not entrances:
+            entrances.extend(entrance for entrance in around if entrance is not None)
+
+    def leave(module: nn.Module, inputs: Any, output: Any) -> None:
+        around.pop()
+
+    handles = []
+    for module in model.modules():
+        handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+        handles.append(module.register_forward_hook(leave, always_call=True))
+    try:
+        run()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return entrances[0] if entrances else None
+
+
+def _look_up(module: nn.Module, inputs: Any, output: Tensor, turned: bool) -> Tensor:
+    return _embed(output, turned, "lookup")
+
+
+def _embed(output: Tensor, turned: bool, at: At) -> Tensor:
+    """The embeddings that a pass goes on with; a recorder that means these notes them."""
     recorder = _recorder.get()
-    if recorder is None or recorder.uniform or recorder.learning:
+    if recorder is None or recorder.at != at or recorder.uniform or recorder.learning:
         return output
     if recorder.looked_up is not None:  # GPT-2 looks up segments in the same table, after the ids
         return output
@@ -313,6 +393,8 @@ def _embed(module: nn.Module, inputs: Any, output: Tensor, turned: bool) -> Tens
     else:
         embeddings = output.transpose(0, 1) if turned else output
         recorder.looked_up = embeddings.detach().requires_grad_(torch.is_grad_enabled())
+    if recorder.brief:
+        raise Reached
     # a clone, because some families write into it, and a leaf of the graph must not be written to
     used = recorder.looked_up.clone() if recorder.looked_up.requires_grad else recorder.looked_up
     return used.transpose(0, 1) if turned else used

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from heed.errors import CheckpointError, InputError, quoted
 from heed.models import classifier as offer
 from heed.models.arrays import Attended, Attention, Embeddings, Ids, Mask, Rows, Weights
-from heed.models.classifier import Attending, Classifier
+from heed.models.classifier import At, Attending, Classifier
 from heed.models.folders import ODD_TEXT, reading
 from heed.models.passes import Passes, Row, attended_to, pad
 from heed.models.trace import Trace
@@ -137,7 +137,9 @@ class NetworkClassifier(Passes):
         attention: Mapping[int, Attention] | None = None,
         embeddings: Embeddings | None = None,
         layers: Sequence[int] | None = None,
+        at: At | None = None,
     ) -> Trace:
+        self.place(at)
         ids, real = pad([t.ids for t in tokens], max(self.width(t) for t in tokens))
         if embeddings is None:
             embeddings = self.network.embedded(ids).detach()

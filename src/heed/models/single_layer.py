@@ -30,7 +30,7 @@ from heed.algebra.ratios import Ratios
 from heed.errors import InputError
 from heed.models import classifier as offer
 from heed.models.arrays import Attended, Attention, Ids, Mask, Weights
-from heed.models.classifier import Gradient, Groups, Keep, Logits, Output, Removal, output_slope
+from heed.models.classifier import At, Gradient, Groups, Keep, Logits, Output, Removal, output_slope
 from heed.models.network import AttentionNetwork, Inputs, NetworkClassifier
 from heed.models.scalar_form import ScalarForm
 from heed.models.shapes import Shape
@@ -202,6 +202,7 @@ class SingleLayer(NetworkClassifier):
         labels: Sequence[int],
         output: Output = "logit",
         held: bool = False,
+        at: At | None = None,
     ) -> list[Gradient]:
         """The gradient in closed form, in double precision.
 
@@ -212,6 +213,7 @@ class SingleLayer(NetworkClassifier):
         and for <cls>, whose query moves as well, W_q^T Σ_s a_s (w_s - w̄) k_s / √d_att on top.
         Where attention is held, only the first term is left.
         """
+        self.place(at)
         gradients: list[Gradient] = []
         step = max(1, self.batch_tokens // (self.shape.max_words + 1))
         for start in range(0, len(tokens), step):

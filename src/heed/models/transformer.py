@@ -37,7 +37,7 @@ from heed.errors import CheckpointError, InputError, NotApplicable, quoted
 from heed.models import classifier as offer
 from heed.models import folders, hook
 from heed.models.arrays import Attention, Embeddings, Mask, Rows
-from heed.models.classifier import Attending
+from heed.models.classifier import At, Attending
 from heed.models.hook import Recorder, recording
 from heed.models.network import fingerprint, redraw_weights
 from heed.models.passes import Passes, Row, attended_to, pad
@@ -110,6 +110,7 @@ class Transformer(Passes):
             attention = set()
         self.offers = frozenset({offer.GRADIENT, *attention})
         self._row, self.even = self._probe()
+        self.gradients_at = self._find_block()
         with suppress(InputError):  # an added token without an embedding: other texts can be read
             self([folders.ODD_TEXT])
 
@@ -126,6 +127,7 @@ class Transformer(Passes):
         attention: Mapping[int, Attention] | None = None,
         embeddings: Embeddings | None = None,
         layers: Sequence[int] | None = None,
+        at: At | None = None,
     ) -> Trace:
         if attention and not self._hooked:
             raise NotApplicable(
@@ -134,8 +136,8 @@ class Transformer(Passes):
             )
         inputs, real = self.inputs([Row(t.ids, t.types) for t in tokens])
         if any(w.ndim > 4 for w in (attention or {}).values()):
-            return self._variants(inputs, real, attention or {}, embeddings)
-        return self._recorded(inputs, real, attention or {}, embeddings, layers)[0]
+            return self._variants(inputs, real, attention or {}, embeddings, at)
+        return self._recorded(inputs, real, attention or {}, embeddings, layers, at)[0]
 
     def attending(self, tokens: Sequence[Tokens]) -> Attending:
         """Only the row that classifies goes through the last layer again: all else is known."""
@@ -143,7 +145,7 @@ class Transformer(Passes):
         if not self._skippable or self._row == "mean":
             return super().attending(tokens)
         with torch.no_grad():
-            trace, recorder = self._recorded(inputs, real, {}, None, [-1])
+            trace, recorder = self._recorded(inputs, real, {}, None, [-1], None)
         below, *others = recorder.below if isinstance(recorder.below, tuple) else (recorder.below,)
         index = trace.row.view(-1, 1, 1).expand(-1, 1, below.shape[2])
         state = below.gather(1, index)
@@ -175,10 +177,14 @@ class Transformer(Passes):
         name = f"{self.name}, weights drawn anew"
         return Transformer(network, self.pretrained_tokenizer, name)
 
-    def embeddings(self, tokens: Sequence[Tokens]) -> Embeddings:
+    def embeddings(self, tokens: Sequence[Tokens], at: At | None = None) -> Embeddings:
+        """Without a whole pass: what comes behind the embeddings is not run."""
         inputs, _ = self.inputs([Row(t.ids, t.types) for t in tokens])
-        with torch.no_grad():
-            return hook.lookup(self.model)(inputs["input_ids"])
+        recorder = Recorder(layers=frozenset(), at=self.place(at), brief=True)
+        with torch.no_grad(), recording(recorder), suppress(hook.Reached):
+            self.model(**inputs, **self._uncached)
+        assert recorder.looked_up is not None
+        return recorder.looked_up
 
     def _recorded(
         self,
@@ -187,11 +193,12 @@ class Transformer(Passes):
         attention: Mapping[int, Attention],
         embeddings: Embeddings | None,
         layers: Sequence[int] | None,
+        at: At | None,
     ) -> tuple[Trace, Recorder]:
         """What a pass shows, and what recorded it."""
         wanted = None if layers is None else frozenset(layer % self._depth for layer in layers)
         rows = self._rows(inputs)
-        with recording(Recorder(attention, embeddings, rows, wanted)) as recorder:
+        with recording(Recorder(attention, embeddings, rows, wanted, self.place(at))) as recorder:
             extra = {} if self._hooked or recorder.lean else {"output_attentions": True}
             output = self.model(**inputs, **self._uncached, **extra)
         passed = recorder.passed
@@ -222,6 +229,7 @@ class Transformer(Passes):
         real: Mask,
         attention: Mapping[int, Attention],
         embeddings: Embeddings | None,
+        at: At | None,
     ) -> Trace:
         """Many replacements for the same documents, a few at a time; only logits are kept."""
         count = max(w.shape[0] for w in attention.values() if w.ndim > 4)
@@ -235,7 +243,7 @@ class Transformer(Passes):
                 replaced[layer] = part.flatten(0, 1)
             repeated = {key: value.repeat(n, 1) for key, value in inputs.items()}
             states = None if embeddings is None else embeddings.repeat(n, 1, 1)
-            trace, _ = self._recorded(repeated, real.repeat(n, 1), replaced, states, ())
+            trace, _ = self._recorded(repeated, real.repeat(n, 1), replaced, states, (), at)
             parts.append(trace.logits.unflatten(0, (n, -1)))
         looked_up = trace.embeddings[: len(real)]
         return Trace(torch.cat(parts), (), (), looked_up, real, self._rows(inputs))
@@ -277,11 +285,7 @@ class Transformer(Passes):
 
     def _probe(self) -> tuple[Literal["first", "last", "mean"], bool]:
         """Which query row classifies, and whether padding changes the answer; sets `offers`."""
-        most = min(len(self.tokenizer), self._embedded)  # added tokens may have no embedding
-        ids = np.array([i for i in range(max(0, most - 8), most) if i != self._pad][-7:])
-        ends = [self.model.config.eos_token_id] if self.model.config.is_encoder_decoder else []
-        probes = [np.append(np.resize(ids, n), ends).astype(np.int64) for n in (7, 4)]
-        rows = [Row(ids, np.zeros_like(ids)) for ids in probes]
+        rows = [self._probe_row(7), self._probe_row(4)]
         together = self.run([len(row.ids) for row in rows], rows.__getitem__)
         alone = self.run([len(rows[1].ids)], lambda _: rows[1])
         if not np.isfinite(together).all():
@@ -318,6 +322,39 @@ class Transformer(Passes):
         if self._hooked:
             hook.keep_first_row(recorder, maps)
         return "first", even
+
+    def _probe_row(self, length: int, shift: int = 0) -> Row:
+        """A text of so many tokens, which the model has embeddings of; others with a `shift`."""
+        most = min(len(self.tokenizer), self._embedded)  # added tokens may have no embedding
+        ids = [i for i in range(max(0, most - 8), most) if i != self._pad][-7:]
+        ends = [self.model.config.eos_token_id] if self.model.config.is_encoder_decoder else []
+        tokens = np.append(np.resize(np.roll(ids, shift), length), ends).astype(np.int64)
+        return Row(tokens, np.zeros_like(tokens))
+
+    def _find_block(self) -> tuple[At, ...]:
+        """Where gradients can be taken: at the block, if words reach the output through it alone.
+
+        The block ends where embeddings enter the first layer.
+        """
+        inputs, real = self.inputs([self._probe_row(5)] * 3)
+
+        def run() -> None:
+            with torch.no_grad():
+                self.model(**inputs, **self._uncached)
+
+        entrance = hook.find_entrance(self.model, run, *inputs["input_ids"].shape)
+        if entrance is None:
+            return ("lookup",)
+        entrance.install()
+        others, _ = self.inputs([self._probe_row(5, shift=3)] * 3)
+        with torch.no_grad():
+            self.gradients_at = ("block", "lookup")
+            trace, _ = self._recorded(inputs, real, {}, None, (), "block")
+            again, _ = self._recorded(others, real, {}, trace.embeddings, (), "block")
+        # other words with the embeddings of the first: the same, unless words take another way
+        scale = trace.logits.abs().max().clamp(min=1)
+        same = (trace.logits - again.logits).abs().max() < 1e-4 * scale
+        return ("block", "lookup") if same else ("lookup",)
 
     def _look(
         self, total: Float[Tensor, ""], weights: Sequence[Tensor], maps: hook.Maps, length: int
