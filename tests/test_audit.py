@@ -9,7 +9,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from heed.audit import Audit, Example, audit
 from heed.audit.examples import FEW, OPENED
 from heed.claims import CLAIMS, Claim, ClaimTest, Evidence, Study, judge
 from heed.claims.agrees import AgreesLime, Tracks
-from heed.claims.claim import FAMILIES, Refusal
+from heed.claims.claim import FAMILIES, Refusal, Row
 from heed.claims.determined import Exclusive
 from heed.claims.faithful import Removes, falls_of, kept_after_removal
 from heed.claims.needed import Used
@@ -43,7 +43,7 @@ from heed.methods import (
     make_method,
 )
 from heed.methods.comparison import rank_agreement
-from heed.methods.method import units_of
+from heed.methods.method import Job, Measured, units_of
 from heed.metrics import bootstrap_mean
 from heed.models.classifier import CLOSED, Classifier
 from heed.models.single_layer import SingleLayer
@@ -716,6 +716,42 @@ def test_rows_of_a_claim_that_takes_long_are_kept(
     assert all(
         values(one, name) == pytest.approx(values(two, name), nan_ok=True) for name in claims
     )
+
+
+SIGN = {"is": 1.0}
+
+
+@dataclass(frozen=True)
+class OwnMethod(Method):
+    name = "own"
+    summary = "the number of the word"
+
+    def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
+        return [Measured(SIGN["is"] * np.arange(len(job.units), dtype=float)) for job in jobs]
+
+
+@dataclass(frozen=True)
+class OwnClaim(Removes):
+    def measure(self, study: Study) -> list[Row]:
+        return study.by_explanation(self, lambda i, e: {"value": SIGN["is"]})
+
+
+@pytest.mark.parametrize(
+    ("claim", "method"), [("removes", OwnMethod()), (OwnClaim(), "attention-mean")]
+)
+def test_what_own_classes_measure_is_measured_anew(
+    model: SingleLayer,
+    named: list,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    claim: Any,
+    method: Any,
+) -> None:
+    measured = []
+    for sign in (1.0, -1.0):
+        monkeypatch.setitem(SIGN, "is", sign)
+        measured.append(values(audit(model, named, [claim], method, store=tmp_path), "removes"))
+    assert measured[0] != measured[1]
 
 
 def test_a_statistic_that_cannot_be_computed_is_none() -> None:

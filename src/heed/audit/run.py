@@ -57,7 +57,8 @@ def audit(
     examples     explain this many documents for the reader: the page and the saved file show them
     training     documents for the claims that retrain the model; without them these are not judged.
                  Some are held out for validation unless there are `validation` documents
-    store        a folder for rows and trained models: run the audit again to resume it
+    store        a folder for rows and trained models: run the audit again to resume it. What
+                 methods and claims of your own measure is not kept
     base         what a transformer was fine-tuned from, for the claims that retrain it
     budget       start no new claim after this many minutes; slow ones run last
     columns      names of the columns of a table: {"text": "body", "label": "stars"}

@@ -84,7 +84,8 @@ class Study:
     def _explained(self, method: Method, repetition: int = 0) -> list[Explanation]:
         """Explain all documents; with a store on disk, a chunk at a time."""
         seed = self.seed + repetition
-        if self.store.folder is None:
+        store = self._store(method)
+        if store.folder is None:
             return method.explain(self.model, self.documents, seed=seed)
         about = (method.name, asdict(method), repetition)
         keys = [self._key("heed.methods", *about, asdict(d)) for d in self.documents]
@@ -96,7 +97,13 @@ class Study:
                 explanations = method.explain(self.model, documents, seed=seed)
                 yield {i: e.to_dict() for i, e in zip(chunk, explanations, strict=True)}
 
-        return [Explanation.from_dict(values) for values in self.store.each(keys, missing)]
+        return [Explanation.from_dict(values) for values in store.each(keys, missing)]
+
+    def _store(self, measures: Method | ClaimTest) -> Store:
+        """Where values are kept. What a user's own class measures is not: no key can tell when its
+        code, and all that this code reads, has changed.
+        """
+        return self.store if type(measures).__module__.startswith("heed.") else Store()
 
     def _key(self, module: str, *parts: Any) -> str:
         """A key from all that a value depends on: model, seed, a module's code, and these parts."""
@@ -128,7 +135,7 @@ class Study:
                     yield dict(zip(measured, rows, strict=True))
                     progress.advance(len(batch))
 
-        return self.store.each(keys, missing)
+        return self._store(test).each(keys, missing)
 
     def by_explanation(
         self, test: ClaimTest, measure: Callable[[int, Explanation], Row]
@@ -145,7 +152,7 @@ class Study:
             for i in bar(indices, test.claim.id):
                 yield {i: measure(i, explanations[i])}
 
-        return self.store.each(keys, missing)
+        return self._store(test).each(keys, missing)
 
     def rng(self, claim: str, document: Document) -> np.random.Generator:
         """A random generator that depends only on seed, claim and text."""

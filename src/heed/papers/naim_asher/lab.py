@@ -17,6 +17,7 @@ from heed.data import Dataset
 from heed.methods.problems import Problem, opened
 from heed.models import load
 from heed.models.classifier import Classifier
+from heed.models.sources import identity
 from heed.papers.debate import MAX_WORDS, Corpus, CutLab
 from heed.papers.table import Row, Table
 from heed.progress import say
@@ -177,6 +178,7 @@ class EfficientLab(CutLab):
         model = f"{corpus.name}-{family}"
         settings = {"seed": self.seed, "recipe": recipe.to_dict(base is None), "size": list(size)}
         settings |= {"documents": corpus.fingerprint, "base": None if base is None else base.name}
+        settings["weights"] = identity(base)
         key = self.key(model, settings, code_of("heed.training.transformer"))
         unfinished = self.store.unfinished(key)
         folder = self.folder / "models" / key
