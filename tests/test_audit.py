@@ -137,7 +137,27 @@ def test_documents_that_share_an_id_are_not_independent() -> None:
     assert narrow == judge([evidence(list(values))])[0]
     assert (wide.high - wide.low) / (narrow.high - narrow.low) == pytest.approx(2**0.5, rel=0.1)  # type: ignore[operator]
     assert (wide.n, narrow.n) == (40, 80) and wide.mean == narrow.mean
-    assert none.outcome == "undecided" and "share an id count as one" in none.reason
+    assert none.outcome == "undecided" and "share an id or a text count as one" in none.reason
+
+
+def test_copies_of_a_text_are_not_independent(model: SingleLayer) -> None:
+    copies = audit(model, ["the film is good and the plot is great"] * 40, ["used", "removes"])
+    assert {(v.outcome, v.n) for v in copies.verdicts} == {("undecided", 1)}
+    assert {f.independent for f in copies.findings} == {1}
+    documents = [
+        Document("good film", "bad plot", id="a"),
+        Document("good film"),
+        Document("good film"),
+        Document("bad film", id="b"),
+        Document("bad plot", id="b"),
+        Document("bad plot", id="c"),
+        Document("great film", "bad plot", id="a"),
+        Document("great film"),
+    ]
+    study = Study(model, documents)
+    groups = [row.get("group", row["id"]) for row in study.ids]
+    assert groups == ["a", "document 2", "document 2", "b", "b", "b", "a", ""]
+    assert [row["id"] for row in study.ids] == [d.id for d in documents]
 
 
 def test_evidence_that_could_not_be_had_is_not_applicable_with_its_reason() -> None:

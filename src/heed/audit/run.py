@@ -26,7 +26,7 @@ from heed.models.classifier import Classifier
 from heed.progress import bar, say
 from heed.settings import plain
 from heed.store import Store
-from heed.text import Document, counted, printable
+from heed.text import Document, counted
 
 
 def audit(
@@ -226,8 +226,8 @@ def _measure(test: ClaimTest, study: Study, spent: float | None) -> Evidence:
         except NotApplicable as error:
             refusal = Refusal("other", str(error).removesuffix("."))
     keyed = [
-        {"document": i, "id": printable(document.id)} | row
-        for i, (document, row) in enumerate(zip(study.documents, rows, strict=refusal is None))
+        {"document": i} | ids | row
+        for i, (ids, row) in enumerate(zip(study.ids, rows, strict=refusal is None))
     ]
     return Evidence(test.claim, keyed, refusal, study.method.name)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from heed.claims.claim import Claim, Refusal, Row
 from heed.methods import AttentionMean, Explanation, Lime, LimeExact, Method
@@ -18,7 +22,7 @@ from heed.progress import bar, counter
 from heed.randomness import generator
 from heed.settings import check
 from heed.store import Store, code_of, key_of
-from heed.text import Document, Tokens
+from heed.text import Document, Tokens, printable
 
 if TYPE_CHECKING:  # which loads torch
     from heed.training.again import Retraining
@@ -47,6 +51,28 @@ class Study:
     retraining: Retraining | Refusal = NO_TRAINING
     store: Store = field(default_factory=Store, repr=False)
     _explanations: dict[Method, list[Explanation]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def ids(self) -> list[Row]:
+        """How rows name each document: by its id, and by the id of its group if that is another.
+
+        Documents that share an id or a text are a group: they count as one.
+        """
+        names = [(document.segments, document.id or i) for i, document in enumerate(self.documents)]
+        first: dict[Any, int] = {}
+        edges = [(i, first.setdefault(name, i)) for i, both in enumerate(names) for name in both]
+        linked = coo_array((np.ones(len(edges)), np.transpose(edges)), (len(names), len(names)))
+        groups = connected_components(linked)[1].tolist()
+        sizes = Counter(groups)
+        group_ids: dict[int, str] = {}
+        for i, (group, document) in enumerate(zip(groups, self.documents, strict=True)):
+            unnamed = "" if sizes[group] == 1 else f"document {i + 1}"
+            group_ids.setdefault(group, document.id or unnamed)
+        rows: list[Row] = []
+        for group, document in zip(groups, self.documents, strict=True):
+            other = {} if group_ids[group] == document.id else {"group": group_ids[group]}
+            rows.append({key: printable(id) for key, id in ({"id": document.id} | other).items()})
+        return rows
 
     @property
     def trainer(self) -> Retraining:

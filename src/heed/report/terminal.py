@@ -164,7 +164,7 @@ def _reading(audit: Audit) -> Text:
         f"Intervals are {level:.1%} bootstrap intervals, wide enough for all claims together. A"
         " claim is supported if its whole interval lies on its side of the threshold, and refuted"
         " if the whole interval lies on the other side. Else, or with fewer than"
-        f" {FEWEST} documents, it is undecided. Documents that share an id count as one.",
+        f" {FEWEST} documents, it is undecided. Documents that share an id or a text count as one.",
         style="dim",
     )
 
