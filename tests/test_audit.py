@@ -1007,6 +1007,14 @@ def test_files_that_hold_no_audit_are_refused(whole: Audit, tmp_path: Path) -> N
             Audit.load(path)
 
 
+def test_a_small_file_that_stands_for_millions_of_rows_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"value": pa.nulls(6_000_000, pa.float64())}), path)
+    assert path.stat().st_size < 20_000
+    with pytest.raises(DataError, match=r"too large: 6,000,000 rows with 1 columns"):
+        Audit.load(path)
+
+
 def test_a_place_that_cannot_be_written_is_refused(whole: Audit, tmp_path: Path) -> None:
     with pytest.raises(OutputError):
         whole.save(tmp_path / "no" / "rows.parquet")

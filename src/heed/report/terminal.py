@@ -91,7 +91,7 @@ def _head(audit: Audit) -> Iterator[RenderableType]:
     yield Text.assemble(("Audit of ", "dim"), (model, "bold"), (" on ", "dim"), (data, "bold"))
     parts = [counted(facts["documents"])]
     if facts.get("left_out"):
-        parts.append(f"{facts['left_out']:,} left out (no word that the model can read)")
+        parts.append(f"{facts['left_out']:,} left out (blank, or no word that the model can read)")
     if facts.get("unfit"):
         parts.append(f"left out: {printable(facts['unfit'])}")
     if facts.get("accuracy") is not None:
