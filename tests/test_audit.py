@@ -9,7 +9,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from heed.audit import Audit, Example, audit
 from heed.audit.examples import FEW, OPENED
 from heed.claims import CLAIMS, Claim, ClaimTest, Evidence, Study, judge
 from heed.claims.agrees import AgreesLime, Tracks
-from heed.claims.claim import FAMILIES, Refusal
+from heed.claims.claim import FAMILIES, Refusal, Row
 from heed.claims.determined import Exclusive
 from heed.claims.faithful import Removes, falls_of, kept_after_removal
 from heed.claims.needed import Used
@@ -43,7 +43,7 @@ from heed.methods import (
     make_method,
 )
 from heed.methods.comparison import rank_agreement
-from heed.methods.method import units_of
+from heed.methods.method import Job, Measured, units_of
 from heed.metrics import bootstrap_mean
 from heed.models.classifier import CLOSED, Classifier
 from heed.models.single_layer import SingleLayer
@@ -138,7 +138,27 @@ def test_documents_that_share_an_id_are_not_independent() -> None:
     assert narrow == judge([evidence(list(values))])[0]
     assert (wide.high - wide.low) / (narrow.high - narrow.low) == pytest.approx(2**0.5, rel=0.1)  # type: ignore[operator]
     assert (wide.n, narrow.n) == (40, 80) and wide.mean == narrow.mean
-    assert none.outcome == "undecided" and "share an id count as one" in none.reason
+    assert none.outcome == "undecided" and "share an id or a text count as one" in none.reason
+
+
+def test_copies_of_a_text_are_not_independent(model: SingleLayer) -> None:
+    copies = audit(model, ["the film is good and the plot is great"] * 40, ["used", "removes"])
+    assert {(v.outcome, v.n) for v in copies.verdicts} == {("undecided", 1)}
+    assert {f.independent for f in copies.findings} == {1}
+    documents = [
+        Document("good film", "bad plot", id="a"),
+        Document("good film"),
+        Document("good film"),
+        Document("bad film", id="b"),
+        Document("bad plot", id="b"),
+        Document("bad plot", id="c"),
+        Document("great film", "bad plot", id="a"),
+        Document("great film"),
+    ]
+    study = Study(model, documents)
+    groups = [row.get("group", row["id"]) for row in study.ids]
+    assert groups == ["a", "document 2", "document 2", "b", "b", "b", "a", ""]
+    assert [row["id"] for row in study.ids] == [d.id for d in documents]
 
 
 def test_evidence_that_could_not_be_had_is_not_applicable_with_its_reason() -> None:
@@ -719,6 +739,42 @@ def test_rows_of_a_claim_that_takes_long_are_kept(
     )
 
 
+SIGN = {"is": 1.0}
+
+
+@dataclass(frozen=True)
+class OwnMethod(Method):
+    name = "own"
+    summary = "the number of the word"
+
+    def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
+        return [Measured(SIGN["is"] * np.arange(len(job.units), dtype=float)) for job in jobs]
+
+
+@dataclass(frozen=True)
+class OwnClaim(Removes):
+    def measure(self, study: Study) -> list[Row]:
+        return study.by_explanation(self, lambda i, e: {"value": SIGN["is"]})
+
+
+@pytest.mark.parametrize(
+    ("claim", "method"), [("removes", OwnMethod()), (OwnClaim(), "attention-mean")]
+)
+def test_what_own_classes_measure_is_measured_anew(
+    model: SingleLayer,
+    named: list,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    claim: Any,
+    method: Any,
+) -> None:
+    measured = []
+    for sign in (1.0, -1.0):
+        monkeypatch.setitem(SIGN, "is", sign)
+        measured.append(values(audit(model, named, [claim], method, store=tmp_path), "removes"))
+    assert measured[0] != measured[1]
+
+
 def test_a_statistic_that_cannot_be_computed_is_none() -> None:
     def constant(texts: list[str]) -> list[list[float]]:
         return [[0.4, 0.6]] * len(texts)
@@ -978,6 +1034,14 @@ def test_a_model_without_attention_is_judged_by_lime() -> None:
         found = audit(Counting(), ["good film", "bad plot"], "removes")
     assert list(found.facts["methods"]) == ["lime"]
     assert "counting shows no attention: lime is judged." in heard.lines
+
+
+def test_a_small_file_that_stands_for_millions_of_rows_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"value": pa.nulls(6_000_000, pa.float64())}), path)
+    assert path.stat().st_size < 20_000
+    with pytest.raises(DataError, match=r"too large: 6,000,000 rows with 1 columns"):
+        Audit.load(path)
 
 
 def test_a_place_that_cannot_be_written_is_refused(whole: Audit, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ import pyarrow.parquet
 import pytest
 
 from heed import catalogue, data
-from heed.data import KNOWN, Dataset, corpora, load, places, sources
+from heed.data import KNOWN, Dataset, corpora, load, places, rows, sources
 from heed.data.rows import spans
 from heed.errors import DataError, InputError, OutputError, UnknownName
 from heed.progress import Listener, listening
@@ -764,6 +764,17 @@ def test_broken_files_are_refused_by_line(
 ) -> None:
     found = refusal(DataError, load, write(tmp_path / name, content))
     assert message in found and "\n" not in found
+
+
+def test_a_parquet_file_that_unpacks_to_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.parquet"
+    table = pyarrow.table({"text": ["a film " * 100] * 3000, "label": [0, 1, 0] * 1000})
+    pyarrow.parquet.write_table(table, path, compression="zstd")
+    assert path.stat().st_size < 10_000 and len(load(path)) == 3000
+    monkeypatch.setattr(rows, "_MOST_BYTES", 1_000_000)
+    assert "(it is too large: more than 1,000,000 bytes" in refusal(DataError, load, path)
 
 
 def test_more_refusals(tmp_path: Path) -> None:

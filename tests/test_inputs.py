@@ -109,6 +109,30 @@ def test_columns_of_other_names(single: SingleLayer) -> None:
         heed.explain(single, TEXTS, columns=columns)
 
 
+def test_a_column_is_read_once() -> None:
+    with pytest.raises(DataError, match="One column cannot be read as two: body, body"):
+        documents([{"body": "a b"}], columns={"text": "body", "label": "body"})
+    with pytest.raises(DataError, match="^The table: either every row has a label or none has"):
+        documents([{"text": "good", "label": "x"}, {"text": "bad"}])
+    rows = [{"pair": "good film", "id": "x"}, {"pair": "bad film", "id": "y"}]
+    read = documents(rows, columns={"text": "pair", "label": "id"})
+    assert [(d.text, d.pair, d.label, d.id) for d in read] == [
+        ("good film", None, 0, "1"),
+        ("bad film", None, 1, "2"),
+    ]
+
+
+@pytest.mark.parametrize("columns", [{}, {"text": "body"}], ids=["text", "body"])
+def test_a_row_of_a_table_is_one_text(single: SingleLayer, columns: dict[str, str]) -> None:
+    table = pandas.DataFrame({columns.get("text", "text"): TEXTS, "label": "x"})
+    (read,) = documents(table.iloc[1], columns)
+    assert (read.text, read.label) == (TEXTS[1], 0)
+    assert [d.text for d in documents(np.array(TEXTS[1]))] == [TEXTS[1]]
+    if not columns:
+        (explanation,) = heed.explain(single, table.iloc[1], "occlusion")
+        assert explanation.document.text == TEXTS[1]
+
+
 def test_all_columns_of_a_table() -> None:
     rows = [
         {"id": 7, "text": "good film", "pair": "bad plot", "label": "b", "rationale": [[0, 1]]},
@@ -167,6 +191,8 @@ def test_label_names_of_a_hub_set(single: SingleLayer) -> None:
         ([{"text": "good"}, "bad"], "Row 2 must be a dict like the others, got str"),
         ([{"body": "good"}], "Row 1: there is no column 'text'"),
         ([{"text": 3}], "Row 1: the column 'text' must hold a text, got 3"),
+        (pandas.DataFrame([["a", "b"]], columns=["text", "text"]), "has 2 columns 'text': rename"),
+        (np.array(3), "got int"),
         (np.array([["good"], ["bad"]]), "must be a string or a pair of strings, got ndarray"),
     ],
     ids=str,

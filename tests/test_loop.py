@@ -17,7 +17,7 @@ import torch
 import heed
 from heed.errors import InputError
 from heed.store import Store
-from heed.training import loop, own, recurrent, transformer
+from heed.training import loop, own, recurrent, transformer, unfinished
 from heed.training.again import Retraining
 from heed.training.again_transformer import TransformerRetraining
 from heed.training.recipes import RECIPES, Recipe, change, tuning
@@ -194,6 +194,18 @@ def test_a_state_of_another_training_is_refused(tmp_path: Path) -> None:
         train_stack(tmp_path)
     with pytest.raises(InputError, match="other data or settings"):
         train_recurrent(tmp_path)
+
+
+def test_a_training_begins_anew_when_its_code_has_changed(tmp_path: Path) -> None:
+    said: list[str] = []
+    whole = train_own(None).state_dict()
+    train_own(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unfinished, "code_of", lambda module: f"mended {module}")
+        patch.setattr(unfinished, "say", said.append)
+        again = train_own(tmp_path).state_dict()
+    assert len(said) == 1 and said[0].startswith("beginning anew: heed or a library has changed")
+    assert all(torch.equal(value, again[key]) for key, value in whole.items())
 
 
 def test_patience_ends_a_training(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from test_cli import command as heed
 from test_cli import refused
 from test_report import HOSTILE, check_safe, explanation, flat, printed
 
+from heed import data
+from heed.data import Dataset
 from heed.errors import DataError, InputError
 from heed.papers import PAPERS, Figure, Lab, Outcome, Paper, Result, Section, run
 from heed.papers.folder import read_sections, write_section
@@ -463,6 +465,32 @@ def test_a_change_of_code_documents_or_seed_asks_for_another_run(
     assert times(Lab("smoke", tmp_path, seed=1)) == 4
     listed = json.loads((tmp_path / "results.json").read_text(encoding="utf8"))
     assert {r["n"] for r in listed} == {4}
+
+
+def test_every_document_that_an_experiment_reads_is_in_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_out: list[str] = []
+
+    def load(name: str, split: str, limit: int, seed: int = 0) -> Dataset:
+        whole = data.tasks.generate("reviews", 12, seed=len(name) + len(split))
+        return whole[1:] if f"{name} {split}" in left_out else whole
+
+    def keys() -> tuple[str, str]:
+        lab = Lab("full", tmp_path)
+        return lab.read_by("depth"), lab.read_by("other-data")
+
+    monkeypatch.setattr(data, "load", load)
+    monkeypatch.setattr(data, "sources", lambda name, split: "folder")
+    before = keys()
+    for part in ("imdb train", "imdb test"):
+        left_out[:] = [part]
+        assert all(old != new for old, new in zip(before, keys(), strict=True))
+    for name in ("sst", "ag_news", "sick"):
+        for split in ("train", "test"):
+            left_out[:] = [f"{name} {split}"]
+            depth, other = keys()
+            assert depth == before[0] and other != before[1]
 
 
 def mutated(rng: np.random.Generator, text: bytes) -> bytes:

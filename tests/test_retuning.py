@@ -125,6 +125,15 @@ def test_again_from_a_seed_without_attention_and_against_it(
         np.testing.assert_allclose(theirs(texts[:5]), ours(texts[:5]), atol=1e-5)
 
 
+def test_a_model_is_kept_by_the_weights_of_its_base(trained: Transformer, tmp_path: Path) -> None:
+    keys = set()
+    for weights in ("one", "two", "two"):
+        (tmp_path / "model.safetensors").write_text(weights)
+        again = TransformerRetraining(trained, [], base=tmp_path)
+        keys.add(again.key({"kind": "seed"}))
+    assert len(keys) == 2
+
+
 def test_an_audit_trains_a_transformer_again(trained: Transformer) -> None:
     documents = heed.data.tasks.generate("reviews", 32, 5)
     texts = heed.data.tasks.generate("reviews", 60, 0)

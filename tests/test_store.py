@@ -13,7 +13,8 @@ import pytest
 
 import heed.store as store_module
 from heed.errors import OutputError
-from heed.store import Store, code_of, key_of, sweep, write_text, writing, writing_folder
+from heed.models import folders
+from heed.store import Store, code_of, key_of, resumed, sweep, write_text, writing, writing_folder
 
 
 def test_a_value_is_made_once(tmp_path: Path) -> None:
@@ -136,6 +137,24 @@ def test_a_change_of_a_table_changes_the_digest(monkeypatch: pytest.MonkeyPatch)
     assert [old == new for old, new in zip(before, after, strict=True)] == [False, False, True]
 
 
+def test_what_changes_no_number_leaves_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = ("heed.methods", "heed.claims.needed", "heed.training.again")
+    before = [code_of(module) for module in modules]
+    source, read = store_module._source, Path.read_bytes
+    monkeypatch.setattr(store_module, "_tables", store_module._tables.__wrapped__)
+    shown = ("heed.report", "heed.cli")
+    monkeypatch.setattr(store_module, "_source", lambda m: source(m) + b"#" * m.startswith(shown))
+    monkeypatch.setattr(Path, "read_bytes", lambda p: read(p) + b"#" * (p.name == "known.toml"))
+    assert [code_of(module) for module in modules] == before
+    assert "heed.report.words" in store_module._reached("heed.report.html")
+
+
+def test_another_version_of_a_library_changes_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = code_of("heed.metrics")
+    monkeypatch.setattr(store_module, "_versions", lambda: ["0"])
+    assert code_of("heed.metrics") != before
+
+
 def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     write_text(path, "old")
@@ -156,13 +175,146 @@ def test_a_folder_gets_all_its_files_or_none(tmp_path: Path) -> None:
     assert (folder / "a").read_text() == "whole" and list(tmp_path.iterdir()) == [folder]
 
 
-def test_scratch_of_killed_processes_is_removed_and_that_of_others_stays(tmp_path: Path) -> None:
+def files_of(folder: Path) -> dict[str, str]:
+    return {p.name: p.read_text() for p in folder.iterdir()}
+
+
+_KILLED_AT = """
+import os, signal, sys
+from pathlib import Path
+from heed.models.folders import writing
+calls = 0
+def counted(real):
+    def rename(*arguments):
+        global calls
+        calls += 1
+        if calls == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*arguments)
+    return rename
+os.rename, os.replace = counted(os.rename), counted(os.replace)
+with writing(Path(sys.argv[1])) as scratch:
+    for name in ("model.json", "config.json", "tokenizer.json"):
+        (scratch / name).write_text("new")
+"""
+
+
+def test_a_model_that_is_overwritten_is_the_old_or_the_new_one_at_any_moment(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "model"
+    ended = []
+    for kill in range(1, 20):
+        with folders.writing(folder) as scratch:
+            for name in ("model.json", "config.json", "tokenizer.json"):
+                (scratch / name).write_text("old")
+        (folder / "notes.txt").write_text("mine")
+        done = subprocess.run([sys.executable, "-c", _KILLED_AT, folder, str(kill)], check=False)
+        files = files_of(folders.find(folder))
+        assert files.pop("notes.txt") == "mine"
+        assert files in [
+            dict.fromkeys(("model.json", "config.json", "tokenizer.json"), version)
+            for version in ("old", "new")
+        ]
+        ended.append((done.returncode, files["model.json"]))
+        if done.returncode == 0:
+            break
+    assert {("old"), ("new")} == {version for code, version in ended if code}
+    assert ended[-1] == (0, "new")
+    with folders.writing(folder) as scratch:
+        (scratch / "model.json").write_text("newest")
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+def test_the_folder_that_you_are_in_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OutputError, match="the folder that you are in"):
+        folders.check_free(Path())
+
+
+_TOGETHER = """
+import sys, time
+from pathlib import Path
+from heed.store import Store, writing, writing_folder
+store, name = Store(Path(sys.argv[1])), sys.argv[2]
+def save(model, folder):
+    with writing_folder(folder) as scratch:
+        for file in "ab":
+            (scratch / file).write_text(model)
+for i in range(150):
+    time.sleep(max(0, float(sys.argv[3]) + i / 100 - time.time()))  # both at once
+    with writing(store.unfinished(f"k{i}") / "state") as scratch:
+        scratch.write_text(name)
+    store.model(f"k{i}", lambda: name, save, lambda folder: (folder / "a").read_text())
+    store.finish(f"k{i}")
+"""
+
+
+def test_two_processes_finish_the_same_models(tmp_path: Path) -> None:
+    began = str(time.time() + 2)
+    processes = [
+        subprocess.Popen([sys.executable, "-c", _TOGETHER, str(tmp_path), name, began])
+        for name in ("one", "two")
+    ]
+    assert [p.wait() for p in processes] == [0, 0]
+    for i in range(150):
+        files = files_of(tmp_path / "models" / f"k{i}")
+        assert files["a"] == files["b"]
+    assert not list((tmp_path / "unfinished").iterdir())
+
+
+def dead_pid() -> int:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    for pid in (dead.pid, os.getpid()):
-        (tmp_path / f".writing-{pid}-abc").mkdir()
+    return dead.pid
+
+
+def test_scratch_of_killed_processes_is_removed_and_that_of_others_stays(tmp_path: Path) -> None:
+    host, dead = store_module._HOST, dead_pid()
+    names = [f".writing-{host}-{os.getpid()}-abc", f".writing-other-{dead}-abc", ".writing-notes"]
+    for name in (f".writing-{host}-{dead}-abc", *names):
+        (tmp_path / name).mkdir()
+    (tmp_path / f".writing-{host}-{dead}-file").write_text("half")
     sweep(tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] == [f".writing-{os.getpid()}-abc"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(names)
+    for name in names:
+        os.utime(tmp_path / name, (0, 0))
+    sweep(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == [".writing-notes"]
+
+
+def test_the_file_that_a_killed_process_was_writing_is_removed_by_the_next(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys; from pathlib import Path; from heed.store import writing\n"
+        "with writing(Path(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "a.txt")], check=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    write_text(tmp_path / "a.txt", "whole")
+    assert files_of(tmp_path) == {"a.txt": "whole"}
+
+
+def test_a_folder_to_resume_belongs_to_one_process(tmp_path: Path) -> None:
+    host, dead = store_module._HOST, dead_pid()
+    left = tmp_path / f"key-{host}-{dead}-0"
+    (left / "rows").mkdir(parents=True)
+    living, old = tmp_path / f"key-{host}-{os.getppid()}-0", tmp_path / f"other-{host}-{dead}-0"
+    for path in (living, old):
+        path.mkdir()
+    os.utime(old, (0, 0))
+    folder = resumed(tmp_path, "key")
+    assert (folder / "rows").is_dir() and resumed(tmp_path, "key") == folder
+    assert {p.name for p in tmp_path.iterdir()} == {folder.name, living.name}
+
+
+@pytest.mark.parametrize("content", ['["k", ' + "[" * 100_000 + "]" * 100_000 + "]\n", None])
+def test_a_damaged_file_of_rows_is_skipped(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "rows" / "x.jsonl"
+    path.parent.mkdir()
+    path.mkdir() if content is None else path.write_text(content)
+    assert Store(tmp_path).rows("k", lambda: 1) == 1
 
 
 def test_what_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:

@@ -15,20 +15,26 @@ Layout of a folder:
     unfinished/KEY/  what an interrupted training needs to resume
 
 Nothing is ever half there: a line that a killed process left is skipped, and files and folders
-appear by a rename. Several processes may share a folder; at worst both compute the same value.
+appear by a rename. Several processes, also of several machines, may share a folder; at worst both
+compute the same value.
 """
 
 from __future__ import annotations
 
 import ast
+import errno
 import hashlib
 import json
 import os
+import platform
+import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -38,6 +44,10 @@ from heed.errors import OutputError
 M = TypeVar("M")
 
 _SCRATCH = ".writing-"  # how the names of files begin that are not whole yet
+_HOST = re.sub(r"\W", "", platform.node())
+_OWNED = re.compile(r".+-(\w*)-([0-9]{1,9})-\w+")  # names that end in HOST-PID-ANYTHING
+_DAY = 24 * 60 * 60.0
+_LIBRARIES = ("torch", "numpy", "transformers", "tokenizers")  # whose versions may change a value
 
 
 def key_of(*parts: Any) -> str:
@@ -52,12 +62,18 @@ def key_of(*parts: Any) -> str:
 def code_of(module: str) -> str:
     """A digest of a module of heed and of all modules of heed that it imports, directly or not.
 
-    Tables that a module reads from its folder count as its code.
+    Tables that a module reads from its folder count as its code, and so do the versions of the
+    libraries that compute. How a value is shown does not: `heed.report` is left out.
     """
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(json.dumps(_versions()).encode())
     for name in sorted(_reached(module)):
         digest.update(name.encode() + b"\0" + _source(name) + _tables(name))
     return digest.hexdigest()[:16]
+
+
+@cache
+def _versions() -> list[str]:
+    return [metadata.version(name) for name in _LIBRARIES]
 
 
 @cache
@@ -66,7 +82,9 @@ def _reached(module: str) -> frozenset[str]:
     waiting = [module]
     while waiting:
         name = waiting.pop()
-        if name not in reached:
+        # values import the report to show themselves, and are computed without it
+        shows = name.startswith("heed.report") and not module.startswith("heed.report")
+        if name not in reached and not shows:
             reached.add(name)
             waiting += _imports(name)
     return frozenset(reached)
@@ -100,9 +118,11 @@ def _source(module: str) -> bytes:
 
 @cache
 def _tables(module: str) -> bytes:
-    """The toml files beside a module that reads any."""
+    """The toml files beside a module that reads any, but for that of the known data sets: keys hold
+    the documents themselves.
+    """
     path = _path(module)
-    if path is None or b".toml" not in _source(module):
+    if path is None or b".toml" not in _source(module) or module.startswith("heed.data"):
         return b""
     return b"".join(table.read_bytes() for table in sorted(path.parent.glob("*.toml")))
 
@@ -123,8 +143,7 @@ def cache_folder() -> Path:
 def writing(path: Path) -> Iterator[Path]:
     """A scratch file that takes the place of `path` in the end, or leaves it as it was."""
     with cannot_write(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_SCRATCH)
+        handle, name = _scratch(path.parent, tempfile.mkstemp)
         os.close(handle)
         scratch = Path(name)
         try:
@@ -136,33 +155,142 @@ def writing(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def writing_folder(folder: Path) -> Iterator[Path]:
-    """A scratch folder whose files move into `folder` in the end."""
+def writing_folder(
+    folder: Path, stays: Callable[[str], bool] = lambda name: False
+) -> Iterator[Path]:
+    """A scratch folder that takes the place of `folder` in the end, or leaves it as it was.
+
+    stays   whether a file or folder of this name in the old folder is to be in the new one, too
+    """
     with cannot_write(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        sweep(folder.parent)
-        scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{_SCRATCH}{os.getpid()}-"))
+        folder = folder.resolve()
+        scratch = Path(_scratch(folder.parent, tempfile.mkdtemp))
         try:
             yield scratch
             for path in scratch.iterdir():
                 path.chmod(0o644)
-            if not folder.exists():
-                # one rename: a process that is killed here leaves the whole folder, or none
-                scratch.chmod(0o755)
-                scratch.rename(folder)
-                return
-            for path in scratch.iterdir():
-                path.replace(folder / path.name)
+            scratch.chmod(0o755)
+            for path in folder.iterdir() if folder.exists() else ():
+                if stays(path.name) and not is_scratch(path):
+                    _copy(path, scratch / path.name)
+            _replace(folder, scratch)
         finally:
+            put_back(folder)
             shutil.rmtree(scratch, ignore_errors=True)
 
 
+def _scratch(parent: Path, make: Callable[..., M]) -> M:
+    """A scratch file or folder, whose name says which process of which machine it belongs to."""
+    parent.mkdir(parents=True, exist_ok=True)
+    sweep(parent)
+    prefix = f"{_SCRATCH}{_HOST}-{os.getpid()}-"
+    try:
+        return make(dir=parent, prefix=prefix)
+    except FileNotFoundError:  # another process has just removed the parent, which was empty
+        parent.mkdir(parents=True, exist_ok=True)
+        return make(dir=parent, prefix=prefix)
+
+
+def _copy(path: Path, target: Path) -> None:
+    if target.exists():  # written anew
+        return
+    if path.is_dir() and not path.is_symlink():
+        shutil.copytree(path, target, symlinks=True)
+    else:
+        shutil.copy2(path, target, follow_symlinks=False)
+
+
+def _replace(folder: Path, scratch: Path) -> None:
+    """Two renames: the old folder aside, the new one in. A process that is killed in between leaves
+    no folder, but the whole old one aside, and `put_back` puts it back.
+    """
+    aside = _aside(folder)
+    while not _renamed(scratch, folder):
+        with suppress(FileNotFoundError):  # another process has just moved it
+            if not _renamed(folder, aside):
+                _discard(aside, scratch)  # left by a process that was killed before it could
+    _discard(aside, scratch)
+
+
+def put_back(folder: Path) -> Path:
+    """The same folder; if a process was killed while it replaced it, the old one is there again."""
+    aside = _aside(folder)
+    if not folder.exists() and aside.exists():
+        with suppress(OSError):  # another process was faster
+            aside.rename(folder)
+    return folder
+
+
+def _aside(folder: Path) -> Path:
+    folder = folder.resolve()
+    return folder.parent / f".replaced-{folder.name}"
+
+
+def _renamed(folder: Path, target: Path) -> bool:
+    """Rename a folder, unless there is a target that is not empty."""
+    try:
+        folder.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
+
+
+def _discard(aside: Path, scratch: Path) -> None:
+    doomed = scratch.with_name(f"{scratch.name}_old")  # so that no half of it is ever put back
+    with suppress(FileNotFoundError):
+        aside.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def is_scratch(path: Path) -> bool:
+    """Whether something is being written to this file or folder, or was by a killed process."""
+    return path.name.startswith(_SCRATCH)
+
+
 def sweep(folder: Path) -> None:
-    """Remove the scratch folders that killed processes left."""
-    for path in folder.glob(f"{_SCRATCH}*-*"):
-        pid = path.name.removeprefix(_SCRATCH).partition("-")[0]
-        if pid.isdecimal() and not _alive(int(pid)):
-            shutil.rmtree(path, ignore_errors=True)
+    """Remove what killed processes of this machine were writing, and scratch of another day."""
+    for path in folder.glob(f"{_SCRATCH}*"):
+        if _OWNED.fullmatch(path.name) and (_abandoned(path) or _age(path) > _DAY):
+            _remove(path)
+
+
+def _abandoned(path: Path) -> bool:
+    """Whether the process that a name ends in has ended; of another machine, a day is waited."""
+    owner = _OWNED.fullmatch(path.name)
+    if owner is None or owner[1] != _HOST:
+        return _age(path) > _DAY
+    return not _alive(int(owner[2]))
+
+
+def _age(path: Path) -> float:
+    """Seconds since a file or folder was changed; 0 if it is gone."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink() if path.is_file() else shutil.rmtree(path)
+
+
+def resumed(parent: Path, key: str) -> Path:
+    """A folder for this process alone: what a killed one left under this key, or a new one.
+
+    Those that nobody has come back to for a month are removed.
+    """
+    folder = parent / f"{key}-{_HOST}-{os.getpid()}-0"
+    for path in filter(_abandoned, parent.glob("*")):
+        if path.name.startswith(f"{key}-"):
+            with suppress(OSError):  # another process was faster, or there are two
+                path.rename(folder)
+        elif _age(path) > 30 * _DAY:
+            _remove(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _alive(pid: int) -> bool:
@@ -274,12 +402,22 @@ class Store:
         """Where a training of this key keeps what it needs to resume."""
         return None if self.folder is None else self.folder / "unfinished" / key
 
+    def finish(self, key: str) -> None:
+        """Remove what a training of this key needed to resume, but not what another one writes."""
+        if folder := self.unfinished(key):
+            for path in folder.glob("*"):
+                if not is_scratch(path):
+                    path.unlink(missing_ok=True)
+            with suppress(OSError):  # not empty, or not there
+                folder.rmdir()
+
 
 def _read(folder: Path) -> dict[str, str]:
     """The values of a folder, each as the JSON that it is: most are never read."""
     values: dict[str, str] = {}
+    files = [path for path in folder.glob("*.jsonl") if path.is_file()]
     # a value that was computed anew is in a younger file
-    for path in sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns):
+    for path in sorted(files, key=lambda path: path.stat().st_mtime_ns):
         for line in path.read_text(encoding="utf8", errors="replace").split("\n"):
             key, separator, value = line[2:].partition('", ')
             # a process that was killed may have left half a line
@@ -291,6 +429,6 @@ def _read(folder: Path) -> dict[str, str]:
 def _whole(text: str) -> bool:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True

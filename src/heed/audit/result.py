@@ -18,6 +18,7 @@ from jaxtyping import Float
 from heed.claims import CLAIMS, Evidence, Verdict, judge
 from heed.claims.claim import Outcome, Refusal, Row
 from heed.claims.conditions import Finding, findings
+from heed.data.rows import read_parquet
 from heed.errors import DataError, HeedError, OutputError, quoted
 from heed.methods import Explanation, agreement
 from heed.store import writing
@@ -161,7 +162,7 @@ class Audit:
         try:
             return _read(Path(path))
         except _UNREADABLE as error:
-            reason = quoted(str(error))
+            reason = quoted(str(error)) or type(error).__name__
             raise DataError(f"{path} does not hold the rows of an audit ({reason}).") from None
 
 
@@ -176,7 +177,9 @@ _UNREADABLE = (
     TypeError,
     OverflowError,
     RecursionError,
+    MemoryError,
 )
+_MOST_ROWS = 5_000_000  # more than all claims and methods have on any known data set
 _CONDITIONS, _EXAMPLE = "conditions", "example"  # columns of the rows that belong to no claim
 
 
@@ -223,8 +226,7 @@ _Numbers = dict[str, float | int | bool | str | None]
 
 def _read(path: Path) -> Audit:
     """The audit of a Parquet file; whatever is wrong with it is an error of a library, or ours."""
-    # a file of its own: pyarrow would take the folders above for columns
-    table = pq.ParquetFile(path).read()
+    table = read_parquet(path, _MOST_ROWS)
     about = msgspec.json.decode((table.schema.metadata or {})[b"heed"], type=_About)
     msgspec.convert(about.facts, _Facts)
     by_claim: dict[tuple[Any, Any], list[Row]] = {}

@@ -26,7 +26,7 @@ from heed.models.classifier import ATTENTION, Classifier
 from heed.progress import bar, say
 from heed.settings import plain
 from heed.store import Store
-from heed.text import Document, counted, printable
+from heed.text import Document, counted
 
 
 def audit(
@@ -57,7 +57,8 @@ def audit(
     examples     explain this many documents for the reader: the page and the saved file show them
     training     documents for the claims that retrain the model; without them these are not judged.
                  Some are held out for validation unless there are `validation` documents
-    store        a folder for rows and trained models: run the audit again to resume it
+    store        a folder for rows and trained models: run the audit again to resume it. What
+                 methods and claims of your own measure is not kept
     base         what a transformer was fine-tuned from, for the claims that retrain it
     budget       start no new claim after this many minutes; slow ones run last
     columns      names of the columns of a table: {"text": "body", "label": "stars"}
@@ -244,8 +245,8 @@ def _measure(test: ClaimTest, study: Study, spent: float | None) -> Evidence:
         except NotApplicable as error:
             refusal = Refusal("other", str(error).removesuffix("."))
     keyed = [
-        {"document": i, "id": printable(document.id)} | row
-        for i, (document, row) in enumerate(zip(study.documents, rows, strict=refusal is None))
+        {"document": i} | ids | row
+        for i, (ids, row) in enumerate(zip(study.ids, rows, strict=refusal is None))
     ]
     return Evidence(test.claim, keyed, refusal, study.method.name)
 

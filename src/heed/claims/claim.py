@@ -9,8 +9,8 @@ alike:
     undecided       the interval spans the threshold, or there are fewer than 30 documents
     not applicable  the claim was not judged; a `Refusal` says why
 
-Documents that share an id count as one. Intervals are widened for the number of claims that are
-judged together (Bonferroni).
+Documents that share an id or a text count as one. Intervals are widened for the number of claims
+that are judged together (Bonferroni).
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def stated(name: str, combine: Callable[[Columns], float] | None = None) -> Clai
 class Verdict:
     """The outcome for a claim: the mean of its statistic, and its interval at `level`.
 
-    n is the number of documents; those that share an id count as one.
+    n is the number of documents; those that share an id or a text count as one.
     """
 
     claim: Claim
@@ -206,9 +206,9 @@ class Evidence:
     def groups(self) -> Int[np.ndarray, "document"] | None:
         """The group of each document that has the statistic; those that share an id are a group.
 
-        None if no two documents share an id.
+        None if no two documents share an id. A row may name another group than that of its id.
         """
-        return grouped([row.get("id", "") for row in self.measured])
+        return grouped([row.get("group") or row.get("id", "") for row in self.measured])
 
     @property
     def independent(self) -> int:
@@ -292,7 +292,7 @@ def _judge(evidence: Evidence, level: float) -> Verdict:
         return replace(undecided, reason="the documents do not have this statistic")
     undecided = replace(undecided, mean=mean, low=low, high=high, n=evidence.independent)
     if evidence.independent < FEWEST:
-        which = " (those that share an id count as one)" if len(values) >= FEWEST else ""
+        which = " (those that share an id or a text count as one)" if len(values) >= FEWEST else ""
         return replace(undecided, reason=f"fewer than {FEWEST} documents{which}")
     above, below = low > claim.threshold, high < claim.threshold
     if above or below:

@@ -73,7 +73,7 @@ def measure(study: Study) -> list[Row]:
     rows: list[Row] = [{}] * len(tokens)
     for batch in study.model.batches(tokens):
         for i, row in zip(batch, _batch(study, [tokens[i] for i in batch]), strict=True):
-            rows[i] = {"id": study.documents[i].id} | row
+            rows[i] = study.ids[i] | row
     return rows
 
 

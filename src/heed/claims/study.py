@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from heed.claims.claim import Claim, Refusal, Row
 from heed.methods import AttentionMean, Explanation, Lime, LimeExact, Method
@@ -18,7 +22,7 @@ from heed.progress import bar, counter
 from heed.randomness import generator
 from heed.settings import check
 from heed.store import Store, code_of, key_of
-from heed.text import Document, Tokens
+from heed.text import Document, Tokens, printable
 
 if TYPE_CHECKING:  # which loads torch
     from heed.training.again import Retraining
@@ -47,6 +51,28 @@ class Study:
     retraining: Retraining | Refusal = NO_TRAINING
     store: Store = field(default_factory=Store, repr=False)
     _explanations: dict[Method, list[Explanation]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def ids(self) -> list[Row]:
+        """How rows name each document: by its id, and by the id of its group if that is another.
+
+        Documents that share an id or a text are a group: they count as one.
+        """
+        names = [(document.segments, document.id or i) for i, document in enumerate(self.documents)]
+        first: dict[Any, int] = {}
+        edges = [(i, first.setdefault(name, i)) for i, both in enumerate(names) for name in both]
+        linked = coo_array((np.ones(len(edges)), np.transpose(edges)), (len(names), len(names)))
+        groups = connected_components(linked)[1].tolist()
+        sizes = Counter(groups)
+        group_ids: dict[int, str] = {}
+        for i, (group, document) in enumerate(zip(groups, self.documents, strict=True)):
+            unnamed = "" if sizes[group] == 1 else f"document {i + 1}"
+            group_ids.setdefault(group, document.id or unnamed)
+        rows: list[Row] = []
+        for group, document in zip(groups, self.documents, strict=True):
+            other = {} if group_ids[group] == document.id else {"group": group_ids[group]}
+            rows.append({key: printable(id) for key, id in ({"id": document.id} | other).items()})
+        return rows
 
     @property
     def trainer(self) -> Retraining:
@@ -84,7 +110,8 @@ class Study:
     def _explained(self, method: Method, repetition: int = 0) -> list[Explanation]:
         """Explain all documents; with a store on disk, a chunk at a time."""
         seed = self.seed + repetition
-        if self.store.folder is None:
+        store = self._store(method)
+        if store.folder is None:
             return method.explain(self.model, self.documents, seed=seed)
         about = (method.name, asdict(method), repetition)
         keys = [self._key("heed.methods", *about, asdict(d)) for d in self.documents]
@@ -96,7 +123,13 @@ class Study:
                 explanations = method.explain(self.model, documents, seed=seed)
                 yield {i: e.to_dict() for i, e in zip(chunk, explanations, strict=True)}
 
-        return [Explanation.from_dict(values) for values in self.store.each(keys, missing)]
+        return [Explanation.from_dict(values) for values in store.each(keys, missing)]
+
+    def _store(self, measures: Method | ClaimTest) -> Store:
+        """Where values are kept. What a user's own class measures is not: no key can tell when its
+        code, and all that this code reads, has changed.
+        """
+        return self.store if type(measures).__module__.startswith("heed.") else Store()
 
     def _key(self, module: str, *parts: Any) -> str:
         """A key from all that a value depends on: model, seed, a module's code, and these parts."""
@@ -128,7 +161,7 @@ class Study:
                     yield dict(zip(measured, rows, strict=True))
                     progress.advance(len(batch))
 
-        return self.store.each(keys, missing)
+        return self._store(test).each(keys, missing)
 
     def by_explanation(
         self, test: ClaimTest, measure: Callable[[int, Explanation], Row]
@@ -145,7 +178,7 @@ class Study:
             for i in bar(indices, test.claim.id):
                 yield {i: measure(i, explanations[i])}
 
-        return self.store.each(keys, missing)
+        return self._store(test).each(keys, missing)
 
     def rng(self, claim: str, document: Document) -> np.random.Generator:
         """A random generator that depends only on seed, claim and text."""

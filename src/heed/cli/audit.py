@@ -27,7 +27,7 @@ from heed.cli.options import Format
 from heed.cli.outputs import check_outputs, emit_audit, resumable, say
 from heed.cli.root import app
 from heed.errors import InputError, UnknownName
-from heed.store import Store, cache_folder, check_writable, key_of
+from heed.store import Store, cache_folder, check_writable, key_of, resumed
 
 if TYPE_CHECKING:
     from heed.audit import Audit
@@ -270,9 +270,8 @@ def _store(folder: Path | None, rerun: bool, about: Sequence[Any]) -> Iterator[S
         check_writable(folder)
         yield Store(folder, rerun)
         return
-    scratch = cache_folder() / "audits" / key_of(*about)
     try:
-        scratch.mkdir(parents=True, exist_ok=True)
+        scratch = resumed(cache_folder() / "audits", key_of(*about))
     except OSError:  # a home that cannot be written to
         yield None
         return

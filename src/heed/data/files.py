@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from heed.data.dataset import Dataset
-from heed.data.rows import Row
+from heed.data.rows import Row, read_parquet
 from heed.data.tables import Columns, read_table
 from heed.errors import DataError, quoted
 
@@ -78,11 +78,14 @@ def _open(path: Path, packing: str) -> TextIO:
 
 
 def _parquet(path: Path) -> list[Row]:
-    import pyarrow.parquet  # here: slow to import
+    import pyarrow  # here: slow to import
 
     with path.open("rb") as file:
         try:
-            return cast(list[Row], pyarrow.parquet.ParquetFile(file).read().to_pylist())
+            return cast(list[Row], read_parquet(file).to_pylist())
+        except (DataError, MemoryError) as error:
+            reason = quoted(str(error)) or "it is too large"
+            raise DataError(f"The file '{path}' cannot be read ({reason}).") from None
         except (pyarrow.ArrowException, ValueError, OverflowError):
             raise DataError(f"The file '{path}' is not Parquet, or is damaged.") from None
 

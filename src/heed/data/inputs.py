@@ -34,6 +34,11 @@ def documents(
                  labels are not read. By default blank and missing texts are left out, and counted
                  in `left_out`
     """
+    read = Columns.of(columns)
+    if getattr(value, "ndim", None) == 0:  # an array that holds one text
+        value = value.item()
+    elif _is_row(value, read):
+        value = [value.to_dict()]
     if isinstance(value, Dataset):
         return _checked(value, keep_all)
     if is_one(value):
@@ -43,12 +48,11 @@ def documents(
             "A text must be a string, a heed.Document, or a list or table of these, got"
             f" {type(value).__name__}."
         )
-    rows = _rows(value)
+    rows = _rows(value, read)
     items = list(value) if rows is None else rows
     if rows is None and items and isinstance(items[0], Mapping):
         rows = items
     if rows:
-        read = Columns.of(columns)
         names = _label_names(value, read)
         read = read._replace(label=None) if keep_all else read
         placed = ((i, f"Row {i}", _row(row, i)) for i, row in enumerate(rows, start=1))
@@ -98,11 +102,23 @@ def _document(item: Any, number: int, total: int, pairs: bool, keep_all: bool) -
 # Tables
 
 
-def _rows(value: Any) -> list[Any] | None:
+def _is_row(value: Any, columns: Columns) -> bool:
+    """Whether this is one row of a table of pandas: a Series with the names of the columns."""
+    series = hasattr(value, "to_dict") and not hasattr(value, "columns")
+    return series and columns.text in getattr(value, "index", ())
+
+
+def _rows(value: Any, columns: Columns) -> list[Any] | None:
     """The rows of a table of pandas or of `datasets`, known by what they can do; None if it is
     neither.
     """
     if hasattr(value, "columns") and hasattr(value, "to_dict"):
+        names = list(value.columns)
+        for name in columns:
+            if names.count(name) > 1:
+                raise InputError(
+                    f"The table has {names.count(name)} columns '{name}': rename them."
+                )
         records: list[Any] = value.to_dict("records")
         return records
     return list(value) if hasattr(value, "column_names") else None

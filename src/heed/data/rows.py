@@ -8,12 +8,17 @@ import lzma
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from heed.errors import DataError, OutputError
 from heed.store import writing
 from heed.text import Document, Span
 
+if TYPE_CHECKING:  # slow to import
+    import pyarrow as pa
+
+_MOST_CELLS = 100_000_000  # of a table, each of which becomes an object of Python
+_MOST_BYTES = 2**31
 # The keys are text, label and id; pair and rationale where a data set has them.
 Row = dict[str, Any]
 
@@ -40,6 +45,29 @@ def spans(text: str, ranges: Sequence[Sequence[int]]) -> tuple[Span, ...]:
         else:
             merged.append([start, end])
     return tuple(Span(words[start][0], words[end - 1][1]) for start, end in merged)
+
+
+def read_parquet(file: BinaryIO | Path, most_rows: int = 50_000_000) -> pa.Table:
+    """The table of a Parquet file, which is refused if it is too large for memory.
+
+    A small file may stand for any number of rows: they are counted before they are read, and
+    measured while they are.
+    """
+    import pyarrow as pa  # here: slow to import
+    import pyarrow.parquet as pq
+
+    # a file of its own: pyarrow would take the folders above for columns
+    opened = pq.ParquetFile(file)
+    rows, columns = opened.metadata.num_rows, opened.metadata.num_columns
+    if rows > most_rows or rows * columns > _MOST_CELLS:
+        raise DataError(f"it is too large: {rows:,} rows with {columns:,} columns")
+    batches, size = [], 0
+    for batch in opened.iter_batches(1000):
+        size += batch.nbytes
+        if size > _MOST_BYTES:
+            raise DataError(f"it is too large: more than {_MOST_BYTES:,} bytes when unpacked")
+        batches.append(batch)
+    return pa.Table.from_batches(batches, opened.schema_arrow)
 
 
 def read_xz(path: Path, sha256: str | None = None) -> list[Row]:

@@ -38,7 +38,13 @@ class Columns(NamedTuple):
         for key in names or ():
             if key not in cls._fields:
                 raise UnknownName("column that heed reads", key, cls._fields)
-        columns = cls(**(names or {}))
+        given = dict(names or {})
+        read = [name for name in given.values() if name is not None]
+        if len(set(read)) < len(read):
+            raise DataError(f"One column cannot be read as two: {quoted(', '.join(read))}.")
+        # a column that is named for something else is not what its own name says
+        usual = {key: None if name in read else name for key, name in cls()._asdict().items()}
+        columns = cls(**usual | given)
         if columns.text is None:
             raise DataError("The column of the texts must be read: name it.")
         return columns
@@ -87,7 +93,7 @@ def read_table(
         rest = " but those with blank texts" if blank else ""
         raise DataError(f"{name or 'The table'} has no rows{rest}.")
     if labels and len(labels) < len(documents):
-        raise DataError(f"{name}: either every row has a label or none has.")
+        raise DataError(f"{name or 'The table'}: either every row has a label or none has.")
     ids = _ids([d.id for d in documents], numbers)
     documents = [replace(d, id=id) for d, id in zip(documents, ids, strict=True)]
     label_names = tuple(names or ())

@@ -18,7 +18,7 @@ import msgspec
 
 from heed.errors import CheckpointError, HeedError, OutputError, quoted
 from heed.models import public
-from heed.store import check_writable, writing_folder
+from heed.store import check_writable, is_scratch, put_back, writing_folder
 
 BUNDLED = Path(__file__).parent / "bundled"
 DEFAULT = "single-layer-imdb"
@@ -94,7 +94,7 @@ def find(model: str | Path | None) -> Path:
     if isinstance(model, str) and model in public.checkpoints():
         return public.installed_folder(model)
     name = str(model or DEFAULT)
-    return bundled().get(name) or Path(name).expanduser()
+    return bundled().get(name) or put_back(Path(name).expanduser())
 
 
 def is_transformer(model: str | Path | None) -> bool:
@@ -170,7 +170,12 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 
 def check_free(folder: Path) -> None:
     """Refuse a folder that no model can be written to, before hours are spent on training."""
-    holds_files = folder.is_dir() and any(folder.iterdir())
+    put_back(folder)
+    if folder.resolve() == Path.cwd():
+        raise OutputError(
+            f"{folder} is the folder that you are in, which is replaced: give another."
+        )
+    holds_files = folder.is_dir() and not all(map(is_scratch, folder.iterdir()))
     if holds_files and not any((folder / name).exists() for name in OURS):
         raise OutputError(
             f"{folder} holds other files: give a new folder, or one that holds a model of heed."
@@ -180,14 +185,10 @@ def check_free(folder: Path) -> None:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[Path]:
-    """A scratch folder whose files move into `folder` in the end.
+    """A scratch folder that takes the place of `folder` in the end.
 
-    So a full disk leaves an older model whole. Files of an older model that the new one has not,
-    perhaps because it was of another kind, are removed.
+    So a full disk or a kill leaves an older model whole. Files that heed did not write stay.
     """
     check_free(folder)
-    with writing_folder(folder) as scratch:
+    with writing_folder(folder, stays=lambda name: name not in WRITTEN) as scratch:
         yield scratch
-        written = {path.name for path in scratch.iterdir()}
-    for name in WRITTEN - written:
-        (folder / name).unlink(missing_ok=True)

@@ -171,6 +171,14 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def identity(model: str | Path | None) -> str:
+    """What tells a model from others: the SHA-256 of its weights, or its name if it has no folder
+    here.
+    """
+    weights = Path(model or "") / "model.safetensors"
+    return digest(weights) if weights.is_file() else str(model)
+
+
 def _files(*where: Path) -> list[Path]:
     return [path for folder in where if folder.is_dir() for path in sorted(folder.iterdir())]
 

@@ -42,7 +42,7 @@ def run(
     facts = {"paper": paper, "scale": lab.scale, "model": lab.examined, "seed": lab.seed}
     for name in experiments or by_name:
         experiment = by_name[name]
-        key = key_of(name, facts, lab.fingerprint, code_of(experiment.run.__module__))
+        key = key_of(name, facts, lab.read_by(name), code_of(experiment.run.__module__))
         before = None if rerun else read_section(lab.folder, name)
         if before is not None and before.key == key:
             say(f"{name}: done before")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # which load torch
     from heed.training.loop import Training
 
 Scale = Literal["smoke", "full"]
+OTHER_DATA = ("sst", "ag_news", "sick")  # which the experiment of that name reads at full scale
 # training on few documents
 _QUICK = {"epochs": 8, "batch": 32, "learning_rate": 5e-3, "average": 0.0, "word_dropout": 0.0}
 
@@ -85,6 +86,11 @@ class Lab:
             return data.load("rotten_tomatoes", split, limit=2000, seed=self.seed)
         return tasks.generate("reviews", 2000, self.seed + (split == "train"))
 
+    def parts(self, name: str) -> tuple[Dataset, Dataset]:
+        """The documents of another data set to train on and to test on."""
+        train = self.once(data.load, name, "train", 30_000, self.seed)
+        return train, self.once(data.load, name, "test", 3000, self.seed)
+
     # Models
 
     @property
@@ -95,10 +101,18 @@ class Lab:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes with the documents, and with the weights of a model that is not trained here."""
+        """Changes with the reviews, and with the weights of a model that is not trained here."""
         trained_here = self.model is None and self.scale == "full"
         revision = None if trained_here else self.main.revision
-        return key_of(fingerprint(self.once(self._reviews, "test")), revision)
+        reviews = [self.once(self._reviews, split) for split in ("train", "test")]
+        return key_of(fingerprint(*reviews), revision)
+
+    def read_by(self, experiment: str) -> str:
+        """Changes with all documents that an experiment reads, and with the weights."""
+        if experiment != "other-data" or self.scale == "smoke":
+            return self.fingerprint
+        parts = [part for name in OTHER_DATA for part in self.parts(name)]
+        return key_of(self.fingerprint, fingerprint(*parts))
 
     @property
     def name(self) -> str:

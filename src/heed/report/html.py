@@ -167,7 +167,7 @@ def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
     yield from ((name, facts[name]) for name in ("model", "revision", "data"))
     yield "documents", f"{facts['documents']:,}"
     if facts.get("left_out"):
-        yield "left out", f"{facts['left_out']:,} without a word that the model can read"
+        yield "left out", f"{facts['left_out']:,} blank, or without a word that the model can read"
     if facts.get("unfit"):
         yield "not explained", facts["unfit"]
     if facts.get("truncated"):

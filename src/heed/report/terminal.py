@@ -94,7 +94,7 @@ def _head(audit: Audit) -> Iterator[RenderableType]:
     yield Text.assemble(("Audit of ", "dim"), (model, "bold"), (" on ", "dim"), (data, "bold"))
     parts = [counted(facts["documents"])]
     if facts.get("left_out"):
-        parts.append(f"{facts['left_out']:,} left out (no word that the model can read)")
+        parts.append(f"{facts['left_out']:,} left out (blank, or no word that the model can read)")
     if facts.get("unfit"):
         parts.append(f"left out: {printable(facts['unfit'])}")
     if facts.get("accuracy") is not None:
@@ -168,7 +168,7 @@ def _reading(audit: Audit) -> Text:
         f"Intervals are {level:.1%} bootstrap intervals{together}. A"
         " claim is supported if its whole interval lies on its side of the threshold, and refuted"
         " if the whole interval lies on the other side. Otherwise, or with fewer than"
-        f" {FEWEST} documents, it is undecided. Documents that share an id count as one.",
+        f" {FEWEST} documents, it is undecided. Documents that share an id or a text count as one.",
         style="dim",
     )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -98,7 +97,9 @@ class Retraining:
             rng = np.random.default_rng(seed)
             task = Disagree(examples, checks, self.recipe.batch, rng, strength, said)
             run = Run(network, self._optimizer(network))
-            unfinished = None if folder is None else Unfinished(folder, settings)
+            unfinished = (
+                None if folder is None else Unfinished(folder, settings, type(self).__module__)
+            )
             train(run, task, epochs, patience=_PATIENCE, unfinished=unfinished)
             return model
 
@@ -175,8 +176,7 @@ class Retraining:
 
         def save(model: Classifier, folder: Path) -> None:
             self._save(model, folder, settings)
-            if unfinished is not None:
-                shutil.rmtree(unfinished, ignore_errors=True)
+            self.store.finish(key)
 
         return self.store.model(
             key, train_now, save, lambda folder: self._load(folder, name, settings)

@@ -22,6 +22,7 @@ from heed.models.classifier import Classifier
 from heed.models.folders import reading, writing
 from heed.models.hook import Recorder, recording
 from heed.models.passes import Row
+from heed.models.sources import identity
 from heed.models.transformer import Transformer
 from heed.training import transformer
 from heed.training.again import Retraining
@@ -75,6 +76,9 @@ class TransformerRetraining(Retraining):
         if self.model.pairs and any(d.pair is not None for d in self.documents):
             raise NotApplicable("Transformers of pairs are not trained again.")
         return tuning_recipe(self.model.facts.get("base") is None, settings)
+
+    def key(self, settings: Mapping[str, Any]) -> str:
+        return super().key({**settings, "base": identity(self.base)})
 
     def _again(self, seed: int, uniform: bool, name: str, resume: Path | None) -> Classifier:
         config = self.model.model.config

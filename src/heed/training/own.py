@@ -50,7 +50,7 @@ def fit(
     rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
     learnt, held = split(documents, validation, labels, recipe.validation, rng)
     start = {"stack": dict(stack or {}), "uniform": uniform}
-    unfinished = Unfinished.of(resume, recipe, seed, [*learnt, *held], **start)
+    unfinished = Unfinished.of(resume, __name__, recipe, seed, [*learnt, *held], **start)
     kind: type[NetworkClassifier] = SingleLayer if stack is None else Stacked
     settings = recipe.shape if stack is None else stack
     if tokenizer is None:

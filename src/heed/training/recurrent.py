@@ -40,7 +40,7 @@ def fit(
     """
     rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
     learnt, held = split(documents, validation, labels, recipe.validation, rng)
-    unfinished = Unfinished.of(resume, recipe, seed, [*learnt, *held])
+    unfinished = Unfinished.of(resume, __name__, recipe, seed, [*learnt, *held])
     if tokenizer is None:
         tokenizer = word_tokenizer(learnt, recipe.max_words, recipe)
     network = RecurrentNetwork(recipe.shape(len(tokenizer), len(labels)), generator)

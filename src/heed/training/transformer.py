@@ -33,6 +33,7 @@ from heed.models import transformer
 from heed.models.folders import FACTS, write_json, writing
 from heed.models.hook import Recorder, install, recording
 from heed.models.passes import Row
+from heed.models.sources import identity
 from heed.models.transformer import Transformer
 from heed.randomness import generator
 from heed.text import Document, Tokens
@@ -85,9 +86,9 @@ def fit(
             network, tokenizer = scratch(learnt, labels, recipe, size, tokenizer)
         else:
             network, tokenizer = _pretrained(base, labels, recipe)
-    start: dict[str, Any] = {"size": list(size)} if base is None else {"base": str(base)}
+    start: dict[str, Any] = {"size": list(size)} if base is None else {"base": identity(base)}
     start["uniform"] = uniform
-    unfinished = Unfinished.of(resume, recipe, seed, [*learnt, *held], **start)
+    unfinished = Unfinished.of(resume, __name__, recipe, seed, [*learnt, *held], **start)
     run = Run(network, _optimizer(network, recipe), averaged(network, recipe.average))
     model = Transformer(run.kept, tokenizer, name)
     if uniform and not install(network):

@@ -17,7 +17,7 @@ from heed.errors import InputError, quoted
 from heed.models.folders import UNFINISHED
 from heed.progress import say
 from heed.randomness import generator
-from heed.store import writing_folder
+from heed.store import code_of, writing
 from heed.text import Document
 
 if TYPE_CHECKING:
@@ -27,16 +27,22 @@ _NUMBERS = ("step", "loss", "seconds", "history", "order", "best")
 
 
 class Unfinished:
-    """A state in a folder: tensors in a safetensors file, whose header holds the numbers."""
+    """A state in a folder: tensors in a safetensors file, whose header holds the numbers.
 
-    def __init__(self, folder: Path, identity: Mapping[str, Any]):
+    identity   what must be the same for the training to resume
+    module     the one that trains: if its code has changed, the training begins anew
+    """
+
+    def __init__(self, folder: Path, identity: Mapping[str, Any], module: str):
         self.path = folder / UNFINISHED
         self.identity = json.dumps(identity, sort_keys=True, default=str)
+        self.code = code_of(module)
 
     @classmethod
     def of(
         cls,
         folder: Path | None,
+        module: str,
         recipe: Any,
         seed: int,
         documents: Sequence[Document],
@@ -47,7 +53,8 @@ class Unfinished:
             return None
         data = [(d.text, d.pair or "", d.label) for d in documents]
         drawn = int(generator(json.dumps(data)).integers(1 << 53))
-        return cls(folder, {"recipe": asdict(recipe), "seed": seed, "data": drawn, **start})
+        identity = {"recipe": asdict(recipe), "seed": seed, "data": drawn, **start}
+        return cls(folder, identity, module)
 
     def save(self, run: Run) -> None:
         tensors = {f"now.{k}": v for k, v in run.network.state_dict().items()}
@@ -58,11 +65,11 @@ class Unfinished:
             tensors |= {f"moments.{i}.{k}": v for k, v in moments.items()}
         tensors["drawn"] = torch.get_rng_state()
         numbers = {name: getattr(run, name) for name in _NUMBERS}
-        header = {"identity": self.identity, "numbers": json.dumps(numbers)}
-        with writing_folder(self.path.parent) as scratch:
+        header = {"identity": self.identity, "code": self.code, "numbers": json.dumps(numbers)}
+        with writing(self.path) as scratch:
             # a clone each, because tied weights share their memory
             copies = {k: v.detach().clone().contiguous() for k, v in tensors.items()}
-            safetensors.torch.save_file(copies, scratch / UNFINISHED, header)
+            safetensors.torch.save_file(copies, scratch, header)
 
     def restore(self, run: Run) -> Tensor | None:
         """Resume a saved run, if there is one; the state that torch's generator then had."""
@@ -83,6 +90,9 @@ class Unfinished:
                 f"{self.path} belongs to a training with other data or settings: remove it to"
                 " begin anew, or choose another folder."
             )
+        if header.get("code") != self.code:
+            say("beginning anew: heed or a library has changed since this training was interrupted")
+            return None
         run.network.load_state_dict(_part(tensors, "now."))
         if run.averaged is not None:
             run.averaged.load_state_dict(_part(tensors, "averaged."))

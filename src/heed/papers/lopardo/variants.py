@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from heed import data as sets
 from heed import methods
 from heed.claims.plausible import marked
 from heed.data import Dataset, tasks
@@ -19,7 +18,7 @@ from heed.methods import AttentionMean, Explanation, LimeExact
 from heed.methods.comparison import aligned, rank_agreement
 from heed.metrics import kendall, spearman
 from heed.models.classifier import BETWEEN, CLOSED
-from heed.papers.lab import Lab, fingerprint
+from heed.papers.lab import OTHER_DATA, Lab, fingerprint
 from heed.papers.lopardo.comparisons import BETTER, models_of
 from heed.papers.results import Outcome, Results, figure, texts
 from heed.papers.table import Mean, Row, Table, mean_of
@@ -240,7 +239,7 @@ def other_data(lab: Lab) -> Outcome:
     rows: list[Row] = []
     dots: list[Row] = []
     generated = ("task:reviews", "task:story")
-    for name in generated if lab.scale == "smoke" else ("sst", "ag_news", "sick", "task:story"):
+    for name in generated if lab.scale == "smoke" else (*OTHER_DATA, "task:story"):
         story = name == "task:story"
         train, test = _pair_of_sets(lab, name)
         documents = test[: lab.pick(30, 500)]
@@ -267,8 +266,7 @@ def _pair_of_sets(lab: Lab, name: str) -> tuple[Dataset, Dataset]:
         task = name.removeprefix("task:")
         train = tasks.generate(task, lab.pick(1500, 10_000), lab.seed)
         return train, tasks.generate(task, lab.pick(100, 1000), lab.seed + 1)
-    train = sets.load(name, "train", limit=30_000, seed=lab.seed)
-    return train, sets.load(name, "test", limit=3000, seed=lab.seed)
+    return lab.parts(name)
 
 
 def _pointing(model: Classifier, document: Document) -> Row:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from heed.data import Dataset
 from heed.methods.problems import Problem, opened
 from heed.models import load
 from heed.models.classifier import Classifier
+from heed.models.sources import identity
 from heed.papers.debate import MAX_WORDS, Corpus, CutLab
 from heed.papers.table import Row, Table
 from heed.progress import say
@@ -178,6 +178,7 @@ class EfficientLab(CutLab):
         model = f"{corpus.name}-{family}"
         settings = {"seed": self.seed, "recipe": recipe.to_dict(base is None), "size": list(size)}
         settings |= {"documents": corpus.fingerprint, "base": None if base is None else base.name}
+        settings["weights"] = identity(base)
         key = self.key(model, settings, code_of("heed.training.transformer"))
         unfinished = self.store.unfinished(key)
         folder = self.folder / "models" / key
@@ -204,8 +205,7 @@ class EfficientLab(CutLab):
 
         if not folder.exists():
             self.store.model(key, train, save, load)
-            if unfinished is not None:
-                shutil.rmtree(unfinished, ignore_errors=True)
+            self.store.finish(key)
         return load(str(folder))  # type: ignore[return-value]
 
     def every(
