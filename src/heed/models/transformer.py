@@ -324,7 +324,7 @@ class Transformer(Passes):
         rows = [self._probe_row(min(n, longest)) for n in _PROBED]
         together = self._together(rows)
         alone = np.concatenate([self._together([row]) for row in rows])
-        if not np.isfinite(together).all():
+        if not np.isfinite(alone).all():
             raise CheckpointError(f"The outputs of {self.name} are not finite numbers.")
         # the last is the longest, which was not padded
         if not self._close(alone[-1], together[-1]) and not self._close(
@@ -463,7 +463,11 @@ class Transformer(Passes):
                 plain = self._spread(self.model(**inputs, **self._uncached).logits)
                 trace, _ = self._recorded(inputs, real, {}, None, None, None)
                 if not self._close(trace.logits, plain):
-                    return "its answer changes when its attention is written out"
+                    if self.even or batch is not rows:
+                        return "its answer changes when its attention is written out"
+                    # only with padding: windows without a token are not numbers in some families
+                    self.even = True
+                    return self._verify(rows)
                 weights = dict(enumerate(trace.attention))
                 if batch[0] is rows[0]:
                     other, recorder = self._recorded(inputs, real, weights, None, None, None)
@@ -474,7 +478,9 @@ class Transformer(Passes):
                     layer = recorder.passed[last]
                     literal = torch.einsum("bhqk,bhkd->bqhd", even, layer.values)
                     arrived = self._close(layer.outputs, literal)
-            below = all(self._close(other.attention[i], weights[i]) for i in range(last))
+            # rows of padding may hold anything
+            kept, seen = ([w.nan_to_num() for w in t.attention[:last]] for t in (trace, other))
+            below = all(self._close(a, b) for a, b in zip(seen, kept, strict=True))
             if not (arrived and below):
                 self.offers -= {offer.REPLACEABLE}
                 self.withheld[offer.REPLACEABLE] = "other weights than its own do not arrive"
