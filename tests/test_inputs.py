@@ -112,7 +112,7 @@ def test_columns_of_other_names(single: SingleLayer) -> None:
 def test_a_column_is_read_once() -> None:
     with pytest.raises(DataError, match="One column cannot be read as two: body, body"):
         documents([{"body": "a b"}], columns={"text": "body", "label": "body"})
-    with pytest.raises(DataError, match="^The table: either every row has a label or none has"):
+    with pytest.raises(DataError, match=r"^The table: either every row has a label or none has"):
         documents([{"text": "good", "label": "x"}, {"text": "bad"}])
     rows = [{"pair": "good film", "id": "x"}, {"pair": "bad film", "id": "y"}]
     read = documents(rows, columns={"text": "pair", "label": "id"})
