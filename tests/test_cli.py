@@ -242,7 +242,7 @@ def test_units_seeds_and_settings_arrive() -> None:
         ),
         *("--set", "bandwidth=inf", "--set", "output=log-odds", "--set", "head=none"),
     )
-    assert lime["settings"]["samples"] == lime["forward_passes"] == 50
+    assert lime["settings"]["samples"] == 50 >= lime["forward_passes"]
     assert lime["removal"] == "delete" and lime["settings"]["output"] == "log-odds"
     assert [u["text"] for u in lime["units"]].count("the") == 2
 

@@ -12,7 +12,7 @@ from sklearn.metrics import average_precision_score
 
 import heed
 from heed.claims import CLAIMS, Study
-from heed.claims.faithful import SHARES
+from heed.claims.faithful import RIVAL, SHARES
 from heed.claims.plausible import edited, marked, partners
 from heed.errors import NotApplicable
 from heed.methods import AttentionMean, GradientInput, LimeExact, Occlusion
@@ -56,6 +56,18 @@ def fall(
         after = model.probabilities(model.score([tokens], [keep])[0])[0, label]
         falls.append(before - after)
     return float(np.mean(falls))
+
+
+class Namesake(Occlusion):
+    name = "lime-exact"
+
+
+def test_a_method_of_the_same_name_is_another_method(model: SingleLayer) -> None:
+    test = CLAIMS["competitive"]()
+    rivals = {f"{RIVAL}{name}" for name in ("gradient-input", "occlusion", "lime-exact")}
+    for method, left_out in ((Namesake(), ""), (LimeExact(), "lime-exact")):
+        (row,) = test.measure(Study(model, documents(1), method))
+        assert rivals & set(row) == rivals - {f"{RIVAL}{left_out}"}
 
 
 def test_competitive_is_a_ratio_of_means(model: SingleLayer) -> None:

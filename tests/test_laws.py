@@ -362,9 +362,10 @@ def test_an_explanation_names_how_words_were_removed(
         ("gradient-input", {}, 2),
         ("integrated-gradients", {"steps": 7}, 9),
         ("occlusion", {}, 8),
-        ("lime", {"samples": 50}, 50),
+        ("lime", {"samples": 100}, 64),
+        ("lime", {"samples": 20_000, "sampling": "lime"}, 64),
         ("shapley", {"samples": 100}, 64),
-        ("shapley", {"samples": 40}, 42),
+        ("shapley", {"samples": 20_000, "estimator": "permutation"}, 64),
         ("anchors", {}, 64),
         ("efficient", {}, 4),
         ("efficient", {"level": "prediction", "layer": 0}, 5),
@@ -379,6 +380,21 @@ def test_forward_passes_are_counted(
         heed.explain(model, "the film was good , the end", name, **settings).forward_passes
         == passes
     )
+
+
+def test_integrated_gradients_run_no_pass_that_they_do_not_report(
+    model: SingleLayer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes = []
+    traced = SingleLayer.traced
+
+    def watched(self: Any, inputs: Any, *arguments: Any) -> Any:
+        passes.extend(inputs.ids)
+        return traced(self, inputs, *arguments)
+
+    monkeypatch.setattr(SingleLayer, "traced", watched)
+    e = heed.explain(model, "the film was good , the end", "integrated-gradients", steps=7)
+    assert len(passes) + 1 == e.forward_passes == 9  # and the prediction
 
 
 @pytest.fixture

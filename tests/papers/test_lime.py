@@ -173,7 +173,7 @@ def test_samples_weights_and_outputs_are_those_of_the_definition(
         sampling="lime",
     )
     keep, removed = seen["keep"], 6 - seen["keep"].sum(1)
-    assert keep[0].all() and len(keep) == found.forward_passes == 12_000
+    assert keep[0].all() and len(keep) == 12_000 and found.forward_passes == 2**6
     assert (
         stats.chisquare(np.bincount(removed[1:], minlength=7)[1:]).pvalue > 1e-3
     )  # s uniform on 1..d, never 0

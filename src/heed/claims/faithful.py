@@ -78,7 +78,8 @@ class Competitive(ClaimTest):
         rivals: list[Method] = [Occlusion(output="probability"), best_lime(study, self.samples)]
         if GRADIENT in study.model.offers:
             rivals.insert(0, GradientInput(output="probability"))
-        rivals = [r for r in rivals if r.name != study.method.name]
+        # a method is no rival of itself, whatever its settings; one of the same name may be another
+        rivals = [r for r in rivals if type(r) is not type(study.method)]
         others = {r.name: study.explain(r) for r in rivals}
 
         def row(i: int, e: Explanation) -> Row:

@@ -168,9 +168,9 @@ class Study:
     ) -> list[Row]:
         """One row per document, measured on its explanation by the method under audit."""
         explanations = self.explain()
-        about = (type(test).__module__, test.claim.id, asdict(test))
+        about = (type(test).__module__, test.claim.id, asdict(test), type(self.method).__name__)
         keys = [
-            self._key(*about, e.method, e.label, e.scores.tolist(), asdict(e.document))
+            self._key(*about, e.method, e.settings, e.label, e.scores.tolist(), asdict(e.document))
             for e in explanations
         ]
 

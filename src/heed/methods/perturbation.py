@@ -67,13 +67,17 @@ class Perturbation(Method):
         jobs = [job for job, _ in planned]
         # the output for the whole document is needed, too: it tells label and probabilities
         texts = [k if k[0].all() else np.vstack([np.ones_like(k[:1]), k]) for _, k in planned]
+        # texts that were drawn twice are evaluated, and counted, once
+        unique = [np.unique(k, axis=0, return_inverse=True) for k in texts]
         tokens, groups = [job.tokens for job in jobs], [job.groups for job in jobs]
-        logits = model.score(tokens, texts, groups, self.removal)
+        logits = model.score(tokens, [distinct for distinct, _ in unique], groups, self.removal)
         results = []
-        for (job, keep), rows in zip(planned, logits, strict=True):
+        for (job, keep), evaluated, (_, index) in zip(planned, logits, unique, strict=True):
+            rows = evaluated[index.ravel()]
             label = int(rows[0].argmax()) if job.label < 0 else job.label
             outputs = output_of(rows[-len(keep) :], label, self.output, model.exclusive)
-            results.append(replace(self.fit(job, keep, outputs), logits=rows[0]))
+            measured = self.fit(job, keep, outputs)
+            results.append(replace(measured, logits=rows[0], forward_passes=len(evaluated)))
         return results
 
 
@@ -93,7 +97,7 @@ class Occlusion(Perturbation):
         return np.vstack([np.ones((1, d), dtype=bool), ~np.eye(d, dtype=bool)])
 
     def fit(self, job: Job, keep: Keep, outputs: Outputs) -> Measured:
-        return Measured(outputs[0] - outputs[1:], forward_passes=len(keep))
+        return Measured(outputs[0] - outputs[1:])
 
 
 @dataclass(frozen=True)
@@ -186,7 +190,7 @@ class Lime(Repeating):
         scores, errors = np.zeros((2, d))
         scores[words], errors[words] = fitted.coefficients, fitted.standard_errors
         facts = {"intercept": fitted.intercept, "r2": fitted.r2}
-        return Measured(scores, None, errors, len(keep), facts, self._notes(d))
+        return Measured(scores, None, errors, facts=facts, notes=self._notes(d))
 
     def _fit(self, keep: Keep, y: Outputs, words: Int[np.ndarray, "word"]) -> Ridge:
         d = keep.shape[1]
@@ -261,12 +265,12 @@ class Shapley(Repeating):
     def fit(self, job: Job, keep: Keep, outputs: Outputs) -> Measured:
         d, change = len(job.units), outputs[0] - outputs[1]
         if d == 1:
-            return Measured(np.array([change]), None, np.zeros(1), 2)
+            return Measured(np.array([change]), None, np.zeros(1))
         solve = self._fit_orders if self.estimator == "permutation" else self._fit_subsets
         scores, errors = solve(keep, outputs)
         note = f"{d:,} words need more than {self.samples:,} samples: {len(keep):,} were taken."
         notes = (note,) if len(keep) > self.samples + 2 else ()
-        return Measured(scores, None, errors, len(keep), {"change": float(change)}, notes)
+        return Measured(scores, None, errors, facts={"change": float(change)}, notes=notes)
 
     def _exact(self, d: int) -> bool:
         return d <= 30 and 2**d - 2 <= self.samples

@@ -142,9 +142,14 @@ class NetworkClassifier(Passes):
         self.place(at)
         ids, real = pad([t.ids for t in tokens], max(self.width(t) for t in tokens))
         if embeddings is None:
-            embeddings = self.network.embedded(ids).detach()
-            embeddings.requires_grad_(torch.is_grad_enabled())
+            embeddings = self.embeddings(tokens, at).requires_grad_(torch.is_grad_enabled())
         return self.traced(Inputs(ids, real, embeddings), attention or {}, layers)
+
+    def embeddings(self, tokens: Sequence[Tokens], at: At | None = None) -> Embeddings:
+        """They are looked up, without a pass."""
+        self.place(at)
+        ids, _ = pad([t.ids for t in tokens], max(self.width(t) for t in tokens))
+        return self.network.embedded(ids).detach()
 
     @abstractmethod
     def traced(
