@@ -656,12 +656,12 @@ def test_numbers_of_named_labels_are_indices(tmp_path: Path) -> None:
         (
             "a.csv",
             "text,stars\nx,1\n",
-            "a.csv, line 2: there is no column 'label'; the columns are text, stars.",
+            "a.csv: there is no column 'label'; the columns are text, stars.",
         ),
         (
             "a.csv",
             "review,label\nx,1\n",
-            "a.csv, line 2: there is no column 'text'; the columns are review, label.",
+            "a.csv: there is no column 'text'; the columns are review, label.",
         ),
         ("a.csv", 'text,label\n"x\ny",0\nz\n', "a.csv, line 4: 1 fields, but the header has 2."),
         ("a.csv", 'text,label\nx,0\n"y,1\n', "a.csv, line 3: unexpected end of data."),
@@ -714,7 +714,7 @@ def test_numbers_of_named_labels_are_indices(tmp_path: Path) -> None:
         (
             "a.jsonl",
             '{"text": "x"}\n',
-            "a.jsonl, line 1: there is no column 'label'; the columns are text.",
+            "a.jsonl: there is no column 'label'; the columns are text.",
         ),
         ("a.jsonl", '{"text": "x", "label": null}\n', "a.jsonl, line 1: the label is missing."),
         (

@@ -149,9 +149,9 @@ def test_labels_by_name_index_or_capitals_and_both_labels_of_a_text(model: Singl
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"scores": [[1.0, 2.0]]}, "7 pieces and 2 scores"),
-        ({"scores": [np.ones((7, 4))]}, "one finite number"),
-        ({"scores": [[np.nan] * 7]}, "one finite number"),
+        ({"scores": [[1.0, 2.0]]}, "7 pieces but 2 scores"),
+        ({"scores": [np.ones((7, 4))]}, "needs one number"),
+        ({"scores": [[np.nan] * 7]}, "score 1 of 7 is nan"),
         ({"scores": []}, "1 texts"),
         ({"name": " "}, "name of their own"),
         ({"name": "occlusion"}, "name of their own"),

@@ -141,12 +141,14 @@ def summary(audit: Audit) -> dict[str, str]:
 
 def _family(verdicts: Sequence[Verdict], evidence: Sequence[Evidence]) -> Iterator[str]:
     """The sentences on one family: the answer, the claims by outcome, and what to keep in mind."""
-    yield f"{_answer(verdicts)}."
+    answer = _answer(verdicts)
+    yield f"{answer}."
     outcomes = {v.outcome for v in verdicts}
     for outcome, heading in _TABLES["headings"].items():
         same = [v for v in verdicts if v.outcome == outcome]
         if same:
-            yield f"{heading}: {'; '.join(_sentences(same))}."
+            start = "" if heading.lower() == answer else f"{heading}: "
+            yield f"{start}{'; '.join(_sentences(same))}."
     yield from filter(None, map(_best, evidence))
     if any(o in _ANSWERS for o in outcomes):
         yield _TABLES["caveats"][verdicts[0].claim.family]
