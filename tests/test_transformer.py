@@ -781,12 +781,12 @@ def test_only_the_first_row_of_the_last_attention_is_computed_where_it_alone_cou
     mapped = [module for module in m.model.modules() if "forward" in vars(module)]
     assert (len(mapped) >= 3) == expected  # behind attention, and two of the feed-forward part
     tokens = m.tokens(TEXTS)
-    fast = m.gradient(tokens, [1] * len(TEXTS)), m.logits(tokens)
+    fast = m.gradient(tokens, [1] * len(TEXTS), at="lookup"), m.logits(tokens)
     plain = Transformer(network(family), tokenizer(), family)
     for module in plain.model.modules():
         vars(module).pop("forward", None)
         vars(module).pop("heed_first_row", None)
-    slow = plain.gradient(tokens, [1] * len(TEXTS)), plain.logits(tokens)
+    slow = plain.gradient(tokens, [1] * len(TEXTS), at="lookup"), plain.logits(tokens)
     np.testing.assert_allclose(fast[1], slow[1], atol=1e-4)
     for a, b in zip(fast[0], slow[0], strict=True):
         np.testing.assert_allclose(
