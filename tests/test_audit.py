@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,10 @@ from heed.metrics import bootstrap_mean
 from heed.models.classifier import CLOSED, Classifier
 from heed.models.single_layer import SingleLayer
 from heed.progress import listening
+from heed.report import html, terminal
 from heed.report.words import summary
 from heed.text import Document, Tokenizer, Tokens
+from tests.test_report import printed
 
 UNREADABLE = "qqqq"  # in no vocabulary
 
@@ -971,6 +974,27 @@ def test_an_audit_is_read_back_as_it_was(whole: Audit, tmp_path: Path) -> None:
     assert {"claim", "document", "id", "value"} <= set(table.column_names)
     rows = sum(len(e.rows) for e in whole.evidence)
     assert table.num_rows == rows + len(whole.conditions) + len(whole.examples)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"threshold": 0.07}, "used has the threshold > 0.05, and had > 0.07"),
+        ({"above": False}, "used has the threshold > 0.05, and had < 0.05"),
+        ({"sentence": "Attention is nice."}, "used is worded differently"),
+    ],
+)
+def test_an_audit_that_is_judged_by_other_claims_says_so(
+    whole: Audit, tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    used = next(e for e in whole.evidence if e.claim.id == "used")
+    old = replace(used, claim=replace(used.claim, **change))
+    replace(whole, evidence=(old,)).save(tmp_path / "rows.parquet")
+    read = Audit.load(tmp_path / "rows.parquet")
+    assert read.verdicts[0].claim == used.claim
+    assert read.facts["rejudged"] == f"by the claims as they are today: {said}"
+    assert said in " ".join(printed(terminal.audit(read)).split())
+    assert escape(said) in html.audit(read)
 
 
 @pytest.mark.parametrize("ids", ["d", None], ids=["named", "none"])

@@ -610,7 +610,7 @@ def test_few_samples_are_told_or_raised(model: SingleLayer) -> None:
     )
     for estimator, least in (("kernel", 4 * 30 + 2), ("permutation", 10 * 2 * 29 + 2)):
         e = heed.explain(model, text, "shapley", samples=20, estimator=estimator)
-        assert e.forward_passes == least
+        assert 0.9 * least < e.forward_passes <= least  # equal subsets are evaluated once
         assert any("need more than 20 samples" in note for note in e.notes)
 
 

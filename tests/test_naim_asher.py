@@ -240,7 +240,7 @@ def test_what_cannot_be_had_is_refused_in_a_sentence() -> None:
         transformer("bert"), LONG, "efficient", level="prediction", layer=1, intervals=0
     ).scores.any()
     with pytest.raises(NotApplicable, match="does not offer"):
-        heed.explain(transformer("deberta"), LONG, "efficient")
+        heed.explain(transformer("xlnet"), LONG, "efficient", level="layer")
     tokens = build().tokens([LONG])
     with torch.no_grad():
         trace = build().trace(tokens)

@@ -470,5 +470,5 @@ def test_the_command_line_says_what_it_leaves_out(
     with listening(for_stderr()):
         app(["explain", "good film " * 64, "--model", str(folder), *options], standalone_mode=False)
     done = capsys.readouterr()
-    assert "flow takes texts of at most 128 tokens" in done.err and "It is left out." in done.err
+    assert "Left out" in done.err and "takes texts of at most 128 tokens" in done.err
     assert "rollout" in done.out and "flow " not in done.out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args
@@ -16,11 +16,12 @@ import pyarrow.parquet as pq
 from jaxtyping import Float
 
 from heed.claims import CLAIMS, Evidence, Verdict, judge
-from heed.claims.claim import Outcome, Refusal, Row
+from heed.claims.claim import Claim, Outcome, Refusal, Row
 from heed.claims.conditions import Finding, findings
 from heed.data.rows import read_parquet
 from heed.errors import DataError, HeedError, OutputError, quoted
 from heed.methods import Explanation, agreement
+from heed.progress import say
 from heed.store import writing
 
 
@@ -134,7 +135,7 @@ class Audit:
         for e in self.evidence:
             name = {"claim": e.claim.id, "method": e.method}
             rows += [name | row for row in e.rows]
-            claims.append(name | {"refusal": e.refusal})
+            claims.append(name | {"refusal": e.refusal, "stated": _stated(e.claim)})
         rows += [{_CONDITIONS: json.dumps(row)} for row in self.conditions]
         rows += [{_EXAMPLE: example.to_json()} for example in self.examples]
         columns = list(dict.fromkeys(key for row in rows for key in row)) or ["claim"]
@@ -201,13 +202,24 @@ class _Facts(msgspec.Struct):
     truncated: int = 0
     unknown: float = 0.0
     unfit: str = ""
+    rejudged: str = ""
     command: str = ""
+
+
+class _Stated(msgspec.Struct):
+    """What a claim asserted when it was measured; judged it is as it is stated today."""
+
+    threshold: float
+    above: bool
+    sentence: str
+    statistic: str
 
 
 class _Tested(msgspec.Struct):
     claim: str
     method: str
     refusal: Refusal | None
+    stated: _Stated | None = None
 
 
 class _About(msgspec.Struct):
@@ -240,8 +252,26 @@ def _read(path: Path) -> Audit:
         name = (row.pop("claim", None), row.pop("method", None))
         by_claim.setdefault(name, []).append(row)
     evidence = [_evidence(t, by_claim.get((t.claim, t.method), [])) for t in about.claims]
+    if changes := dict.fromkeys(filter(None, map(_change, about.claims))):
+        about.facts["rejudged"] = f"by the claims as they are today: {', '.join(changes)}"
+        say(f"The audit is judged {about.facts['rejudged']}.")
     findings(msgspec.convert(conditions, list[_Numbers]))
     return Audit(about.facts, tuple(evidence), conditions, tuple(examples))
+
+
+def _stated(claim: Claim) -> dict[str, Any]:
+    return {name: getattr(claim, name) for name in _Stated.__struct_fields__}
+
+
+def _change(tested: _Tested) -> str:
+    """How a claim differs from what it was when it was measured; empty if it does not."""
+    claim = CLAIMS[tested.claim].claim
+    if tested.stated is None or msgspec.structs.asdict(tested.stated) == _stated(claim):
+        return ""
+    before = replace(claim, **msgspec.structs.asdict(tested.stated))
+    if before.side() == claim.side():
+        return f"{claim.id} is worded differently"
+    return f"{claim.id} has the threshold {claim.side()}, and had {before.side()}"
 
 
 def _evidence(tested: _Tested, rows: list[Row]) -> Evidence:

@@ -170,6 +170,8 @@ def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
         yield "left out", f"{facts['left_out']:,} blank, or without a word that the model can read"
     if facts.get("unfit"):
         yield "not explained", facts["unfit"]
+    if facts.get("rejudged"):
+        yield "verdicts", f"judged {facts['rejudged']}"
     if facts.get("truncated"):
         yield "cut off", f"{counted(facts['truncated'])} longer than the model reads"
     if facts.get("unknown"):

@@ -97,6 +97,8 @@ def _head(audit: Audit) -> Iterator[RenderableType]:
         parts.append(f"{facts['left_out']:,} left out (blank, or no word that the model can read)")
     if facts.get("unfit"):
         parts.append(f"left out: {printable(facts['unfit'])}")
+    if facts.get("rejudged"):
+        parts.append(f"judged {printable(facts['rejudged'])}")
     if facts.get("accuracy") is not None:
         parts.append(f"accuracy {number(facts['accuracy'])}")
     if facts.get("truncated"):
