@@ -196,6 +196,8 @@ class Method(ABC):
         settings = {f.name: getattr(self, f.name) for f in fields(self)}
         if "at" in settings:
             settings["at"] = model.place(settings["at"])
+        if isinstance(self, OutputMethod):
+            settings["output"] = self.explained(model)
         logits = measured.logits if job.logits is None else job.logits
         assert logits is not None
         label = int(logits.argmax()) if job.label < 0 else job.label
@@ -232,6 +234,41 @@ class Method(ABC):
             raw=raw,
             intervals=measured.intervals,
         )
+
+
+@dataclass(frozen=True)
+class OutputMethod(Method):
+    """A method that explains an output of the model.
+
+    output   what is explained: log-odds, logit or probability of the label; by default log-odds,
+             which move if and only if the prediction does
+    """
+
+    output: Output | None = field(default=None, kw_only=True)
+
+    def explained(self, model: Classifier) -> Output:
+        """What is explained, where nobody said what."""
+        return self.output or "log-odds"
+
+
+@dataclass(frozen=True)
+class HeadMethod(OutputMethod):
+    """A method that can explain one attention head of the single-layer classifier.
+
+    head   explain only what this attention head contributes to the logit
+    """
+
+    head: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.head is not None and self.output not in (None, "logit"):
+            raise InputError(
+                f"{self.name} explains one head by its part of the logit: leave out the output."
+            )
+
+    def explained(self, model: Classifier) -> Output:
+        return super().explained(model) if self.head is None else "logit"
 
 
 @dataclass(frozen=True)
@@ -350,11 +387,3 @@ def _reading_notes(tokens: Tokens, pairs: bool) -> tuple[str, ...]:
         stand_in = tokens.names[positions[0]]
         notes.append(f"{many} unknown to the model, which reads {stand_in} instead: {first}.")
     return tuple(notes)
-
-
-def check_head(method: Method, head: int | None, output: Output) -> None:
-    """Refuse a head with another output than the logit: heads add up to the logit only."""
-    if head is not None and output != "logit":
-        raise InputError(
-            f"{method.name} explains one head by its part of the logit: leave output at 'logit'."
-        )

@@ -10,13 +10,12 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Float
 
-from heed.methods.method import BatchMethod, Job, Measured
+from heed.methods.method import BatchMethod, Job, Measured, OutputMethod
 from heed.models.classifier import (
     ATTENTION,
     BETWEEN,
     DIFFERENTIABLE,
     Classifier,
-    Output,
     select_output,
 )
 from heed.settings import AtLeast, Below
@@ -114,14 +113,12 @@ class Flow(AttentionGraph):
 
 
 @dataclass(frozen=True)
-class AttentionGradient(BatchMethod):
+class AttentionGradient(OutputMethod, BatchMethod):
     """Attention times its gradient, positive parts only, mean over heads, through all layers.
 
     From R = I, each layer makes R + Ā R with Ā = mean over heads of max(0, ∇A ⊙ A). The scores are
     the classifying row of R - I, or the mean of all rows if all classify. The gradient moves single
     weights, not whole rows, so even values that are the same for all tokens count.
-
-    output   what the gradient is taken of: logit, log-odds or probability of the label
     """
 
     name: ClassVar[str] = "attention-gradient"
@@ -129,8 +126,6 @@ class AttentionGradient(BatchMethod):
     needs: ClassVar[frozenset[str]] = frozenset({ATTENTION, DIFFERENTIABLE})
     signed: ClassVar[bool] = False
     paper: ClassVar[str] = "chefer2021"
-
-    output: Output = "logit"
 
     def refusal(self, model: Classifier, documents: Sequence[Any]) -> str:
         # a model of one layer has nothing between layers; others must not withhold it
@@ -143,7 +138,8 @@ class AttentionGradient(BatchMethod):
         with torch.enable_grad():
             trace = model.trace([job.tokens for job in jobs])
             labels = torch.tensor([job.label for job in jobs])
-            total = select_output(trace.logits, labels, self.output, model.exclusive).sum()
+            output = self.explained(model)
+            total = select_output(trace.logits, labels, output, model.exclusive).sum()
             gradients = torch.autograd.grad(total, trace.attention)
         layers = [
             (weights.detach() * gradient).clamp(min=0).double().mean(1).cpu().numpy()
