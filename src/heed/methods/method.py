@@ -61,6 +61,7 @@ class Measured:
     logits           the output for the whole document, from a method that evaluates it itself
     raw              by row, the scores before the method changed them
     intervals        smallest and largest score of each unit
+    sink             the token whose row is shown apart, whatever its unit
     """
 
     scores: Scores | None = None
@@ -72,6 +73,7 @@ class Measured:
     logits: Float[np.ndarray, "label"] | None = None
     raw: Float[np.ndarray, "row"] | None = None
     intervals: Float[np.ndarray, "unit 2"] | None = None
+    sink: int | None = None
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,7 @@ class Method(ABC):
         specials: tuple[Special, ...] = ()
         if scores is None:
             assert measured.rows is not None
-            scores, specials = split_rows(job, measured.rows, settings["merge"])
+            scores, specials = split_rows(job, measured.rows, settings["merge"], measured.sink)
         if measured.raw is not None:
             raw, _ = split_rows(job, measured.raw, settings["merge"])
         probabilities = model.probabilities(logits).tolist()
@@ -334,12 +336,14 @@ def _token_as_word(tokens: Tokens, i: int) -> Word:
 
 
 def split_rows(
-    job: Job, rows: Float[np.ndarray, "row"], merge: Merge
+    job: Job, rows: Float[np.ndarray, "row"], merge: Merge, sink: int | None = None
 ) -> tuple[Scores, tuple[Special, ...]]:
-    """Scores of tokens merged into units; special tokens and padding apart."""
+    """Scores of tokens merged into units; special tokens, padding and a sink apart."""
     tokens = job.tokens
     scores = np.zeros(len(job.units))
     inside = job.groups >= 0
+    if sink is not None:
+        inside[sink] = False
     token_scores, groups = rows[: len(tokens)][inside], job.groups[inside]
     if merge == "sum":
         np.add.at(scores, groups, token_scores)
@@ -347,7 +351,10 @@ def split_rows(
         # written in ascending order of size, so that the largest of a unit is written last
         order = np.argsort(np.abs(token_scores), kind="stable")
         scores[groups[order]] = token_scores[order]
-    specials = [Special(tokens.names[i], float(rows[i])) for i in np.flatnonzero(~inside)]
+    specials = [
+        Special(f"{tokens.names[i]} (sink)" if i == sink else tokens.names[i], float(rows[i]))
+        for i in np.flatnonzero(~inside)
+    ]
     if len(rows) > len(tokens):
         specials.append(Special("padding", float(rows[len(tokens) :].sum())))
     return scores, tuple(specials)

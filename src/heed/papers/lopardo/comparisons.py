@@ -37,7 +37,7 @@ def nine(samples: int) -> tuple[Method, ...]:
     attention = ("attention-mean", "attention-max")
     gradients = ("gradient-mean", "gradient-l1", "gradient-l2", "gradient-input")
     return (
-        *(methods.METHODS[name]() for name in attention),
+        *(methods.make_method(name, {"sink": "kept"}) for name in attention),
         *(methods.make_method(name, {"output": "logit"}) for name in gradients),
         methods.Lime(samples=samples, output="logit"),
         LimeExact(output="logit"),
@@ -207,7 +207,7 @@ def signs(lab: Lab) -> Outcome:
     """How many of the words that attention points to count against the label."""
     model, data = lab.main, lab.documents(lab.pick(60, 2000))
     results = Results("signs", data.name, lab.name)
-    attention = AttentionMean().explain(model, data.documents)
+    attention = AttentionMean(sink="kept").explain(model, data.documents)
     rows = Table()
     for method in (LimeExact(output="logit"), ShapleyExact(output="logit")):
         signed = method.explain(model, data.documents)
@@ -429,7 +429,7 @@ def anchors(lab: Lab) -> Outcome:
     others = {
         m.name: m.explain(model, data.documents, seed=lab.seed)
         for m in (
-            AttentionMean(),
+            AttentionMean(sink="kept"),
             methods.GradientInput(output="logit"),
             LimeExact(output="logit"),
         )

@@ -76,13 +76,13 @@ def _agreements(lab: Lab, model: Classifier, data: Dataset, samples: int) -> lis
     """How attention and gradient agree with LIME and with removal, document by document."""
     lime = LimeExact(output="logit"), methods.Lime(samples=samples, output="logit")
     used: dict[str, methods.Method] = {
-        "attention": AttentionMean(),
+        "attention": AttentionMean(sink="kept"),
         "gradient": methods.GradientInput(output="logit"),
         "lime": lime[0] if CLOSED in model.offers else lime[1],
         "removal": methods.Occlusion(output="logit"),
     }
     if BETWEEN in model.offers:
-        used["rollout"] = methods.Rollout()
+        used["rollout"] = methods.Rollout(sink="kept")
     explanations = {
         key: method.explain(model, data.documents, seed=lab.seed) for key, method in used.items()
     }
@@ -273,8 +273,8 @@ def _pair_of_sets(lab: Lab, name: str) -> tuple[Dataset, Dataset]:
 def _pointing(model: Classifier, document: Document) -> Row:
     """Of as many top words as give the answer, the share that does, for attention and LIME."""
     row: Row = {}
-    lime = LimeExact(repeats="apart", output="logit")
-    for key, method in (("attention", AttentionMean()), ("lime", lime)):
+    attention, lime = AttentionMean(sink="kept"), LimeExact(repeats="apart", output="logit")
+    for key, method in (("attention", attention), ("lime", lime)):
         (e,) = method.explain(model, [document])
         gold = marked(e)
         k = int(gold.sum())
