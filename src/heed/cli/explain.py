@@ -60,6 +60,8 @@ def explain(
     Without --method, heed runs all quick methods.
 
     heed explain "a fine film" --method lime --set samples=5000
+
+    heed explain --file review.txt --unit sentence
     """
     from heed.methods import METHODS, quick_methods
     from heed.methods.comparison import by_reason

@@ -121,10 +121,13 @@ def load_data(
         return data.load(name, split, limit, seed, columns=read, labels=names, classes=only)
 
 
-def column_names(text: str | None, label: str | None, pair: str | None) -> dict[str, str | None]:
+def column_names(
+    text: str | None, label: str | None, pair: str | None, spans: str | None = None
+) -> dict[str, str | None]:
     """The columns of a file that are named on the command line."""
-    named = {"text": text, "label": label, "pair": pair}
-    return {key: column for key, column in named.items() if column is not None}
+    named = {"text": text, "label": label, "pair": pair, "spans": spans}
+    given: dict[str, str | None] = {k: column for k, column in named.items() if column is not None}
+    return given | {"spans": None} if spans == "none" else given
 
 
 def load_held_out(name: str, split: str, seed: int, classes: str | None) -> Dataset | None:

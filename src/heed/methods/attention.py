@@ -12,8 +12,10 @@ import numpy as np
 from jaxtyping import Float
 
 from heed.errors import InputError
-from heed.methods.method import BatchMethod, Job, Measured, units_of
+from heed.methods.explanation import UnitKind
+from heed.methods.method import BatchMethod, Job, Measured
 from heed.methods.sinks import SinkMethod, held, sink_note, without
+from heed.methods.units import units_of
 from heed.models.classifier import ATTENTION, PROJECTED, Classifier
 from heed.models.trace import Trace
 from heed.settings import wrong
@@ -145,8 +147,10 @@ class AttentionHead(Attention):
         return np.mean([layer[self.head] for layer in layers], 0)
 
 
-def heads(model: Classifier, documents: Sequence[Any]) -> list[Float[np.ndarray, "head unit"]]:
-    """For each document, attention of the classifying row in the last layer: heads × words.
+def heads(
+    model: Classifier, documents: Sequence[Any], unit: UnitKind = "word"
+) -> list[Float[np.ndarray, "head unit"]]:
+    """For each document, attention of the classifying row in the last layer: heads × units.
 
     The attention on a sink is left out.
     """
@@ -158,7 +162,7 @@ def heads(model: Classifier, documents: Sequence[Any]) -> list[Float[np.ndarray,
         with torch.no_grad():
             weights = model.trace([tokens[i] for i in batch], layers=[-1]).classifying()
         for i, rows in zip(batch, weights, strict=True):
-            units, groups = units_of(tokens[i])
+            units, groups = units_of(tokens[i], unit)
             groups = np.where(held(tokens[i], model.causal, "apart"), -1, groups)
             tables[i] = np.zeros((len(rows), len(units)))
             np.add.at(tables[i].T, groups[groups >= 0], rows[:, : len(groups)].T[groups >= 0])
