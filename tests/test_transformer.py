@@ -156,7 +156,7 @@ def network(family: str, seed: int = 0, **more: Any) -> Any:
     }
     ids = {"bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
     config = getattr(transformers, name)(**(options | ids | sizes | more))
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return transformers.AutoModelForSequenceClassification.from_config(config)
 

@@ -20,6 +20,7 @@ from heed.methods import AttentionMean
 from heed.methods.problems import Problem
 from heed.metrics import jsd, tvd
 from heed.models.classifier import Classifier
+from heed.models.devices import as_numbers
 from heed.models.trace import Trace
 from heed.progress import say
 from heed.settings import Above, AtLeast, AtMost
@@ -81,7 +82,7 @@ class Exclusive(ClaimTest):
         plain, base, logits = self._opened(study.model, tokens)
         adversary = Adversary(base, plain, tokens, self.positions)
         noise = [study.rng(self.claim.id, t.document) for t in tokens]
-        target = study.model.probabilities(plain.logits.double().numpy())
+        target = study.model.probabilities(as_numbers(plain.logits))
         distances, moves, labels, _ = adversary.search(
             logits,
             target,

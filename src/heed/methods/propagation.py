@@ -19,6 +19,7 @@ from heed.models.classifier import (
     Output,
     select_output,
 )
+from heed.models.devices import as_numbers
 from heed.settings import AtLeast, Below
 
 _ONE = 2**30  # how many units of capacity 1 is; scipy needs whole numbers of 32 bits
@@ -56,7 +57,7 @@ class AttentionGraph(BatchMethod):
         results = []
         for row, (job, start) in enumerate(zip(jobs, trace.pooling(), strict=True)):
             real = slice(len(job.tokens))
-            weights = [w[row, :, real, real].double().cpu().numpy() for w in trace.attention]
+            weights = [as_numbers(w[row, :, real, real]) for w in trace.attention]
             layers = [self._edges(w) for w in weights]
             results.append(Measured(rows=self.follow(start[real], layers)))
         return results
@@ -146,7 +147,7 @@ class AttentionGradient(BatchMethod):
             total = select_output(trace.logits, labels, self.output, model.exclusive).sum()
             gradients = torch.autograd.grad(total, trace.attention)
         layers = [
-            (weights.detach() * gradient).clamp(min=0).double().mean(1).cpu().numpy()
+            np.maximum(as_numbers(weights) * as_numbers(gradient), 0).mean(1)
             for weights, gradient in zip(trace.attention, gradients, strict=True)
         ]
         results = []

@@ -1,0 +1,178 @@
+"""Everything that needs no training, on a device that is not the CPU: the same numbers come out.
+
+`tests/test_devices.py` runs this file in a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import heed
+from heed.claims import ClaimTest
+from heed.methods import METHODS, make_method
+from heed.models import devices
+from heed.models.transformer import Transformer
+from heed.text import Document, Span
+from tests.conftest import UNTRAINED
+from tests.simulated_device import DEVICE, simulated
+from tests.test_transformer import TEXTS, network, tokenizer
+
+# long enough to leave attention open; the last two are a pair that differs in a word
+LONG = " and ".join(TEXTS[:1] * 3)
+DOCUMENTS = [
+    Document(LONG, id="long", label=0, rationale=(Span(19, 23),)),
+    Document(TEXTS[2], id="two", label=1),
+    Document("the plot is very good and not slow", id="pair", label=1),
+    Document("the plot is very bad and not slow", id="pair", label=0),
+]
+QUICK = {"lime": {"samples": 50}, "shapley": {"samples": 60}, "integrated-gradients": {"steps": 8}}
+QUICK |= {"anchors": {"samples": 200}}
+
+
+@pytest.fixture(autouse=True)
+def device() -> Iterator[torch.device]:
+    with simulated() as device:
+        yield device
+
+
+@cache
+def on_cpu(family: str) -> Transformer:
+    return Transformer(network(family), tokenizer(), family)
+
+
+@cache
+def elsewhere(family: str) -> Transformer:
+    return Transformer(network(family).to(DEVICE), tokenizer(), family)
+
+
+def explained(model: Transformer, name: str) -> Any:
+    settings = QUICK.get(name, {})
+    return make_method(name, settings).explain(model, TEXTS[:3])
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_gives_the_numbers_of_the_cpu(name: str, family: str) -> None:
+    here, there = on_cpu(family), elsewhere(family)
+    if reason := make_method(name).refusal(here, TEXTS[:3]):
+        assert make_method(name).refusal(there, TEXTS[:3]) == reason
+        return
+    for one, other in zip(explained(here, name), explained(there, name), strict=True):
+        largest = max(1e-3, np.abs(one.scores).max())
+        np.testing.assert_allclose(other.scores, one.scores, atol=1e-3 * largest)
+        assert other.label == one.label
+
+
+EFFORT = {"samples": 60, "steps": 10, "permutations": 10, "orders": 2, "draws": 1, "queries": 2}
+
+
+def quick(test: type[ClaimTest]) -> ClaimTest:
+    names = {field.name for field in fields(test)}
+    return test(**{name: value for name, value in EFFORT.items() if name in names})
+
+
+@cache
+def audited(family: str, there: bool) -> Any:
+    model = elsewhere(family) if there else on_cpu(family)
+    return heed.audit(model, DOCUMENTS, [quick(test) for test in UNTRAINED.values()])
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+@pytest.mark.parametrize("claim", UNTRAINED)
+def test_a_claim_measures_what_it_does_on_the_cpu(claim: str, family: str) -> None:
+    here, there = (
+        next(e for e in audited(family, there).evidence if e.claim.id == claim)
+        for there in (False, True)
+    )
+    assert here.refusal == there.refusal
+    assert len(here.rows) == len(there.rows)
+    # fused attention on the CPU rounds otherwise, which may swap two words that score the same
+    for one, other in zip(here.rows, there.rows, strict=True):
+        for key, value in one.items():
+            assert other[key] == pytest.approx(value, abs=0.02, nan_ok=True), key
+
+
+@pytest.mark.parametrize("family", ["bert", "llama", "deberta"])
+def test_what_a_trace_shows_is_on_the_device(family: str) -> None:
+    here, there = on_cpu(family), elsewhere(family)
+    assert (there.offers, there.withheld, there.gradients_at) == (
+        here.offers,
+        here.withheld,
+        here.gradients_at,
+    )
+    trace = there.trace(there.tokens(TEXTS))
+    assert {w.device for w in (*trace.attention, *trace.values, trace.logits)} == {DEVICE}
+    assert trace.classifying_rows().device.type == "cpu"
+    expected = here.trace(here.tokens(TEXTS))
+    np.testing.assert_allclose(trace.classifying(), expected.classifying(), atol=1e-5)
+
+
+@pytest.mark.parametrize("where", ["cpu", "sim"])
+@pytest.mark.parametrize("family", ["bert", "llama", "deberta"])
+def test_attention_and_embeddings_may_come_from_anywhere(family: str, where: str) -> None:
+    here, there = on_cpu(family), elsewhere(family)
+    tokens = here.tokens(TEXTS)
+    own = here.trace(tokens)
+    other = {1: own.classifying_rows().flip(-1)}
+    wanted = here.trace(tokens, attention=other).logits.detach()
+    moved = {1: other[1].to(where)}
+    got = there.trace(tokens, attention=moved).logits.detach()
+    np.testing.assert_allclose(got.cpu(), wanted, atol=1e-4)
+    embeddings = own.embeddings.detach().flip(-1)
+    wanted = here.trace(tokens, embeddings=embeddings).logits.detach()
+    got = there.trace(tokens, embeddings=embeddings.to(where)).logits.detach()
+    np.testing.assert_allclose(got.cpu(), wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "name", ["attention-mean", "efficient", "attention-gradient", "gradient-input", "occlusion"]
+)
+def test_attention_at_a_softmax_is_seen_and_replaced_on_the_device(name: str) -> None:
+    here, there = on_cpu("deberta"), elsewhere("deberta")
+    for one, other in zip(explained(here, name), explained(there, name), strict=True):
+        np.testing.assert_allclose(other.scores, one.scores, atol=1e-3 * np.abs(one.scores).max())
+
+
+def test_models_that_are_handed_in_stay_where_they_are() -> None:
+    net = network("bert").to(DEVICE)
+    explanation = heed.explain((net, tokenizer()), TEXTS[0], "attention-mean")
+    assert {p.device for p in net.parameters()} == {DEVICE}
+    assert "The model ran on sim:0, in float32." in explanation.notes
+    assert explanation.revision == on_cpu("bert").revision
+
+
+def test_a_model_of_a_folder_is_loaded_to_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network("bert").save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    monkeypatch.setattr(devices, "choose", lambda name: DEVICE)
+    loaded = heed.load(tmp_path, device="cuda")
+    assert loaded.trace(loaded.tokens(TEXTS)).logits.device == DEVICE  # type: ignore[attr-defined]
+
+
+def test_the_device_refuses_what_accelerators_refuse() -> None:
+    there, here = torch.ones(3, device=DEVICE), torch.ones(3)
+    with pytest.raises(RuntimeError, match="one device"):
+        there + here
+    with pytest.raises(RuntimeError, match="one device"):
+        torch.cat([there, here])
+    with pytest.raises(RuntimeError, match="one device"):
+        here[torch.zeros(1, dtype=torch.long, device=DEVICE)]
+    with pytest.raises(TypeError, match="numpy"):
+        there.numpy()
+    with pytest.raises(TypeError, match="numpy"):
+        np.asarray(there)
+    with pytest.raises(TypeError, match="float64"):
+        there.double()
+    assert (there + torch.tensor(1.0)).tolist() == [2, 2, 2]
+    assert there[torch.tensor([0, 1])].device == DEVICE
+    assert (there.cpu() + here).tolist() == [2, 2, 2]
