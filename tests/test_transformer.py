@@ -683,12 +683,6 @@ def test_labels_with_equal_names_stay_apart() -> None:
     assert sum(e.probabilities.values()) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("options", [{"dtype": torch.bfloat16}, {"dtype": torch.float16}])
-def test_half_precision_that_is_handed_in_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"model\.float\(\)\.cpu\(\)"):
-        heed.explain((network("bert").to(**options), tokenizer()), TEXTS[0])
-
-
 def test_folders_with_broken_weights_or_no_tokenizer_are_refused(tmp_path: Path) -> None:
     network("bert", vocab_size=1000).save_pretrained(tmp_path / "bare")
     with pytest.raises(CheckpointError, match="without its tokenizer"):

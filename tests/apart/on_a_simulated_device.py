@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,25 +15,13 @@ import pytest
 import torch
 
 import heed
-from heed.claims import ClaimTest
 from heed.methods import METHODS, make_method
 from heed.models import devices
 from heed.models.transformer import Transformer
-from heed.text import Document, Span
+from tests.apart.settings import DOCUMENTS, QUICK, quick
 from tests.conftest import UNTRAINED
 from tests.simulated_device import DEVICE, simulated
 from tests.test_transformer import TEXTS, network, tokenizer
-
-# long enough to leave attention open; the last two are a pair that differs in a word
-LONG = " and ".join(TEXTS[:1] * 3)
-DOCUMENTS = [
-    Document(LONG, id="long", label=0, rationale=(Span(19, 23),)),
-    Document(TEXTS[2], id="two", label=1),
-    Document("the plot is very good and not slow", id="pair", label=1),
-    Document("the plot is very bad and not slow", id="pair", label=0),
-]
-QUICK = {"lime": {"samples": 50}, "shapley": {"samples": 60}, "integrated-gradients": {"steps": 8}}
-QUICK |= {"anchors": {"samples": 200}}
 
 
 @pytest.fixture(autouse=True)
@@ -69,14 +56,6 @@ def test_a_method_gives_the_numbers_of_the_cpu(name: str, family: str) -> None:
         largest = max(1e-3, np.abs(one.scores).max())
         np.testing.assert_allclose(other.scores, one.scores, atol=1e-3 * largest)
         assert other.label == one.label
-
-
-EFFORT = {"samples": 60, "steps": 10, "permutations": 10, "orders": 2, "draws": 1, "queries": 2}
-
-
-def quick(test: type[ClaimTest]) -> ClaimTest:
-    names = {field.name for field in fields(test)}
-    return test(**{name: value for name, value in EFFORT.items() if name in names})
 
 
 @cache

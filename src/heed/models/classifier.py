@@ -105,6 +105,7 @@ class Classifier(ABC):
     batch_tokens     how many tokens a batch may hold; halved when one does not fit into memory
     even             whether only documents of equal length may share a batch
     causal           whether a token attends only to itself and to those before it
+    half             whether it computes in half precision
     """
 
     name: str
@@ -121,6 +122,7 @@ class Classifier(ABC):
     batch_tokens: int = 20_000
     even: bool = False
     causal: bool = False
+    half: bool = False
     tokenizer: Tokenizer
 
     # The four doors

@@ -103,6 +103,7 @@ class Transformer(Passes):
         backend = tokenizers.Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self.tokenizer = Tokenizer(backend, longest(model, tokenizer), tokenizer.unk_token_id)
         self.batch_tokens = devices.batch_tokens(model, self.tokenizer.max_tokens)
+        self.half = model.dtype.itemsize < 4
         self._near = devices.slack(model.dtype)
         self.labels = _labels(model)
         if model.config.num_labels == 1:
@@ -173,15 +174,22 @@ class Transformer(Passes):
         alone = {key: value.gather(1, row) for key, value in inputs.items()}
 
         def logits(rows: Attention) -> Float[Tensor, "*variant batch label"]:
-            many = rows.shape[:-4]
-            n = many.numel()
-            given: Any = state.repeat(n, 1, 1)
-            if several:
-                given = type(recorder.below)((given, *others))
-            repeated = {key: value.repeat(n, 1) for key, value in alone.items()}
-            with recording(Recorder({0: rows}, given=given, seen=trace.values[-1])):
-                output = self.model(**repeated, **self._uncached)
-            return self._spread(output.logits).unflatten(0, (*many, len(tokens)))
+            variants = rows.reshape(-1, *rows.shape[-4:])
+
+            def run(part: list[int]) -> Float[Tensor, "variant batch label"]:
+                given: Any = state.repeat(len(part), 1, 1)
+                if several:
+                    given = type(recorder.below)((given, *others))
+                repeated = {key: value.repeat(len(part), 1) for key, value in alone.items()}
+                these = {0: variants[part[0] : part[-1] + 1]}
+                with recording(Recorder(these, given=given, seen=trace.values[-1])):
+                    output = self.model(**repeated, **self._uncached)
+                return self._spread(output.logits).unflatten(0, (len(part), len(tokens)))
+
+            # one row of each document is little: all variants at once, if memory allows
+            lengths = [len(tokens)] * len(variants)
+            outputs = [z for _, z in self.in_batches(lengths, run, limit=sum(lengths))]
+            return torch.cat(outputs).reshape(*rows.shape[:-4], len(tokens), -1)
 
         # a layer that needs more than one row may do anything: then whole passes are run
         with torch.no_grad(), suppress(Exception):
