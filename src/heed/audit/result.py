@@ -202,6 +202,7 @@ class _Facts(msgspec.Struct):
     truncated: int = 0
     unknown: float = 0.0
     unfit: str = ""
+    runs: str = ""
     rejudged: str = ""
     command: str = ""
 

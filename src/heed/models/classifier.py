@@ -106,6 +106,7 @@ class Classifier(ABC):
     even             whether only documents of equal length may share a batch
     causal           whether a token attends only to itself and to those before it
     half             whether it computes in half precision
+    runs             where and in what precision, if not on the CPU in single precision
     """
 
     name: str
@@ -123,6 +124,7 @@ class Classifier(ABC):
     even: bool = False
     causal: bool = False
     half: bool = False
+    runs: str = ""
     tokenizer: Tokenizer
 
     # The four doors

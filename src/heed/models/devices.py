@@ -93,15 +93,15 @@ def dtypes(model: nn.Module) -> list[str]:
     return sorted(names - {"float32"})
 
 
-def described(model: nn.Module, inputs: torch.device) -> tuple[str, ...]:
-    """Where and in what precision a model runs, as a note; none for single precision on the CPU."""
+def described(model: nn.Module, inputs: torch.device) -> str:
+    """Where and in what precision a model runs; "" for single precision on the CPU."""
     devices = {str(p.device) for p in model.parameters() if not p.is_meta} | {str(inputs)}
     others = sorted(devices - {"cpu"})
     precisions = dtypes(model)
     if not (others or precisions):
-        return ()
+        return ""
     where = " and ".join(sorted(devices)) if others else "the CPU"
-    return (f"The model ran on {where}, in {' and '.join(precisions or ['float32'])}.",)
+    return f"on {where}, in {' and '.join(precisions or ['float32'])}"
 
 
 def slack(dtype: torch.dtype) -> float:

@@ -94,7 +94,8 @@ class Transformer(Passes):
         self._device = devices.input_device(model, table)
         # a tokenizer may have more ids, if tokens were added to it
         self._embedded = len(tokenizer) if table is None else len(table.weight)
-        self.notes = devices.described(model, self._device)
+        self.runs = devices.described(model, self._device)
+        self.notes = (f"The model ran {self.runs}.",) if self.runs else ()
         self.notes += _set_padding(model, tokenizer, self._embedded)
         self._pad = int(model.config.pad_token_id)
         types = "token_type_ids"

@@ -165,6 +165,8 @@ def render(template: str, **values: Any) -> str:
 def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
     facts = audit.facts
     yield from ((name, facts[name]) for name in ("model", "revision", "data"))
+    if facts.get("runs"):
+        yield "the model ran", facts["runs"]
     yield "documents", f"{facts['documents']:,}"
     if facts.get("left_out"):
         yield "left out", f"{facts['left_out']:,} blank, or without a word that the model can read"
