@@ -7,6 +7,7 @@ on the CPU, each in a process of its own.
 from __future__ import annotations
 
 import copy
+import json
 import os
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from heed.models.transformer import Transformer
 from heed.progress import listening
 from tests.apart.settings import QUICK, quick
 from tests.conftest import Heard
+from tests.test_cli import command, refused
 from tests.test_transformer import TEXTS, network, tokenizer
 
 APART = Path(__file__).parent / "apart"
@@ -356,3 +358,45 @@ def test_batches_start_from_the_memory_that_is_free(monkeypatch: pytest.MonkeyPa
     assert sizes[0] == 256 and sizes[3] == 16_384 and sizes[0] < sizes[1] < sizes[2] < sizes[3]
     weight.device = torch.device("cpu")
     assert devices.batch_tokens(model, 512) == devices.CPU_TOKENS
+
+
+# The command line
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--device", "gpu"], "There is no device 'gpu': use auto, cpu, cuda, cuda:1 or mps."),
+        (["--device", "cuda:3"], "PyTorch finds no device cuda:3 here: use another one, or auto."),
+        (["--dtype", "float8"], "There is no precision 'float8': did you mean 'float16'?"),
+        (["--batch-tokens", "0"], "it must be 1 or more"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["explain", "audit"])
+def test_what_no_machine_or_this_one_lacks_is_one_sentence(
+    verb: str, options: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accelerators(monkeypatch, 2, False)
+    text = ["a fine film"] if verb == "explain" else ["--data", "task:reviews", "--limit", "5"]
+    refused(command(verb, *text, *options), sentence)
+
+
+def test_the_environment_names_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    accelerators(monkeypatch, 0, False)
+    monkeypatch.setenv(devices.VARIABLE, "cuda")
+    refused(command("explain", "a fine film"), "PyTorch finds no device cuda here")
+    done = command("explain", "a fine film", "--device", "cpu", "--method", "random")
+    assert done.code == 0
+
+
+def test_the_command_line_loads_a_model_as_it_is_told(folder: Path) -> None:
+    options = ["--model", folder, "--device", "cpu", "--dtype", "float16", "--batch-tokens", "64"]
+    done = command("explain", "a good film", "--method", "occlusion", "--format", "json", *options)
+    assert done.code == 0, done.err
+    (explanation,) = done.explanations
+    assert "The model ran on the CPU, in float16." in explanation["notes"]
+    assert explanation["revision"].endswith("-float16")
+    used = ["--data", "task:reviews", "--limit", "12", "--claim", "used", "--format", "json"]
+    audited = command("audit", *used, *options)
+    assert audited.code == 0, audited.err
+    assert json.loads(audited.out)["facts"]["runs"] == "on the CPU, in float16"
