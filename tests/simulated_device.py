@@ -101,16 +101,16 @@ def simulated() -> Iterator[torch.device]:
 
 
 def _run(function: Any, arguments: Any, named: dict[str, Any]) -> Any:
-    name = function._schema.name
     tensors = [x for x in pytree.tree_leaves((arguments, named)) if isinstance(x, torch.Tensor)]
-    here = [x for x in tensors if isinstance(x, Simulated)]
+    asked = named.get("device")
+    on_device = any(isinstance(x, Simulated) for x in tensors)
+    if not on_device and (asked is None or torch.device(asked).type != DEVICE.type):
+        return function(*arguments, **named)
+    name = function._schema.name
     if name not in _TRANSFERS:
         _refuse_mixture(name, arguments, tensors)
-    asked = named.get("device")
     if asked is not None:
         on_device = torch.device(asked).type == DEVICE.type
-    else:
-        on_device = bool(here)
     # tensors made in inference mode cannot stand for others
     with torch.inference_mode(False), torch.no_grad():
         output = function(*pytree.tree_map(_raw, arguments), **pytree.tree_map(_raw, named))

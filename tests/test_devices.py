@@ -368,7 +368,7 @@ def test_batches_start_from_the_memory_that_is_free(monkeypatch: pytest.MonkeyPa
     [
         (["--device", "gpu"], "There is no device 'gpu': use auto, cpu, cuda, cuda:1 or mps."),
         (["--device", "cuda:3"], "PyTorch finds no device cuda:3 here: use another one, or auto."),
-        (["--dtype", "float8"], "There is no precision 'float8': did you mean 'float16'?"),
+        (["--dtype", "float8"], "There is no precision 'float8': did you mean 'float32'?"),
         (["--batch-tokens", "0"], "it must be 1 or more"),
     ],
 )

@@ -26,7 +26,7 @@ NEAR = {"bfloat16": 0.03, "float16": 0.01}
 CHANGES = {"bfloat16": 0.15, "float16": 0.03}
 OF_CHANGES = {"occlusion", "lime", "shapley", "gradient-input", "gradient-mean"}
 REFUSED = {"efficient-sufficient", "efficient-necessary"}
-COMPARED = {"used", "identified", "efficient-shared", "removes", "plausible"}
+COMPARED = {"used", "identified", "efficient-shared"}
 
 
 @cache
@@ -54,10 +54,10 @@ def test_half_precision_is_offered_the_same(family: str, dtype: str) -> None:
 def test_a_method_is_close_to_single_precision(name: str, family: str, dtype: str) -> None:
     half, single = model(family, dtype), model(family, dtype, single=True)
     method = make_method(name, QUICK.get(name, {}))
-    if reason := method.refusal(single, TEXTS[:3]):
-        assert method.refusal(half, TEXTS[:3]) == reason
+    if reason := method.refusal(single, TEXTS[:2]):
+        assert method.refusal(half, TEXTS[:2]) == reason
         return
-    both = zip(method.explain(single, TEXTS[:3]), method.explain(half, TEXTS[:3]), strict=True)
+    both = zip(method.explain(single, TEXTS[:2]), method.explain(half, TEXTS[:2]), strict=True)
     near = (CHANGES if name in OF_CHANGES else NEAR)[dtype]
     for one, other in both:
         largest = max(1e-3, np.abs(one.scores).max())
@@ -78,6 +78,6 @@ def test_claims_are_measured_in_half_precision(family: str) -> None:
             assert other.refusal is not None and "--dtype float32" in other.refusal.reason
             continue
         assert one.refusal == other.refusal
-        if one.claim.id in COMPARED:  # the others rank words, or draw few samples
+        if one.claim.id in COMPARED:  # the others rank words
             values = [[row["value"] for row in evidence.rows] for evidence in (one, other)]
             np.testing.assert_allclose(values[1], values[0], atol=0.05, err_msg=one.claim.id)

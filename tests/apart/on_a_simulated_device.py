@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,35 +25,24 @@ from tests.simulated_device import DEVICE, simulated
 from tests.test_transformer import TEXTS, network, tokenizer
 
 
-@pytest.fixture(autouse=True)
-def device() -> Iterator[torch.device]:
-    with simulated() as device:
-        yield device
-
-
 @cache
-def on_cpu(family: str) -> Transformer:
-    return Transformer(network(family), tokenizer(), family)
+def model(family: str, there: bool) -> Transformer:
+    net = network(family)
+    return Transformer(net.to(DEVICE) if there else net, tokenizer(), family)
 
 
-@cache
-def elsewhere(family: str) -> Transformer:
-    return Transformer(network(family).to(DEVICE), tokenizer(), family)
-
-
-def explained(model: Transformer, name: str) -> Any:
-    settings = QUICK.get(name, {})
-    return make_method(name, settings).explain(model, TEXTS[:3])
+def explained(family: str, name: str, there: bool) -> Any:
+    with simulated() if there else nullcontext():
+        return make_method(name, QUICK.get(name, {})).explain(model(family, there), TEXTS[:2])
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_gives_the_numbers_of_the_cpu(name: str, family: str) -> None:
-    here, there = on_cpu(family), elsewhere(family)
-    if reason := make_method(name).refusal(here, TEXTS[:3]):
-        assert make_method(name).refusal(there, TEXTS[:3]) == reason
-        return
-    for one, other in zip(explained(here, name), explained(there, name), strict=True):
+    if make_method(name).refusal(model(family, there=False), TEXTS[:2]):
+        return  # what a model offers is compared below
+    both = (explained(family, name, there) for there in (False, True))
+    for one, other in zip(*both, strict=True):
         largest = max(1e-3, np.abs(one.scores).max())
         np.testing.assert_allclose(other.scores, one.scores, atol=1e-3 * largest)
         assert other.label == one.label
@@ -60,8 +50,9 @@ def test_a_method_gives_the_numbers_of_the_cpu(name: str, family: str) -> None:
 
 @cache
 def audited(family: str, there: bool) -> Any:
-    model = elsewhere(family) if there else on_cpu(family)
-    return heed.audit(model, DOCUMENTS, [quick(test) for test in UNTRAINED.values()])
+    with simulated() if there else nullcontext():
+        claims = [quick(test) for test in UNTRAINED.values()]
+        return heed.audit(model(family, there), DOCUMENTS, claims)
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
@@ -79,9 +70,16 @@ def test_a_claim_measures_what_it_does_on_the_cpu(claim: str, family: str) -> No
             assert other[key] == pytest.approx(value, abs=0.02, nan_ok=True), key
 
 
+@pytest.fixture
+def device() -> Iterator[None]:
+    with simulated():
+        yield
+
+
+@pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("family", ["bert", "llama", "deberta"])
 def test_what_a_trace_shows_is_on_the_device(family: str) -> None:
-    here, there = on_cpu(family), elsewhere(family)
+    here, there = (model(family, there) for there in (False, True))
     assert (there.offers, there.withheld, there.gradients_at) == (
         here.offers,
         here.withheld,
@@ -94,10 +92,11 @@ def test_what_a_trace_shows_is_on_the_device(family: str) -> None:
     np.testing.assert_allclose(trace.classifying(), expected.classifying(), atol=1e-5)
 
 
+@pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("where", ["cpu", "sim"])
 @pytest.mark.parametrize("family", ["bert", "llama", "deberta"])
 def test_attention_and_embeddings_may_come_from_anywhere(family: str, where: str) -> None:
-    here, there = on_cpu(family), elsewhere(family)
+    here, there = (model(family, there) for there in (False, True))
     tokens = here.tokens(TEXTS)
     own = here.trace(tokens)
     other = {1: own.classifying_rows().flip(-1)}
@@ -115,19 +114,21 @@ def test_attention_and_embeddings_may_come_from_anywhere(family: str, where: str
     "name", ["attention-mean", "efficient", "attention-gradient", "gradient-input", "occlusion"]
 )
 def test_attention_at_a_softmax_is_seen_and_replaced_on_the_device(name: str) -> None:
-    here, there = on_cpu("deberta"), elsewhere("deberta")
-    for one, other in zip(explained(here, name), explained(there, name), strict=True):
+    both = (explained("deberta", name, there) for there in (False, True))
+    for one, other in zip(*both, strict=True):
         np.testing.assert_allclose(other.scores, one.scores, atol=1e-3 * np.abs(one.scores).max())
 
 
+@pytest.mark.usefixtures("device")
 def test_models_that_are_handed_in_stay_where_they_are() -> None:
     net = network("bert").to(DEVICE)
     explanation = heed.explain((net, tokenizer()), TEXTS[0], "attention-mean")
     assert {p.device for p in net.parameters()} == {DEVICE}
     assert "The model ran on sim:0, in float32." in explanation.notes
-    assert explanation.revision == on_cpu("bert").revision
+    assert explanation.revision == model("bert", there=False).revision
 
 
+@pytest.mark.usefixtures("device")
 def test_a_model_of_a_folder_is_loaded_to_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +139,7 @@ def test_a_model_of_a_folder_is_loaded_to_the_device(
     assert loaded.trace(loaded.tokens(TEXTS)).logits.device == DEVICE  # type: ignore[attr-defined]
 
 
+@pytest.mark.usefixtures("device")
 def test_the_device_refuses_what_accelerators_refuse() -> None:
     there, here = torch.ones(3, device=DEVICE), torch.ones(3)
     with pytest.raises(RuntimeError, match="one device"):
