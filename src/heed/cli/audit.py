@@ -107,6 +107,9 @@ def audit(
             help="With --train: what the transformer was fine-tuned from, a folder or hub id."
         ),
     ] = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    batch_tokens: options.BatchTokens = None,
     cache: Annotated[
         Path | None,
         typer.Option(help="Keep rows and trained models in this folder, for later audits."),
@@ -157,7 +160,9 @@ def audit(
     """
     from heed.audit import audit as run
     from heed.methods import Imported
+    from heed.models.devices import check as check_device
 
+    check_device(device, dtype)
     claims = read_claims(names_of(claim), set_)
     names = [c.claim.id for c in claims]
     gated = any(c.claim.gated for c in claims)
@@ -193,7 +198,7 @@ def audit(
         # imported scores may lack documents: the library draws from those that they have
         whole = None if imported else limit
         dataset = load_data(data, split, whole, seed, labels, classes, columns)
-    loaded = load_model(model)
+    loaded = load_model(model, device, dtype, batch_tokens)
     training, validation = _training_data(loaded, dataset) if train else (None, ())
     page = format == Format.html or any(path.suffix != ".json" for path in output or ())
     asked = [data, split, limit, classes, unit.value]

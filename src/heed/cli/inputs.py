@@ -78,12 +78,14 @@ def read_methods(names: Sequence[str], pairs: Sequence[str] | None) -> list[Meth
     return methods
 
 
-def load_model(model: str | None) -> Any:
+def load_model(
+    model: str | None, device: str = "auto", dtype: str = "auto", batch_tokens: int | None = None
+) -> Any:
     """A bundled model, a folder, or a model of the hub."""
     with status("loading the model"):
         from heed.models import load
 
-        return load(model)
+        return load(model, device, dtype, batch_tokens)
 
 
 def load_data(
