@@ -14,6 +14,7 @@ import typer
 
 from heed.cli import options
 from heed.cli.inputs import (
+    Asked,
     column_names,
     is_of_claim,
     load_data,
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
 @app.command()
 def audit(
     model: options.Model = None,
+    template: options.Template = None,
+    hypothesis: options.Hypothesis = None,
+    chat: options.Chat = False,
+    calibrate: options.Calibrate = False,
     data: Annotated[
         str | None,
         typer.Option(
@@ -58,7 +63,8 @@ def audit(
     labels: Annotated[
         str | None,
         typer.Option(
-            help="Names of a file's labels in order, as a,b,c; 'none' if it has no labels.",
+            help="Names of a file's labels in order, as a,b,c; 'none' if it has no labels. With"
+            f" --template or --hypothesis: {options.MODEL_LABELS}",
             show_default="from the file",
         ),
     ] = None,
@@ -154,6 +160,10 @@ def audit(
     from heed.audit import audit as run
     from heed.methods import Imported
 
+    asked = Asked(template, hypothesis, labels, chat, calibrate)
+    asked.check(model)
+    if asked.asks:
+        labels = None  # they are the model's: the data names its own
     claims = read_claims(names_of(claim), set_)
     names = [c.claim.id for c in claims]
     gated = any(c.claim.gated for c in claims)
@@ -189,7 +199,7 @@ def audit(
         # imported scores may lack documents: the library draws from those that they have
         whole = None if imported else limit
         dataset = load_data(data, split, whole, seed, labels, classes, columns)
-    loaded = load_model(model)
+    loaded = load_model(model, asked)
     training, validation = _training_data(loaded, dataset) if train else (None, ())
     page = format == Format.html or any(path.suffix != ".json" for path in output or ())
     about = [loaded.revision, seed, [repr(c) for c in claims], data, split, limit, classes]

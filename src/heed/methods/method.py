@@ -299,7 +299,7 @@ def _token_as_word(tokens: Tokens, i: int) -> Word:
 def split_rows(
     job: Job, rows: Float[np.ndarray, "row"], merge: Merge
 ) -> tuple[Scores, tuple[Special, ...]]:
-    """Scores of tokens merged into units; special tokens and padding apart."""
+    """Scores of tokens merged into units; special tokens, template and padding apart."""
     tokens = job.tokens
     scores = np.zeros(len(job.units))
     inside = job.groups >= 0
@@ -310,7 +310,11 @@ def split_rows(
         # written in ascending order of size, so that the largest of a unit is written last
         order = np.argsort(np.abs(token_scores), kind="stable")
         scores[groups[order]] = token_scores[order]
-    specials = [Special(tokens.names[i], float(rows[i])) for i in np.flatnonzero(~inside)]
+    alone = np.flatnonzero(~inside & ~tokens.template)
+    specials = [Special(tokens.names[i], float(rows[i])) for i in alone]
+    if tokens.template.any():
+        of_template = rows[: len(tokens)][tokens.template]
+        specials.append(Special("template", float(of_template.sum())))
     if len(rows) > len(tokens):
         specials.append(Special("padding", float(rows[len(tokens) :].sum())))
     return scores, tuple(specials)
