@@ -29,8 +29,9 @@ from heed.models.transformer import Transformer
 from heed.store import key_of
 from heed.text import TEMPLATE, Document, Placed, Tokenizer, Tokens
 
-_ATTENTION = (offer.ATTENTION, offer.REPLACEABLE, offer.BETWEEN)
-_ATTENTION += (offer.DIFFERENTIABLE, offer.PROJECTED)
+_ATTENTION = frozenset(
+    {offer.ATTENTION, offer.REPLACEABLE, offer.BETWEEN, offer.DIFFERENTIABLE, offer.PROJECTED}
+)
 
 
 class PremiseTokenizer(Tokenizer):
@@ -117,7 +118,7 @@ class Entailed(Passes):
         # readings of one text differ in length, so they need padding to share a trace
         gradients = offer.GRADIENT in judge.offers and not judge.even
         self.offers = frozenset({offer.GRADIENT} if gradients else ())
-        self.withheld = dict.fromkeys(_ATTENTION, "it reads the text once for each label")
+        self.withheld = dict.fromkeys(sorted(_ATTENTION), "it reads the text once for each label")
         self.tokenizer = self._reader = PremiseTokenizer(
             transformer.backend(judge.pretrained_tokenizer),
             judge.tokenizer.max_tokens,
