@@ -263,12 +263,13 @@ def test_every_method_explains_a_prompted_model(family: str, kind: str, name: st
     m = model(family, kind)
     e = heed.explain(m, TEXT, name, **SMALL.get(name, {}))
     assert {u.text for u in e.units} == set(TEXT.split()) and np.isfinite(e.scores).all()
-    assert [s.text for s in e.specials] in ([], ["template"])
+    *sinks, template = [s.text for s in e.specials] or ["template"]
+    assert template == "template" and all(name.endswith("(sink)") for name in sinks)
     assert any(repr(TEMPLATE) in note for note in e.notes)
 
 
 def test_attention_of_the_last_token_is_that_of_the_language_model() -> None:
-    e = heed.explain(model(), TEXT, "attention-mean")
+    e = heed.explain(model(), TEXT, "attention-mean", sink="kept")
     eager = transformers.AutoModelForCausalLM.from_config(
         network().config, attn_implementation="eager"
     )

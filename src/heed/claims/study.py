@@ -10,12 +10,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from heed.claims.claim import Claim, Refusal, Row
 from heed.methods import AttentionMean, Explanation, Lime, LimeExact, Method
+from heed.methods.explanation import UnitKind
+from heed.methods.sinks import Sink, held
+from heed.methods.units import units_of
 from heed.models.classifier import CLOSED, Classifier, batches
 from heed.models.trace import Trace
 from heed.progress import bar, counter
@@ -31,6 +34,7 @@ if TYPE_CHECKING:  # which loads torch
 Positions = Annotated[Literal["words", "all"], "choice of positions"]
 
 CHUNK = 64  # documents that are explained before their explanations are stored
+FEWEST_UNITS = 3  # with fewer, a ranking is right or wrong by chance
 NO_TRAINING = Refusal("training", "only with --train, which retrains the model")
 
 
@@ -41,6 +45,7 @@ class Study:
     gold         the index of each document's true label among the model's; None if unknown
     retraining   how to retrain the model, or why that is impossible
     store        explanations and rows that were computed before
+    unit         what gets a score: words, tokens or passages
     """
 
     model: Classifier
@@ -50,6 +55,7 @@ class Study:
     gold: Sequence[int | None] = ()
     retraining: Retraining | Refusal = NO_TRAINING
     store: Store = field(default_factory=Store, repr=False)
+    unit: UnitKind = "word"
     _explanations: dict[Method, list[Explanation]] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -73,6 +79,12 @@ class Study:
             other = {} if group_ids[group] == document.id else {"group": group_ids[group]}
             rows.append({key: printable(id) for key, id in ({"id": document.id} | other).items()})
         return rows
+
+    @cached_property
+    def rankable(self) -> list[bool]:
+        """Whether each document has enough units for a ranking of them to mean anything."""
+        tokens = self.model.tokens(self.documents)
+        return [len(units_of(t, self.unit)[0]) >= FEWEST_UNITS for t in tokens]
 
     @property
     def trainer(self) -> Retraining:
@@ -105,22 +117,22 @@ class Study:
             explanations = self.explain(method)
             return [explanations[i] for i in indices]
         documents = [self.documents[i] for i in indices]
-        return method.explain(self.model, documents, seed=self.seed)
+        return method.explain(self.model, documents, unit=self.unit, seed=self.seed)
 
     def _explained(self, method: Method, repetition: int = 0) -> list[Explanation]:
         """Explain all documents; with a store on disk, a chunk at a time."""
         seed = self.seed + repetition
         store = self._store(method)
         if store.folder is None:
-            return method.explain(self.model, self.documents, seed=seed)
-        about = (method.name, asdict(method), repetition)
+            return method.explain(self.model, self.documents, unit=self.unit, seed=seed)
+        about = (method.name, asdict(method), repetition, self.unit)
         keys = [self._key("heed.methods", *about, asdict(d)) for d in self.documents]
 
         def missing(indices: list[int]) -> Iterator[Mapping[int, Any]]:
             for start in range(0, len(indices), CHUNK):
                 chunk = indices[start : start + CHUNK]
                 documents = [self.documents[i] for i in chunk]
-                explanations = method.explain(self.model, documents, seed=seed)
+                explanations = method.explain(self.model, documents, unit=self.unit, seed=seed)
                 yield {i: e.to_dict() for i, e in zip(chunk, explanations, strict=True)}
 
         return [Explanation.from_dict(values) for values in store.each(keys, missing)]
@@ -149,7 +161,7 @@ class Study:
         """
         tokens = self.model.tokens(self.documents)
         about = (type(test).__module__, test.claim.id, asdict(test))
-        keys = [self._key(*about, t.document.segments) for t in tokens]
+        keys = [self._key(*about, self.unit, t.document.segments, t.document.spans) for t in tokens]
         limit = most if together else min(most, self.model.batch_tokens)
 
         def missing(indices: list[int]) -> Iterator[Mapping[int, Row]]:
@@ -170,7 +182,10 @@ class Study:
         explanations = self.explain()
         about = (type(test).__module__, test.claim.id, asdict(test), type(self.method).__name__)
         keys = [
-            self._key(*about, e.method, e.settings, e.label, e.scores.tolist(), asdict(e.document))
+            self._key(
+                *(*about, e.method, e.settings, e.label, e.unit),
+                *(e.scores.tolist(), asdict(e.document)),
+            )
             for e in explanations
         ]
 
@@ -179,6 +194,15 @@ class Study:
                 yield {i: measure(i, explanations[i])}
 
         return self._store(test).each(keys, missing)
+
+    def free(
+        self, tokens: Tokens, positions: Positions = "words", sink: Sink = "apart"
+    ) -> Bool[np.ndarray, "token"]:
+        """The tokens whose attention a test may change: those of units, or special ones too."""
+        if positions == "all":
+            return np.ones(len(tokens), dtype=bool)
+        inside = units_of(tokens, self.unit)[1] >= 0
+        return inside & ~held(tokens, self.model.causal, sink)
 
     def rng(self, claim: str, document: Document) -> np.random.Generator:
         """A random generator that depends only on seed, claim and text."""
@@ -221,24 +245,26 @@ class ClaimTest(ABC):
 
 
 def attention_facts(
-    trace: Trace, tokens: Sequence[Tokens], probabilities: Float[np.ndarray, "batch label"]
+    trace: Trace,
+    tokens: Sequence[Tokens],
+    free: Sequence[Bool[np.ndarray, "_"]],
+    probabilities: Float[np.ndarray, "batch label"],
 ) -> list[Row]:
     """Columns for each row: the predicted label, and where the attention that is judged lies."""
     attention = trace.classifying().mean(1)
-    return [
-        {
-            "predicted": int(probabilities[b].argmax()),
-            "max_attention": float(attention[b, : len(t)][~t.special].max()),
-            "special_attention": float(attention[b, : len(t)][t.special].sum()),
-            "padding_attention": float(attention[b, len(t) :].sum()),
-        }
-        for b, t in enumerate(tokens)
-    ]
-
-
-def free_keys(tokens: Tokens, positions: Positions) -> Int[np.ndarray, "_"]:
-    """The tokens whose attention a test may change: words, or special tokens too."""
-    return np.flatnonzero(~tokens.special) if positions == "words" else np.arange(len(tokens))
+    rows: list[Row] = []
+    for b, (t, may_change) in enumerate(zip(tokens, free, strict=True)):
+        on_tokens, on_padding = attention[b, : len(t)], attention[b, len(t) :]
+        rows.append(
+            {
+                "predicted": int(probabilities[b].argmax()),
+                "max_attention": float(on_tokens[may_change & ~t.special].max(initial=0)),
+                "special_attention": float(on_tokens[t.special].sum()),
+                "padding_attention": float(on_padding.sum()),
+                "held_attention": float(on_tokens[~may_change].sum() + on_padding.sum()),
+            }
+        )
+    return rows
 
 
 def best_lime(study: Study, samples: int) -> Lime | LimeExact:

@@ -71,8 +71,12 @@ def audit(
     text_column: options.TextColumn = None,
     label_column: options.LabelColumn = None,
     pair_column: options.PairColumn = None,
+    span_column: options.SpanColumn = None,
     classes: options.Classes = None,
     limit: Annotated[int, typer.Option(help="How many documents, drawn at random.", min=1)] = 200,
+    unit: Annotated[
+        options.Unit, typer.Option(help="What carries a score, where claims speak of words.")
+    ] = options.Unit.word,
     claim: Annotated[
         list[str] | None,
         typer.Option(
@@ -160,10 +164,8 @@ def audit(
     from heed.audit import audit as run
     from heed.methods import Imported
 
-    asked = Asked(template, hypothesis, labels, chat, calibrate)
-    asked.check(model)
-    if asked.asks:
-        labels = None  # they are the model's: the data names its own
+    asked = Asked(template, hypothesis, labels, chat, calibrate).checked(model)
+    labels = None if asked.asks else labels  # then they are the model's: the data names its own
     claims = read_claims(names_of(claim), set_)
     names = [c.claim.id for c in claims]
     gated = any(c.claim.gated for c in claims)
@@ -186,7 +188,7 @@ def audit(
     if method or settings:
         judged = read_judged(names_of(method) or ["attention-mean"], settings)
     check_outputs(output, figures)
-    columns = column_names(text_column, label_column, pair_column)
+    columns = column_names(text_column, label_column, pair_column, span_column)
     imported = any(isinstance(m, Imported) for m in judged or ())
     if imported and data is None:
         if split or labels or classes or columns:
@@ -202,7 +204,8 @@ def audit(
     loaded = load_model(model, asked)
     training, validation = _training_data(loaded, dataset) if train else (None, ())
     page = format == Format.html or any(path.suffix != ".json" for path in output or ())
-    about = [loaded.revision, seed, [repr(c) for c in claims], data, split, limit, classes]
+    asked = [data, split, limit, classes, unit.value]
+    about = [loaded.revision, seed, [repr(c) for c in claims], *asked]
     with _store(cache, rerun, about) as store, resumable() if store else nullcontext():
         audited = run(
             loaded,
@@ -217,6 +220,7 @@ def audit(
             store=store,
             base=base,
             budget=budget,
+            unit=unit.value,
         )
         audited.facts["command"] = shlex.join(["heed", *sys.argv[1:]])
         emit_audit(audited, format, output or [], figures)

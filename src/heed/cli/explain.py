@@ -72,6 +72,8 @@ def explain(
 
     heed explain "a fine film" --method lime --set samples=5000
 
+    heed explain --file review.txt --unit sentence
+
     heed explain "a fine film" -m smollm2 --template "{text} It was" --labels bad,good
     """
     from heed.methods import METHODS, quick_methods
@@ -80,8 +82,7 @@ def explain(
 
     named = names_of(method) or [n for n, cls in METHODS.items() if not cls.only_by_name]
     methods = read_methods(named, set_)
-    asked = Asked(template, hypothesis, labels, chat, calibrate)
-    asked.check(model)
+    asked = Asked(template, hypothesis, labels, chat, calibrate).checked(model)
     if labels is not None and not asked.asks:
         raise InputError("--labels says what to ask a model for: add --template or --hypothesis.")
     form = _format(format, output)

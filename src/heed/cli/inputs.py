@@ -94,13 +94,13 @@ class Asked(NamedTuple):
     def asks(self) -> bool:
         return self.template is not None or self.hypothesis is not None
 
-    def check(self, model: str | None) -> None:
-        """Refuse what does not go together, before anything is loaded."""
+    def checked(self, model: str | None) -> Asked:
+        """The same, unless it does not go together, before anything is loaded."""
         for name in ("chat", "calibrate"):
             if getattr(self, name) and self.template is None:
                 raise InputError(f"--{name} is for a language model: add --template.")
         if not self.asks:
-            return
+            return self
         if self.template is not None and self.hypothesis is not None:
             raise InputError("Give --template or --hypothesis, not both.")
         option = "--hypothesis" if self.template is None else "--template"
@@ -108,6 +108,7 @@ class Asked(NamedTuple):
             raise InputError(f"{option} needs a model that can be asked: name it with --model.")
         if self.labels is None:
             raise InputError(f"{option} needs --labels, as in --labels negative,positive.")
+        return self
 
     def load(self, model: str) -> Any:
         assert self.labels is not None
@@ -166,10 +167,13 @@ def load_data(
         return data.load(name, split, limit, seed, columns=read, labels=names, classes=only)
 
 
-def column_names(text: str | None, label: str | None, pair: str | None) -> dict[str, str | None]:
+def column_names(
+    text: str | None, label: str | None, pair: str | None, spans: str | None = None
+) -> dict[str, str | None]:
     """The columns of a file that are named on the command line."""
-    named = {"text": text, "label": label, "pair": pair}
-    return {key: column for key, column in named.items() if column is not None}
+    named = {"text": text, "label": label, "pair": pair, "spans": spans}
+    given: dict[str, str | None] = {k: column for k, column in named.items() if column is not None}
+    return given | {"spans": None} if spans == "none" else given
 
 
 def load_held_out(name: str, split: str, seed: int, classes: str | None) -> Dataset | None:

@@ -18,6 +18,9 @@ class Format(StrEnum):
 class Unit(StrEnum):
     word = "word"
     token = "token"
+    sentence = "sentence"
+    line = "line"
+    span = "span"
 
 
 Model = Annotated[
@@ -84,6 +87,14 @@ PairColumn = Annotated[
     str | None,
     typer.Option(
         "--pair-column", help="The column of a file's second texts.", show_default="pair, if any"
+    ),
+]
+SpanColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--span-column",
+        help="The column of a file's spans, for --unit span; 'none' reads none.",
+        show_default="spans, if any",
     ),
 ]
 

@@ -11,18 +11,19 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from heed.errors import InputError, NotApplicable, UnknownName
 from heed.methods.explanation import Explanation, Special, Unit, UnitKind
+from heed.methods.units import units_of
 from heed.models.classifier import NO_PAIRS, Classifier, Output
 from heed.progress import bar
 from heed.randomness import generator
 from heed.settings import check
-from heed.text import Tokens, Word
+from heed.text import Tokens
 
 Merge = Literal["sum", "max"]
 Scores = Float[np.ndarray, "unit"]
@@ -35,10 +36,11 @@ class Job:
     """One document to score.
 
     label    index of the label to explain; -1 for the predicted label where `logits` is None
-    units    what gets a score: words or tokens
-    groups   the unit of each token, -1 for special tokens
+    units    what gets a score: words, tokens or passages
+    groups   the unit of each token, -1 for special tokens and those outside of all units
     rng      randomness for this document alone
     logits   the output for the whole document; None if the method evaluates it itself
+    unit     what the units are
     """
 
     tokens: Tokens
@@ -47,6 +49,7 @@ class Job:
     groups: Int[np.ndarray, "token"]
     rng: np.random.Generator
     logits: Float[np.ndarray, "label"] | None = None
+    unit: UnitKind = "word"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +64,7 @@ class Measured:
     logits           the output for the whole document, from a method that evaluates it itself
     raw              by row, the scores before the method changed them
     intervals        smallest and largest score of each unit
+    sink             the token whose row is shown apart, whatever its unit
     """
 
     scores: Scores | None = None
@@ -72,6 +76,7 @@ class Measured:
     logits: Float[np.ndarray, "label"] | None = None
     raw: Float[np.ndarray, "row"] | None = None
     intervals: Float[np.ndarray, "unit 2"] | None = None
+    sink: int | None = None
 
 
 @dataclass(frozen=True)
@@ -152,8 +157,8 @@ class Method(ABC):
         """Explain each document for one label, by default the label that the model predicts."""
         if reason := self.refusal(model, documents):
             raise NotApplicable(reason)
-        if unit not in ("word", "token"):
-            raise UnknownName("unit", str(unit), ("word", "token"))
+        if unit not in get_args(UnitKind):
+            raise UnknownName("unit", str(unit), get_args(UnitKind))
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
             raise InputError(f"A seed must be a whole number, got {seed!r}.")
         index, seed = None if label is None else model.label(label), int(seed)
@@ -161,7 +166,7 @@ class Method(ABC):
         for start in bar(range(0, len(documents), _CHUNK), self.name, unit="chunk"):
             began = time.perf_counter()
             tokens = model.tokens(documents[start : start + _CHUNK])
-            refuse_empty(tokens, start, len(documents))
+            refuse_empty(tokens, unit, start, len(documents))
             jobs = self._jobs(model, tokens, index, unit, seed)
             measured = self.measure(model, jobs)
             seconds = (time.perf_counter() - began) / len(jobs)
@@ -181,7 +186,7 @@ class Method(ABC):
             wanted = predicted if label is None else label
             # randomness from (seed, method, text) alone: batches and order cannot change it
             rng = generator(seed, self.name, *t.document.segments)
-            jobs.append(Job(t, wanted, units, groups, rng, logits))
+            jobs.append(Job(t, wanted, units, groups, rng, logits, unit))
         return jobs
 
     def _assemble(
@@ -196,6 +201,8 @@ class Method(ABC):
         settings = {f.name: getattr(self, f.name) for f in fields(self)}
         if "at" in settings:
             settings["at"] = model.place(settings["at"])
+        if isinstance(self, OutputMethod):
+            settings["output"] = self.explained(model)
         logits = measured.logits if job.logits is None else job.logits
         assert logits is not None
         label = int(logits.argmax()) if job.label < 0 else job.label
@@ -203,7 +210,7 @@ class Method(ABC):
         specials: tuple[Special, ...] = ()
         if scores is None:
             assert measured.rows is not None
-            scores, specials = split_rows(job, measured.rows, settings["merge"])
+            scores, specials = split_rows(job, measured.rows, settings["merge"], measured.sink)
         if measured.raw is not None:
             raw, _ = split_rows(job, measured.raw, settings["merge"])
         probabilities = model.probabilities(logits).tolist()
@@ -235,6 +242,41 @@ class Method(ABC):
 
 
 @dataclass(frozen=True)
+class OutputMethod(Method):
+    """A method that explains an output of the model.
+
+    output   what is explained: log-odds, logit or probability of the label; by default log-odds,
+             which move if and only if the prediction does
+    """
+
+    output: Output | None = field(default=None, kw_only=True)
+
+    def explained(self, model: Classifier) -> Output:
+        """What is explained, where nobody said what."""
+        return self.output or "log-odds"
+
+
+@dataclass(frozen=True)
+class HeadMethod(OutputMethod):
+    """A method that can explain one attention head of the single-layer classifier.
+
+    head   explain only what this attention head contributes to the logit
+    """
+
+    head: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.head is not None and self.output not in (None, "logit"):
+            raise InputError(
+                f"{self.name} explains one head by its part of the logit: leave out the output."
+            )
+
+    def explained(self, model: Classifier) -> Output:
+        return super().explained(model) if self.head is None else "logit"
+
+
+@dataclass(frozen=True)
 class TokenMethod(Method):
     """A method that scores tokens.
 
@@ -262,47 +304,15 @@ class BatchMethod(TokenMethod):
         return results
 
 
-def units_of(
-    tokens: Tokens, unit: UnitKind = "word", merge_repeats: bool = False
-) -> tuple[tuple[Unit, ...], Int[np.ndarray, "token"]]:
-    """The words (or tokens) of a document as units, and the unit of each token.
-
-    Special tokens belong to no unit: their entry is -1. With `merge_repeats`, all occurrences of a
-    word in the same text form one unit, whatever their capitals.
-    """
-    if unit == "word":
-        pieces = tokens.words
-        piece_of_token = tokens.word
-    else:
-        pieces = tuple(_token_as_word(tokens, int(i)) for i in np.flatnonzero(~tokens.special))
-        piece_of_token = np.where(tokens.special, -1, np.cumsum(~tokens.special) - 1)
-    if not merge_repeats:
-        return tuple(Unit(p.text, ((p.start, p.end),), p.segment) for p in pieces), piece_of_token
-    occurrences: dict[tuple[int, str], list[int]] = {}
-    for i, piece in enumerate(pieces):
-        occurrences.setdefault((piece.segment, piece.form), []).append(i)
-    units = []
-    unit_of_piece = np.empty(len(pieces), dtype=np.int64)
-    for j, same in enumerate(occurrences.values()):
-        first, spans = pieces[same[0]], tuple((pieces[i].start, pieces[i].end) for i in same)
-        units.append(Unit(first.text, spans, first.segment))
-        unit_of_piece[same] = j
-    return tuple(units), np.where(piece_of_token < 0, -1, unit_of_piece[piece_of_token])
-
-
-def _token_as_word(tokens: Tokens, i: int) -> Word:
-    text = tokens.text(i)
-    start, end = tokens.spans[i].tolist()
-    return Word(int(tokens.segment[i]), start, end, text, tokens.tokenizer.normalise(text))
-
-
 def split_rows(
-    job: Job, rows: Float[np.ndarray, "row"], merge: Merge
+    job: Job, rows: Float[np.ndarray, "row"], merge: Merge, sink: int | None = None
 ) -> tuple[Scores, tuple[Special, ...]]:
-    """Scores of tokens merged into units; special tokens, template and padding apart."""
+    """Scores of tokens merged into units; special tokens, template, padding and a sink apart."""
     tokens = job.tokens
     scores = np.zeros(len(job.units))
     inside = job.groups >= 0
+    if sink is not None:
+        inside[sink] = False
     token_scores, groups = rows[: len(tokens)][inside], job.groups[inside]
     if merge == "sum":
         np.add.at(scores, groups, token_scores)
@@ -310,24 +320,36 @@ def split_rows(
         # written in ascending order of size, so that the largest of a unit is written last
         order = np.argsort(np.abs(token_scores), kind="stable")
         scores[groups[order]] = token_scores[order]
-    alone = np.flatnonzero(~inside & ~tokens.template)
-    specials = [Special(tokens.names[i], float(rows[i])) for i in alone]
-    if tokens.template.any():
-        of_template = rows[: len(tokens)][tokens.template]
-        specials.append(Special("template", float(of_template.sum())))
+    outside = ~inside & ~tokens.special
+    template = tokens.template
+    if sink is not None:
+        outside[sink] = template[sink] = False
+    specials = [
+        Special(f"{tokens.names[i]} (sink)" if i == sink else tokens.names[i], float(rows[i]))
+        for i in np.flatnonzero(~inside & ~outside & ~template)
+    ]
+    for name, together in (("template", template), ("outside spans", outside)):
+        if together.any():
+            specials.append(Special(name, float(rows[: len(tokens)][together].sum())))
     if len(rows) > len(tokens):
         specials.append(Special("padding", float(rows[len(tokens) :].sum())))
     return scores, tuple(specials)
 
 
-def refuse_empty(tokens: Sequence[Tokens], start: int = 0, total: int = 1) -> None:
-    """Refuse texts without words; these are `total` texts from number `start` on."""
+def refuse_empty(
+    tokens: Sequence[Tokens], unit: UnitKind = "word", start: int = 0, total: int = 1
+) -> None:
+    """Refuse texts without units; these are `total` texts from number `start` on."""
     for i, t in enumerate(tokens, start + 1):
-        if not t.words:
-            which = "The text" if total == 1 else f"Text {i} of {total}"
-            blank = not any(segment.strip() for segment in t.document.segments)
-            why = "is empty" if blank else "has no word that the model can read"
-            raise InputError(f"{which} {why}: there is nothing to explain.")
+        if t.words and (unit != "span" or units_of(t, unit)[0]):
+            continue
+        which = "The text" if total == 1 else f"Text {i} of {total}"
+        if t.words:
+            wanted = "heed.Document(text, spans=…), or data with a column 'spans'"
+            raise InputError(f"{which} has no span that the model reads: give {wanted}.")
+        blank = not any(segment.strip() for segment in t.document.segments)
+        why = "is empty" if blank else "has no word that the model can read"
+        raise InputError(f"{which} {why}: there is nothing to explain.")
 
 
 def _reading_notes(tokens: Tokens, pairs: bool) -> tuple[str, ...]:
@@ -354,11 +376,3 @@ def _reading_notes(tokens: Tokens, pairs: bool) -> tuple[str, ...]:
         stand_in = tokens.names[positions[0]]
         notes.append(f"{many} unknown to the model, which reads {stand_in} instead: {first}.")
     return tuple(notes)
-
-
-def check_head(method: Method, head: int | None, output: Output) -> None:
-    """Refuse a head with another output than the logit: heads add up to the logit only."""
-    if head is not None and output != "logit":
-        raise InputError(
-            f"{method.name} explains one head by its part of the logit: leave output at 'logit'."
-        )

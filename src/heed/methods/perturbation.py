@@ -17,8 +17,8 @@ from jaxtyping import Float, Int
 
 from heed.algebra.limits import kernel
 from heed.algebra.regression import ENTRIES, Controlled, Ridge, Words, enlarged, ridge, slices
-from heed.methods.method import Job, Keep, Measured, Method, Scores, check_head
-from heed.models.classifier import Classifier, Output, Removal, output_of
+from heed.methods.method import HeadMethod, Job, Keep, Measured, OutputMethod, Scores
+from heed.models.classifier import Classifier, Removal, output_of
 from heed.settings import AtLeast, AtMost, Below
 
 # How many texts a sampling method may evaluate.
@@ -27,15 +27,13 @@ Outputs = Float[np.ndarray, "sample"]
 
 
 @dataclass(frozen=True)
-class Perturbation(Method):
+class Perturbation(OutputMethod):
     """Scores from outputs for texts without some of their words.
 
     removal   "replace" by the model's filler, "delete" or "hide"; None takes the model's default
-    output    what is explained: logit, log-odds or probability of the label
     """
 
     removal: Annotated[Removal, "way to remove words"] | None = None
-    output: Output = "logit"
 
     @abstractmethod
     def plan(self, job: Job) -> Keep:
@@ -75,7 +73,7 @@ class Perturbation(Method):
         for (job, keep), evaluated, (_, index) in zip(planned, logits, unique, strict=True):
             rows = evaluated[index.ravel()]
             label = int(rows[0].argmax()) if job.label < 0 else job.label
-            outputs = output_of(rows[-len(keep) :], label, self.output, model.exclusive)
+            outputs = output_of(rows[-len(keep) :], label, self.explained(model), model.exclusive)
             measured = self.fit(job, keep, outputs)
             results.append(replace(measured, logits=rows[0], forward_passes=len(evaluated)))
         return results
@@ -114,7 +112,7 @@ class Repeating(Perturbation):
 
 
 @dataclass(frozen=True)
-class Lime(Repeating):
+class Lime(HeadMethod, Repeating):
     """Ridge regression of the output on which words are present, near the document.
 
     samples     how many texts to evaluate
@@ -123,7 +121,6 @@ class Lime(Repeating):
     ridge       the penalty
     sampling    "lime": independent texts; "pairs": each with its complement; "auto": either
     words       keep only this many words with the largest scores, and fit them again; others get 0
-    head        explain only what this attention head contributes
 
     To draw a text, s is drawn uniformly from 1 … d, then s words. "lime" draws independent texts,
     and is the algorithm of the `lime` package with feature_selection="none". "pairs" evaluates each
@@ -142,11 +139,6 @@ class Lime(Repeating):
     ridge: Annotated[float, AtLeast(0), Below(math.inf)] = 1.0
     sampling: Literal["auto", "pairs", "lime"] = "auto"
     words: Annotated[int, AtLeast(1)] | None = None
-    head: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_head(self, self.head, self.output)
 
     def evaluations(self, units: int) -> int:
         return min(self.samples, 2**units)  # no more texts differ
@@ -190,7 +182,7 @@ class Lime(Repeating):
         scores, errors = np.zeros((2, d))
         scores[words], errors[words] = fitted.coefficients, fitted.standard_errors
         facts = {"intercept": fitted.intercept, "r2": fitted.r2}
-        return Measured(scores, None, errors, facts=facts, notes=self._notes(d))
+        return Measured(scores, None, errors, facts=facts, notes=self._notes(job))
 
     def _fit(self, keep: Keep, y: Outputs, words: Int[np.ndarray, "word"]) -> Ridge:
         d = keep.shape[1]
@@ -218,15 +210,14 @@ class Lime(Repeating):
         design = Controlled(keep, words, removed, phi, psi)
         return ridge(design, y, weights, penalty, reported=len(words), pairs=True)
 
-    def _notes(self, d: int) -> tuple[str, ...]:
+    def _notes(self, job: Job) -> tuple[str, ...]:
+        d, unit = len(job.units), job.unit
         if d == 1 and self.ridge > 0:
-            return ("With a single word the ridge pulls LIME's score towards 0: use occlusion.",)
+            return (f"With a single {unit} the ridge pulls LIME's score towards 0: use occlusion.",)
         if self._scheme(d) == "every":
-            return (f"All {2**d:,} subsets of words were evaluated: nothing was sampled.",)
-        few = (
-            f"{self.samples:,} samples are few for {d:,} words: the standard errors are too small."
-        )
-        return (few,) if self.samples < 2 * d else ()
+            return (f"All {2**d:,} subsets of {unit}s were evaluated: nothing was sampled.",)
+        few = f"{self.samples:,} samples are few for {d:,} {unit}s"
+        return (f"{few}: the standard errors are too small.",) if self.samples < 2 * d else ()
 
 
 @dataclass(frozen=True)
@@ -268,7 +259,8 @@ class Shapley(Repeating):
             return Measured(np.array([change]), None, np.zeros(1))
         solve = self._fit_orders if self.estimator == "permutation" else self._fit_subsets
         scores, errors = solve(keep, outputs)
-        note = f"{d:,} words need more than {self.samples:,} samples: {len(keep):,} were taken."
+        many = f"{d:,} {job.unit}s need more than {self.samples:,} samples"
+        note = f"{many}: {len(keep):,} were taken."
         notes = (note,) if len(keep) > self.samples + 2 else ()
         return Measured(scores, None, errors, facts={"change": float(change)}, notes=notes)
 
