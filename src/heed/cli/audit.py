@@ -164,8 +164,8 @@ def audit(
     from heed.audit import audit as run
     from heed.methods import Imported
 
-    asked = Asked(template, hypothesis, labels, chat, calibrate).checked(model)
-    labels = None if asked.asks else labels  # then they are the model's: the data names its own
+    ask = Asked(template, hypothesis, labels, chat, calibrate).checked(model)
+    labels = None if ask.asks else labels  # then they are the model's: the data names its own
     claims = read_claims(names_of(claim), set_)
     names = [c.claim.id for c in claims]
     gated = any(c.claim.gated for c in claims)
@@ -201,7 +201,7 @@ def audit(
         # imported scores may lack documents: the library draws from those that they have
         whole = None if imported else limit
         dataset = load_data(data, split, whole, seed, labels, classes, columns)
-    loaded = load_model(model, asked)
+    loaded = load_model(model, ask)
     training, validation = _training_data(loaded, dataset) if train else (None, ())
     page = format == Format.html or any(path.suffix != ".json" for path in output or ())
     asked = [data, split, limit, classes, unit.value]

@@ -82,15 +82,15 @@ def explain(
 
     named = names_of(method) or [n for n, cls in METHODS.items() if not cls.only_by_name]
     methods = read_methods(named, set_)
-    asked = Asked(template, hypothesis, labels, chat, calibrate).checked(model)
-    if labels is not None and not asked.asks:
+    ask = Asked(template, hypothesis, labels, chat, calibrate).checked(model)
+    if labels is not None and not ask.asks:
         raise InputError("--labels says what to ask a model for: add --template or --hypothesis.")
     form = _format(format, output)
     check_writable(output)
     document = Document(read_text(text, file), pair)
     if not all(segment.strip() for segment in document.segments):
         raise InputError("The text is empty: there is nothing to explain.")
-    loaded = load_model(model, asked)
+    loaded = load_model(model, ask)
     left_out: dict[str, str] = {}
     if method is None:
         methods, left_out = quick_methods(loaded, document, unit.value, methods=methods)
