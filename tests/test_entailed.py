@@ -81,11 +81,12 @@ def test_gradients_are_those_of_finite_differences(output: str) -> None:
     m = model()
     tokens = m.tokens(TEXTS)
     results = m.gradient(tokens, [1, 0, 2], output)
-    for t, label, (base, slope) in zip(tokens, (1, 0, 2), results, strict=True):
+    for t, label, result in zip(tokens, (1, 0, 2), results, strict=True):
+        base, slope = result.embeddings, result.gradient
         step = torch.from_numpy(0.003 * slope / np.linalg.norm(slope))[None]
         outputs = []
         for moved in (step, -step):
-            trace = m.trace([t], embeddings=torch.from_numpy(base)[None] + moved)
+            trace = m.trace([t], embeddings=(torch.from_numpy(base)[None] + moved).float())
             logits = trace.logits[0].double()
             others = torch.cat([logits[:label], logits[label + 1 :]]).logsumexp(0)
             outputs.append(float(logits[label] - (others if output == "log-odds" else 0)))

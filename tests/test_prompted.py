@@ -79,7 +79,7 @@ def network(family: str = "llama", seed: int = 0) -> Any:
     """A small language model with large random weights, so that mistakes show."""
     ids = {"vocab_size": len(tokenizer()), "eos_token_id": 0, "bos_token_id": 0}
     config = transformers.AutoConfig.for_model(family, **FAMILIES[family], **ids)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         built = transformers.AutoModelForCausalLM.from_config(config)
         for parameter in built.parameters():
@@ -316,7 +316,8 @@ def test_gradients_are_those_of_finite_differences(kind: str) -> None:
     m = model(kind=kind)
     tokens = m.tokens([TEXT])
     (result,) = m.gradient(tokens, [1])
-    base, slope = (torch.from_numpy(array)[None] for array in result)
+    base = torch.from_numpy(result.embeddings).float()[None]
+    slope = torch.from_numpy(result.gradient).float()[None]
     step = 0.003 * slope / slope.norm()  # where the output moves most, so that rounding is small
     with torch.no_grad():
         up, down = (m.trace(tokens, embeddings=base + s).logits[0, 1] for s in (step, -step))

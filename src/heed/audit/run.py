@@ -12,7 +12,7 @@ from typing import Any, get_args
 from heed.audit.examples import make_examples
 from heed.audit.result import Audit
 from heed.claims import CLAIMS, ClaimTest, Evidence, Study
-from heed.claims.claim import GATES, Refusal
+from heed.claims.claim import GATES, Refusal, Row
 from heed.claims.conditions import measure as measure_conditions
 from heed.claims.study import NO_TRAINING
 from heed.data import Dataset
@@ -135,6 +135,7 @@ def audit(
         "settings": {test.claim.id: plain(test) for test in tests},
         "heed": metadata.version("heed"),
         "unfit": unfit,
+        "runs": model.runs,
     }
     conditions = measure_conditions(first)
     explained = make_examples(studies, examples, spent())
@@ -253,7 +254,7 @@ def _measure(test: ClaimTest, study: Study, spent: float | None) -> Evidence:
             rows = test.measure(study)
         except NotApplicable as error:
             refusal = Refusal("other", str(error).removesuffix("."))
-    keyed = [
+    keyed: list[Row] = [
         {"document": i} | ids | row
         for i, (ids, row) in enumerate(zip(study.ids, rows, strict=refusal is None))
     ]

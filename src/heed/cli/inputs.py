@@ -94,6 +94,11 @@ class Asked(NamedTuple):
     def asks(self) -> bool:
         return self.template is not None or self.hypothesis is not None
 
+    @property
+    def data_labels(self) -> str | None:
+        """The labels, unless they are the model's: then the data names its own."""
+        return None if self.asks else self.labels
+
     def checked(self, model: str | None) -> Asked:
         """The same, unless it does not go together, before anything is loaded."""
         for name in ("chat", "calibrate"):
@@ -110,26 +115,34 @@ class Asked(NamedTuple):
             raise InputError(f"{option} needs --labels, as in --labels negative,positive.")
         return self
 
-    def load(self, model: str) -> Any:
+    def load(self, model: str, **runs: Any) -> Any:
+        """The model as a classifier; `runs` says where and how."""
         assert self.labels is not None
         if self.template is None:
             from heed.models.entailed import entailed
 
-            return entailed(model, self.labels, self.hypothesis or "")
+            return entailed(model, self.labels, self.hypothesis or "", **runs)
         from heed.models.prompted import prompted
 
         text = self.template.replace("\\n", "\n")
-        return prompted(model, None, text, self.labels, chat=self.chat, calibrate=self.calibrate)
+        asked = {"chat": self.chat, "calibrate": self.calibrate}
+        return prompted(model, None, text, self.labels, **asked, **runs)
 
 
-def load_model(model: str | None, asked: Asked | None = None) -> Any:
+def load_model(
+    model: str | None,
+    ask: Asked,
+    device: str = "auto",
+    dtype: str = "auto",
+    batch_tokens: int | None = None,
+) -> Any:
     """A bundled model, a folder, a model of the hub, or one that is asked for labels."""
     with status("loading the model"):
-        if asked is not None and asked.asks:
-            return asked.load(str(model))
+        if ask.asks:
+            return ask.load(str(model), device=device, dtype=dtype, batch_tokens=batch_tokens)
         from heed.models import load
 
-        return load(model)
+        return load(model, device, dtype, batch_tokens)
 
 
 def load_data(

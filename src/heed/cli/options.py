@@ -64,6 +64,33 @@ MODEL_LABELS = (
     "the model's labels, as negative,positive; or with the words that stand for them, as"
     " negative=bad|awful,positive=good."
 )
+Device = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        metavar="cuda|mps|cpu|auto",
+        help="Where a transformer runs; cuda:1 is the second GPU. 'auto' is what HEED_DEVICE names,"
+        " else cuda or mps if there is one.",
+    ),
+]
+Dtype = Annotated[
+    str,
+    typer.Option(
+        "--dtype",
+        metavar="float32|bfloat16|float16|auto",
+        help="The precision of a transformer; 'auto' is float32 on the CPU, elsewhere what the file"
+        " has.",
+    ),
+]
+BatchTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--batch-tokens",
+        help="How many tokens a batch may hold; halved when memory runs out.",
+        min=1,
+        show_default="what fits",
+    ),
+]
 Figures = Annotated[
     Path | None,
     typer.Option(

@@ -296,12 +296,8 @@ class BatchMethod(TokenMethod):
         """Score documents that one pass through the model can hold."""
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
-        results: list[Measured] = [Measured()] * len(jobs)
-        for batch in model.batches([job.tokens for job in jobs]):
-            measured = self.measure_batch(model, [jobs[i] for i in batch])
-            for i, m in zip(batch, measured, strict=True):
-                results[i] = m
-        return results
+        tokens = [job.tokens for job in jobs]
+        return model.each(tokens, lambda batch: self.measure_batch(model, [jobs[i] for i in batch]))
 
 
 def split_rows(

@@ -23,6 +23,9 @@ def entailed(
     *,
     entailment: str | int | None = None,
     several: bool = False,
+    device: str = "auto",
+    dtype: str = "auto",
+    batch_tokens: int | None = None,
 ) -> Entailed:
     """A model of entailment as a classifier of any labels: does the text entail the hypothesis?
 
@@ -34,6 +37,7 @@ def entailed(
     entailment   the name or index of that label, if it is not called entailment
     several      whether a text may have any number of the labels: then entailment is weighed
                  against contradiction, for each label by itself
+    device, dtype, batch_tokens   as in heed.load, for a model that is named
     """
     phrases = _phrases(labels)
     if not isinstance(hypothesis, str) or hypothesis.count("{}") != 1:
@@ -48,7 +52,7 @@ def entailed(
     from heed.models.transformer import Transformer
 
     if isinstance(model, str | Path):
-        judge: Any = models.load(model)
+        judge: Any = models.load(model, device, dtype, batch_tokens)
     else:
         judge = models.of(model if tokenizer is None else (model, tokenizer))
     if not isinstance(judge, Transformer):

@@ -179,8 +179,10 @@ class Entailed(Passes):
         lengths = torch.tensor([len(t) for t in tokens])
         real = torch.arange(own.shape[1]) < lengths[:, None]
         # the text's embeddings in every reading, and behind them the hypothesis's own
-        wide = nn.functional.pad(embeddings, (0, 0, 0, own.shape[1] - width))
-        of_text = real.repeat_interleave(len(hypotheses), 0)[..., None]
+        wide = nn.functional.pad(
+            embeddings.to(own.dtype).to(own.device), (0, 0, 0, own.shape[1] - width)
+        )
+        of_text = real.repeat_interleave(len(hypotheses), 0)[..., None].to(own.device)
         mixed = torch.where(of_text, wide.repeat_interleave(len(hypotheses), 0), own)
         judged = self.judge.trace(readings, embeddings=mixed, layers=(), at=at).logits
         logits = self._entailment(judged.unflatten(0, (len(tokens), len(hypotheses))))

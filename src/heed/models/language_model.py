@@ -86,14 +86,24 @@ class Completions:
     def first(self, following: Float[Tensor, "batch vocabulary"]) -> Float[Tensor, "batch word"]:
         """What the token that follows the prompt says of each word's first token."""
         if self.normalised:
-            following = following.log_softmax(-1)
-        return following[:, [word[0] for word in self.words]]
+            following = log_probabilities(following)
+        return _columns(following, [word[0] for word in self.words])
 
     def by_label(self, words: Float[Tensor, "batch word"]) -> Float[Tensor, "batch label"]:
         """Logits of words as logits of labels."""
-        owners = torch.tensor(self.owners)
-        labels = range(max(self.owners) + 1)
-        return torch.stack([words[:, owners == label].logsumexp(1) for label in labels], 1)
+        listed: dict[int, list[int]] = {}
+        for word, label in enumerate(self.owners):
+            listed.setdefault(label, []).append(word)
+        return torch.stack([_columns(words, i).logsumexp(1) for i in listed.values()], 1)
+
+
+def _columns(table: Float[Tensor, "row _"], numbers: Sequence[int]) -> Float[Tensor, "row _"]:
+    return table[:, torch.tensor(numbers, device=table.device)]
+
+
+def log_probabilities(logits: Float[Tensor, "*batch token"]) -> Float[Tensor, "*batch token"]:
+    """In single precision at least: half is too coarse to add them up in."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
 
 
 class Prompted(Transformer):
@@ -170,14 +180,18 @@ class Prompted(Transformer):
         """The last token of the prompt is asked for what follows."""
         inputs, real = super().inputs(rows)
         last = torch.tensor([len(row.ids) - 1 for row in rows])
-        inputs["classified"] = torch.arange(real.shape[1]) == last[:, None]
-        return inputs, real
+        classified = torch.arange(real.shape[1]) == last[:, None]
+        return inputs | {"classified": classified.to(self._device)}, real
 
     def _rows(self, inputs: Mapping[str, Tensor]) -> Rows:
-        return inputs["classified"].long().argmax(1)
+        return inputs["classified"].cpu().long().argmax(1)
 
     def _spread(self, logits: Float[Tensor, "batch label"]) -> Float[Tensor, "batch label"]:
-        return logits if self._offset is None else logits - self._offset.to(logits)
+        logits = super()._spread(logits)
+        if self._offset is None:
+            return logits
+        # rounded first, because not every device knows double precision
+        return logits - self._offset.to(logits.dtype).to(logits.device)
 
     def _check_longer(self) -> None:
         """Refuse labels of several tokens where reading on from a prompt changes what it says."""
@@ -185,12 +199,11 @@ class Prompted(Transformer):
         forward = self.model.forward.args[0]  # that of the language model
         summed = []
         for word in self.completions.words:
-            ids = torch.tensor([[*row.ids, *word[:-1]]])
+            inputs, _ = super().inputs([Row(np.append(row.ids, word[:-1]), row.types)])
             with torch.no_grad():
-                following = forward(input_ids=ids, use_cache=False).logits[0].log_softmax(-1)
-            summed.append(
-                following[len(row.ids) - 1 :].gather(1, torch.tensor(word)[:, None]).sum()
-            )
+                following = forward(input_ids=inputs["input_ids"], use_cache=False).logits[0]
+            behind = log_probabilities(following)[len(row.ids) - 1 :].cpu()
+            summed.append(behind.gather(1, torch.tensor(word)[:, None]).sum())
         literal = self.completions.by_label(torch.stack(summed)[None])
         if not self._close(self._together([row]), literal):
             raise CheckpointError(
@@ -247,9 +260,8 @@ def _answer(
     words = completions.first(output.logits[classified] if whole else output.logits[:, 0])
     if completions.longer:
         read_on = _Continuation(completions, cache, classified, attention_mask, positioned)
-        added = torch.zeros_like(words)
-        added[:, completions.longer] = read_on.log_probabilities(forward)
-        words = words + added
+        longer = torch.tensor(completions.longer, device=words.device)
+        words = words.index_add(1, longer, read_on.log_probabilities(forward).to(words.dtype))
     output.logits = completions.by_label(words)
     return output
 
@@ -271,8 +283,9 @@ class _Continuation:
     def log_probabilities(self, forward: Forward) -> Float[Tensor, "batch longer"]:
         """Of all tokens but the first, added up, for every word of several tokens."""
         words = [np.array(self.completions.words[i]) for i in self.completions.longer]
-        read, real = pad([word[:-1] for word in words])
-        predicted, _ = pad([word[1:] for word in words])
+        device = self.attention_mask.device
+        read, real = (t.to(device) for t in pad([word[:-1] for word in words]))
+        predicted = pad([word[1:] for word in words])[0].to(device)
         batch, count = len(self.classified), len(words)
         mask = self.attention_mask.repeat_interleave(count, 0)
         more = real.repeat(batch, 1)
@@ -285,7 +298,7 @@ class _Continuation:
         if self.positioned:
             inputs["position_ids"] = self._positions(count, read.shape[1])
         with hook.unrecorded(), _asking(None):
-            following = forward(**inputs).logits.log_softmax(-1)
+            following = log_probabilities(forward(**inputs).logits)
         taken = following.gather(2, predicted.repeat(batch, 1)[..., None]).squeeze(2)
         return (taken * more).sum(1).unflatten(0, (batch, count))
 
@@ -293,7 +306,7 @@ class _Continuation:
         """They go on behind the last token of each prompt, whatever padding follows it."""
         before = self.attention_mask.shape[1] - self.classified.shape[1]
         last = before + self.classified.long().argmax(1).repeat_interleave(count)
-        return last[:, None] + 1 + torch.arange(length)
+        return last[:, None] + 1 + torch.arange(length, device=last.device)
 
 
 def repeated(cache: Any, count: int) -> DynamicCache:
@@ -302,11 +315,10 @@ def repeated(cache: Any, count: int) -> DynamicCache:
     return DynamicCache([tuple(t.repeat_interleave(count, 0) for t in layer) for layer in layers])
 
 
-def load(model: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load(model: str, device: str, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A causal language model by its folder, hub id or public name."""
-    network, tokenizer, missing = transformer.read(
-        folders.transformer_at(model), AutoModelForCausalLM
-    )
+    place = folders.transformer_at(model)
+    network, tokenizer, missing = transformer.placed(place, device, dtype, AutoModelForCausalLM)
     if missing:
         raise CheckpointError(
             f"The model {quoted(model)} is not a causal language model: it lacks"

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from heed.errors import InputError
-from heed.models import folders
+from heed.models import devices, folders
 from heed.models.template import Labels, Prompt, Template, label_words
 
 if TYPE_CHECKING:  # which loads torch
@@ -28,6 +28,9 @@ def prompted(
     chat: bool = False,
     system: str | None = None,
     calibrate: bool = False,
+    device: str = "auto",
+    dtype: str = "auto",
+    batch_tokens: int | None = None,
 ) -> Prompted:
     """A causal language model as a classifier: what follows a prompt is the label.
 
@@ -41,6 +44,7 @@ def prompted(
     chat        make the template the message of a user, by the tokenizer's chat template
     system      the system message of the chat
     calibrate   subtract the log-probabilities of the labels behind a prompt with an empty text
+    device, dtype, batch_tokens   as in heed.load, for a model that is named
     """
     layout = Template(template)
     if system is not None and not chat:
@@ -48,6 +52,7 @@ def prompted(
     if isinstance(model, str | Path):
         if tokenizer is not None:
             raise InputError("A model that is named brings its tokenizer: leave it out.")
+        devices.check(device, dtype)
         folders.transformer_at(str(model))  # refuse before torch is loaded
     elif tokenizer is None or not hasattr(model, "config"):
         raise InputError(
@@ -60,10 +65,14 @@ def prompted(
 
     if isinstance(model, str | Path):
         name = str(model)
-        network, reader = language_model.load(name)
+        network, reader = language_model.load(name, device, dtype)
     else:
-        network, reader = model, tokenizer
+        # adapters of PEFT are inside of the base
+        network = model.get_base_model() if hasattr(model, "get_base_model") else model
+        reader = tokenizer
         name = model.config.name_or_path or model.config.model_type
     layout = layout.as_chat(reader, system) if chat else layout
     prompt = Prompt(layout, label_words(labels, layout), chat, calibrate)
-    return language_model.Prompted(network, reader, transformer.name_of(name), prompt)
+    asked = language_model.Prompted(network, reader, transformer.name_of(name), prompt)
+    asked.batch_tokens = batch_tokens or asked.batch_tokens
+    return asked
