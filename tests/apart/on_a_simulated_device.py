@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import cache
@@ -17,6 +18,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import heed
+from bench import small
 from heed.methods import METHODS, make_method
 from heed.models import devices
 from heed.models.transformer import Transformer
@@ -194,3 +196,32 @@ def test_the_device_refuses_what_accelerators_refuse() -> None:
     assert (there + torch.tensor(1.0)).tolist() == [2, 2, 2]
     assert there[torch.tensor([0, 1])].device == DEVICE
     assert (there.cpu() + here).tolist() == [2, 2, 2]
+
+
+@cache
+def asked(kind: str, there: bool) -> Any:
+    """A language model that is prompted, or a model of entailment."""
+    from tests import test_entailed, test_prompted
+
+    net = test_entailed.network() if kind == "entailed" else test_prompted.network()
+    net = copy.deepcopy(net).to(DEVICE) if there else net
+    if kind == "entailed":
+        judged = {"entailment": 2, "tokenizer": small.tokenizer()}
+        return heed.entailed(net, test_entailed.LABELS, test_entailed.HYPOTHESIS, **judged)
+    labels = test_prompted.LONGER if kind == "longer" else test_prompted.LABELS
+    template = "the film is good and the plot is not very great : {text} ."
+    return heed.prompted(net, test_prompted.tokenizer(), template, labels, calibrate=True)
+
+
+@pytest.mark.parametrize("kind", ["prompted", "longer", "entailed"])
+def test_a_model_that_is_asked_gives_the_numbers_of_the_cpu(kind: str) -> None:
+    for name in ("attention-mean", "attention-gradient", "gradient-input", "occlusion"):
+        if make_method(name).refusal(asked(kind, there=False), TEXTS[:1]):
+            continue
+        one = heed.explain(asked(kind, there=False), TEXTS[0], name)
+        with simulated():
+            other = heed.explain(asked(kind, there=True), TEXTS[0], name)
+        largest = max(1e-3, np.abs(one.scores).max())
+        np.testing.assert_allclose(other.scores, one.scores, atol=1e-3 * largest)
+    if kind != "entailed":
+        assert asked(kind, there=True).shares == asked(kind, there=False).shares > 0
