@@ -125,7 +125,7 @@ class Asked(NamedTuple):
         from heed.models.prompted import prompted
 
         text = self.template.replace("\\n", "\n")
-        asked = {"chat": self.chat, "calibrate": self.calibrate}
+        asked: dict[str, Any] = {"chat": self.chat, "calibrate": self.calibrate}
         return prompted(model, None, text, self.labels, **asked, **runs)
 
 
