@@ -203,6 +203,7 @@ class _Facts(msgspec.Struct):
     unknown: float = 0.0
     unfit: str = ""
     unit: str = "word"
+    runs: str = ""
     rejudged: str = ""
     command: str = ""
 

@@ -135,6 +135,7 @@ def audit(
         "settings": {test.claim.id: plain(test) for test in tests},
         "heed": metadata.version("heed"),
         "unfit": unfit,
+        "runs": model.runs,
     }
     conditions = measure_conditions(first)
     explained = make_examples(studies, examples, spent())

@@ -19,7 +19,7 @@ from heed.methods import AttentionMean, Explanation, Lime, LimeExact, Method
 from heed.methods.explanation import UnitKind
 from heed.methods.sinks import Sink, held
 from heed.methods.units import units_of
-from heed.models.classifier import CLOSED, Classifier, batches
+from heed.models.classifier import CLOSED, Classifier
 from heed.models.trace import Trace
 from heed.progress import bar, counter
 from heed.randomness import generator
@@ -166,12 +166,15 @@ class Study:
 
         def missing(indices: list[int]) -> Iterator[Mapping[int, Row]]:
             widths = [self.model.width(tokens[i]) for i in indices]
+
+            def run(batch: list[int]) -> dict[int, Row]:
+                measured = [indices[position] for position in batch]
+                return dict(zip(measured, measure([tokens[i] for i in measured]), strict=True))
+
             with counter(len(indices), test.claim.id) as progress:
-                for batch in batches(widths, limit, self.model.even):
-                    measured = [indices[position] for position in batch]
-                    rows = measure([tokens[i] for i in measured])
-                    yield dict(zip(measured, rows, strict=True))
-                    progress.advance(len(batch))
+                for _, rows in self.model.in_batches(widths, run, limit):
+                    yield rows
+                    progress.advance(len(rows))
 
         return self._store(test).each(keys, missing)
 

@@ -33,6 +33,64 @@ Model = Annotated[
         show_default="bundled",
     ),
 ]
+Template = Annotated[
+    str | None,
+    typer.Option(
+        help="Ask a language model by this prompt, as 'Review: {text}\\nSentiment:'; \\n is a line"
+        " break, {pair} a second text.",
+        show_default="none",
+    ),
+]
+Hypothesis = Annotated[
+    str | None,
+    typer.Option(
+        help="Ask a model of entailment whether a text entails this, as 'This text is about {}.'",
+        show_default="none",
+    ),
+]
+Chat = Annotated[
+    bool,
+    typer.Option("--chat", metavar="", help="Make the template the user's message in a chat."),
+]
+Calibrate = Annotated[
+    bool,
+    typer.Option(
+        "--calibrate",
+        metavar="",
+        help="Subtract what the language model says of each label behind an empty text.",
+    ),
+]
+MODEL_LABELS = (
+    "the model's labels, as negative,positive; or with the words that stand for them, as"
+    " negative=bad|awful,positive=good."
+)
+Device = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        metavar="cuda|mps|cpu|auto",
+        help="Where a transformer runs; cuda:1 is the second GPU. 'auto' is what HEED_DEVICE names,"
+        " else cuda or mps if there is one.",
+    ),
+]
+Dtype = Annotated[
+    str,
+    typer.Option(
+        "--dtype",
+        metavar="float32|bfloat16|float16|auto",
+        help="The precision of a transformer; 'auto' is float32 on the CPU, elsewhere what the file"
+        " has.",
+    ),
+]
+BatchTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--batch-tokens",
+        help="How many tokens a batch may hold; halved when memory runs out.",
+        min=1,
+        show_default="what fits",
+    ),
+]
 Figures = Annotated[
     Path | None,
     typer.Option(

@@ -21,6 +21,7 @@ from heed.errors import CheckpointError, InputError, quoted
 from heed.models import classifier as offer
 from heed.models.arrays import Attended, Attention, Embeddings, Ids, Mask, Rows, Weights
 from heed.models.classifier import At, Attending, Classifier
+from heed.models.devices import as_numbers
 from heed.models.folders import ODD_TEXT, reading
 from heed.models.passes import Passes, Row, attended_to, pad
 from heed.models.trace import Trace
@@ -30,11 +31,13 @@ from heed.text import Tokenizer, Tokens
 _MOST_WORDS = 1_000_000  # more than any document has; positions take memory for each
 
 
-def fingerprint(state: Mapping[str, Tensor]) -> str:
-    """What provenance says of the weights of a model."""
+def fingerprint(state: Mapping[str, Tensor], single: bool = False) -> str:
+    """What provenance says of the weights of a model, as they are or in `single` precision."""
     digest = hashlib.sha256()
-    for key, value in sorted(state.items()):
-        digest.update(key.encode() + value.detach().contiguous().numpy().tobytes())
+    for key in sorted(state):
+        value = state[key].detach().cpu()  # one at a time: all in single precision may not fit
+        value = value.float() if single else value
+        digest.update(key.encode() + value.contiguous().numpy().tobytes())
     return digest.hexdigest()[:12]
 
 
@@ -129,7 +132,7 @@ class NetworkClassifier(Passes):
 
     def outputs(self, rows: Sequence[Row]) -> Float[np.ndarray, "row label"]:
         ids, real = pad([r.ids for r in rows])
-        return self.network(ids, attended_to(rows, real)).double().numpy()
+        return as_numbers(self.network(ids, attended_to(rows, real)))
 
     def trace(
         self,

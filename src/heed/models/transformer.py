@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from logging import ERROR
@@ -44,12 +44,14 @@ from transformers.utils import logging
 
 from heed.errors import CheckpointError, InputError, NotApplicable, quoted
 from heed.models import classifier as offer
-from heed.models import folders, hook, softmax
+from heed.models import devices, folders, hook, prefix, softmax
 from heed.models.arrays import Attention, Embeddings, Mask, Rows
 from heed.models.classifier import At, Attending
+from heed.models.devices import as_numbers
 from heed.models.hook import Recorder, recording
 from heed.models.network import fingerprint, redraw_weights
 from heed.models.passes import Passes, Row, attended_to, pad
+from heed.models.prefix import Beginning
 from heed.models.trace import Trace
 from heed.text import Tokenizer, Tokens
 
@@ -59,6 +61,7 @@ _ATTENTION = frozenset(
 _PROBED = (7, 5, 12)  # lengths of texts in the probe, the longest last
 _ESTIMATED = {"yoso"}  # families whose backward pass is not the derivative of the forward pass
 _MARKS = ("bos", "eos", "pad", "sep", "cls")  # tokens that are no words
+CAUSAL = ("ForCausalLM", "LMHeadModel")  # how the names of language models' classes end
 _LONGEST = 4096  # tokens read by models that set no limit
 _MOST_LAYERS = 1000  # more would be built for hours before the weights turned out not to fit
 
@@ -72,7 +75,6 @@ class Transformer(Passes):
     """
 
     withheld: dict[str, str]
-    batch_tokens = 2048  # on few cores larger batches are slower
     facts: Mapping[str, Any] = MappingProxyType({})  # how heed trained it, if it did
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str):
@@ -84,24 +86,25 @@ class Transformer(Passes):
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str
     ) -> None:
         self.name = name
-        if not getattr(tokenizer, "is_fast", False):
-            raise CheckpointError(
-                f"The tokenizer of {name} has no fast version, which heed needs to find words in"
-                " the text."
-            )
-        _check_classifies(model, name)
-        self.model = model = _view(model)
+        check_fast(tokenizer, name)
         self.pretrained_tokenizer = tokenizer
+        self.model = model = self.opened(model)
+        _check_classifies(model, name)
         table: Any = hook.lookup(model)
+        self._device = devices.input_device(model, table)
         # a tokenizer may have more ids, if tokens were added to it
         self._embedded = len(tokenizer) if table is None else len(table.weight)
-        self.notes = _set_padding(model, tokenizer, self._embedded)
+        self.runs = devices.described(model, self._device)
+        self.notes = (f"The model ran {self.runs}.",) if self.runs else ()
+        self.notes += _set_padding(model, tokenizer, self._embedded)
         self._pad = int(model.config.pad_token_id)
         types = "token_type_ids"
         self._typed = types in tokenizer.model_input_names and _takes(model, types)
         self._uncached = {"use_cache": False} if _takes(model, "use_cache") else {}
-        backend = tokenizers.Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-        self.tokenizer = Tokenizer(backend, longest(model, tokenizer), tokenizer.unk_token_id)
+        self.tokenizer = self.reader(longest(model, tokenizer))
+        self.batch_tokens = devices.batch_tokens(model, self.tokenizer.max_tokens)
+        self.half = model.dtype.itemsize < 4
+        self._near = devices.slack(model.dtype)
         self.labels = _labels(model)
         if model.config.num_labels == 1:
             self.notes += (
@@ -113,7 +116,7 @@ class Transformer(Passes):
         self.exclusive = not several or model.config.num_labels == 1
         with quiet():
             self._hooked = hook.install(model)
-        self._depth, self._shortest = 0, 1
+        self._depth, self._shortest, self.shares = 0, 1, 0
         self._skippable = False
         self._projections: tuple[nn.Module, ...] = ()
         self.offers, self.withheld = frozenset({offer.GRADIENT}), {}
@@ -128,13 +131,28 @@ class Transformer(Passes):
                 "The decoder reads the text again: gradients are those through the encoder alone.",
             )
         self.filler, self.removals = self._find_filler()
+        self.shares = self._find_shared()
         with suppress(InputError):  # an added token without an embedding: other texts can be read
             self([folders.ODD_TEXT])
 
+    def opened(self, model: PreTrainedModel) -> PreTrainedModel:
+        """The network that heed works on, which answers with logits of labels."""
+        return _view(model)
+
+    def reader(self, longest: int) -> Tokenizer:
+        """What makes tokens of documents, at most so many."""
+        tokenizer = self.pretrained_tokenizer
+        return Tokenizer(backend(tokenizer), longest, tokenizer.unk_token_id)
+
+    def like(self, network: PreTrainedModel, name: str) -> Transformer:
+        """Another network in the place of this one."""
+        return Transformer(network, self.pretrained_tokenizer, name)
+
     @cached_property
     def revision(self) -> str:  # type: ignore[override]
-        state = self.model.state_dict()
-        return fingerprint({key: value.float() for key, value in state.items()})
+        digest = fingerprint(_weights(self.model), single=True)
+        # the same weights in another precision give other values
+        return "-".join([digest, *devices.dtypes(self.model)])
 
     # The four doors
 
@@ -165,36 +183,48 @@ class Transformer(Passes):
         if not isinstance(below, Tensor) or below.shape[:2] != real.shape:
             return super().attending(tokens)
         index = trace.row.view(-1, 1, 1).expand(-1, 1, below.shape[2])
-        state = below.gather(1, index)
-        alone = {key: value.gather(1, trace.row[:, None]) for key, value in inputs.items()}
+        state = below.gather(1, index.to(below.device))
+        row = trace.row[:, None].to(self._device)
+        alone = {key: value.gather(1, row) for key, value in inputs.items()}
 
         def logits(rows: Attention) -> Float[Tensor, "*variant batch label"]:
-            many = rows.shape[:-4]
-            n = many.numel()
-            given: Any = state.repeat(n, 1, 1)
-            if several:
-                given = type(recorder.below)((given, *others))
-            repeated = {key: value.repeat(n, 1) for key, value in alone.items()}
-            with recording(Recorder({0: rows}, given=given, seen=trace.values[-1])):
-                output = self.model(**repeated, **self._uncached)
-            return self._spread(output.logits).unflatten(0, (*many, len(tokens)))
+            variants = rows.reshape(-1, *rows.shape[-4:])
+
+            def run(part: list[int]) -> Float[Tensor, "variant batch label"]:
+                given: Any = state.repeat(len(part), 1, 1)
+                if several:
+                    given = type(recorder.below)((given, *others))
+                repeated = {key: value.repeat(len(part), 1) for key, value in alone.items()}
+                these = {0: variants[part[0] : part[-1] + 1]}
+                with recording(Recorder(these, given=given, seen=trace.values[-1])):
+                    output = self.model(**repeated, **self._uncached)
+                return self._spread(output.logits).unflatten(0, (len(part), len(tokens)))
+
+            # one row of each document is little: all variants at once, if memory allows
+            lengths = [len(tokens)] * len(variants)
+            outputs = [z for _, z in self.in_batches(lengths, run, limit=sum(lengths))]
+            return torch.cat(outputs).reshape(*rows.shape[:-4], len(tokens), -1)
 
         # a layer that needs more than one row may do anything: then whole passes are run
         with torch.no_grad(), suppress(Exception):
             again = logits(trace.classifying_rows())
-            if torch.allclose(again, trace.logits, rtol=1e-3, atol=1e-4):
+            if torch.allclose(again, trace.logits, rtol=self._near, atol=self._near / 10):
                 return Attending(trace, logits)
         return super().attending(tokens)
 
     def randomised(self, seed: int) -> Transformer:
+        if not all(p.is_floating_point() for p in self.model.parameters()):
+            raise NotApplicable(
+                f"The weights of {self.name} are quantised: none can be drawn anew."
+            )
         config = copy.deepcopy(self.model.config)
         with quiet(), torch.random.fork_rng(devices=[]):
-            attention = {"attn_implementation": hook.before(config)}
-            network = AutoModelForSequenceClassification.from_config(config, **attention)
-        network.load_state_dict(self.model.state_dict())
+            single = {"attn_implementation": hook.before(config), "dtype": torch.float32}
+            network = type(self.model)._from_config(config, **single)
+        network.load_state_dict(_weights(self.model))
         redraw_weights(network, seed)
-        name = f"{self.name}, weights drawn anew"
-        return Transformer(network, self.pretrained_tokenizer, name)
+        network.to(self._device, self.model.dtype)
+        return self.like(network, f"{self.name}, weights drawn anew")
 
     def embeddings(self, tokens: Sequence[Tokens], at: At | None = None) -> Embeddings:
         """Without a whole pass: what comes behind the embeddings is not run."""
@@ -262,29 +292,47 @@ class Transformer(Passes):
     ) -> Trace:
         """Many replacements for the same documents, a few at a time; only logits are kept."""
         count = max(w.shape[0] for w in attention.values() if w.ndim > 4)
-        step = max(1, self.batch_tokens // real.numel())
-        parts = []
-        for start in range(0, count, step):
-            n = min(step, count - start)
+
+        def run(part: list[int]) -> Trace:
+            n = len(part)
             replaced = {}
             for layer, w in attention.items():
-                part = w[start : start + n] if w.ndim > 4 else w.expand(n, *w.shape)
-                replaced[layer] = part.flatten(0, 1)
+                these = w[part[0] : part[-1] + 1] if w.ndim > 4 else w.expand(n, *w.shape)
+                replaced[layer] = these.flatten(0, 1)
             repeated = {key: value.repeat(n, 1) for key, value in inputs.items()}
             states = None if embeddings is None else embeddings.repeat(n, 1, 1)
-            trace, _ = self._recorded(repeated, real.repeat(n, 1), replaced, states, (), at)
-            parts.append(trace.logits.unflatten(0, (n, -1)))
-        looked_up = trace.embeddings[: len(real)]
-        return Trace(torch.cat(parts), (), (), looked_up, real, self._rows(inputs))
+            return self._recorded(repeated, real.repeat(n, 1), replaced, states, (), at)[0]
+
+        traces = [trace for _, trace in self.in_batches([real.numel()] * count, run)]
+        logits = torch.cat([trace.logits.unflatten(0, (-1, len(real))) for trace in traces])
+        looked_up = traces[0].embeddings[: len(real)]
+        return Trace(logits, (), (), looked_up, real, self._rows(inputs))
 
     # Passes
 
     def outputs(self, rows: Sequence[Row]) -> Float[np.ndarray, "row label"]:
-        inputs, _ = self.inputs(rows)
-        return self._spread(self.model(**inputs, **self._uncached).logits).double().numpy()
+        inputs: dict[str, Any] = self.inputs(rows)[0]
+        beginning = prefix.NOTHING
+        if max(len(row.ids) for row in rows) <= self.shares:
+            beginning = prefix.begin(rows, self._go_on)
+        inputs = beginning.before(inputs) if len(beginning) else inputs | self._uncached
+        return as_numbers(self._spread(self.model(**inputs).logits))
+
+    def _go_on(self, beginning: Beginning, row: Row) -> Beginning:
+        """Read a row that starts with a beginning."""
+        inputs = beginning.before(self.inputs([row])[0])
+        self.model(**inputs)
+        return Beginning.of(row.ids, inputs["past_key_values"])
+
+    def run(
+        self, lengths: Sequence[int], row: Callable[[int], Row]
+    ) -> Float[np.ndarray, "row label"]:
+        """Texts that begin alike are read once up to where they part, where that is exact."""
+        with prefix.remembered():
+            return super().run(lengths, row)
 
     def inputs(self, rows: Sequence[Row]) -> tuple[dict[str, Tensor], Mask]:
-        """What the model takes, padded on the right, and which of it is real."""
+        """What the model takes, padded on the right and on its device, and which of it is real."""
         if not all(len(row.ids) for row in rows):
             raise InputError(f"A text without a single token cannot be read by {self.name}.")
         if min(len(row.ids) for row in rows) < self._shortest:
@@ -299,10 +347,14 @@ class Transformer(Passes):
         inputs = {"input_ids": ids, "attention_mask": attended_to(rows, real).long()}
         if self._typed:
             inputs["token_type_ids"], _ = pad([row.types for row in rows])
-        return inputs, real
+        return {name: value.to(self._device) for name, value in inputs.items()}, real
 
     def _spread(self, logits: Float[Tensor, "batch output"]) -> Float[Tensor, "batch label"]:
-        """Half of a single logit is for its label, half against the other: both are explained."""
+        """The logits of all labels, in single precision at least.
+
+        Half of a single logit is for its label, half against the other: both are explained.
+        """
+        logits = logits.float() if logits.dtype.itemsize < 4 else logits
         return torch.cat([-logits / 2, logits / 2], -1) if logits.shape[-1] == 1 else logits
 
     def _rows(self, inputs: Mapping[str, Tensor]) -> Rows:
@@ -311,7 +363,7 @@ class Transformer(Passes):
         Decoders take the last one whose id is not that of padding; behind an encoder, the last that
         ends a text.
         """
-        ids = inputs["input_ids"]
+        ids = inputs["input_ids"].cpu()
         if self._row == "last":
             ends = self.model.config.eos_token_id
             counted = ids == ends if self.model.config.is_encoder_decoder else ids != self._pad
@@ -358,12 +410,12 @@ class Transformer(Passes):
                 return 1 if length == 2 else length
         return min(_PROBED)
 
-    def _close(self, a: Any, b: Any) -> bool:
-        """Whether outputs are the same but for rounding."""
-        a, b = torch.as_tensor(a).double(), torch.as_tensor(b).double()
-        exact = self.model.dtype in (torch.float32, torch.float64)
-        scale = max(1.0, float(b.abs().max()))
-        return bool((a - b).abs().max() <= (1e-3 if exact else 5e-2) * scale)
+    def _close(self, a: Any, b: Any, rounding: float = 1e-3) -> bool:
+        """Whether outputs are the same but for rounding, which is more in half precision."""
+        a, b = (as_numbers(torch.as_tensor(x)) for x in (a, b))
+        scale = max(1.0, float(np.abs(b).max()))
+        near = self._near if self.half else rounding
+        return bool(np.abs(a - b).max() <= near * scale)
 
     def _find_attention(self) -> str:
         """Let recorders see attention; if that cannot be, why."""
@@ -478,7 +530,8 @@ class Transformer(Passes):
                     even = torch.full_like(weights[last], 1 / real.shape[1])
                     other, recorder = self._recorded(inputs, real, {last: even}, None, None, None)
                     layer = recorder.passed[last]
-                    literal = torch.einsum("bhqk,bhkd->bqhd", even, layer.values)
+                    weighted = even.to(layer.values), layer.values
+                    literal = torch.einsum("bhqk,bhkd->bqhd", *weighted)
                     arrived = self._close(layer.outputs, literal)
             # rows of padding may hold anything
             kept, seen = ([w.nan_to_num() for w in t.attention[:last]] for t in (trace, other))
@@ -517,6 +570,26 @@ class Transformer(Passes):
             f" {how}.",
         )
         return self._pad, removals
+
+    def _find_shared(self) -> int:
+        """Up to how many tokens texts that begin alike may be read once up to where they part.
+
+        None, unless the answers then are the same: with padding, with a token that is hidden, and
+        in a text longer than a window if it is short. Else texts must fit into the window.
+        """
+        if not self.causal or not _takes(self.model, "past_key_values"):
+            return 0
+        window, most = prefix.window(self.model.config), self.tokenizer.max_tokens
+        length = min(most, 24 if window is None or window > 64 else window + 24)
+        rows = [self._probe_row(n) for n in (length, length, length - 3)]
+        seen = np.arange(length) != length - 5
+        rows[1] = rows[1]._replace(seen=seen)
+        with torch.inference_mode(), prefix.remembered(), suppress(Exception):
+            plain = self._together(rows)
+            self.shares = most
+            if self._close(self._together(rows), plain, rounding=1e-5):
+                return most if window is None or window < length else window
+        return 0
 
     def _probe_row(self, length: int, shift: int = 0) -> Row:
         """A text of so many tokens, which the model has embeddings of; others with a `shift`."""
@@ -562,13 +635,13 @@ class Transformer(Passes):
             again, _ = self._recorded(others, real, {}, trace.embeddings, (), "block")
         # other words with the embeddings of the first: the same, unless words take another way
         scale = trace.logits.abs().max().clamp(min=1)
-        same = (trace.logits - again.logits).abs().max() < 1e-4 * scale
+        same = (trace.logits - again.logits).abs().max() < self._near / 10 * scale
         return ("block", *looked_up) if same else looked_up
 
 
 def _total(logits: Float[Tensor, "batch label"]) -> Float[Tensor, ""]:
     """Any combination of logits, but not their sum: heads may be trained to opposite weights."""
-    return (logits * torch.linspace(1, 2, logits.shape[-1])).sum()
+    return (logits * torch.linspace(1, 2, logits.shape[-1], device=logits.device)).sum()
 
 
 def _ends(tokenizer: PreTrainedTokenizerBase, token: int) -> bool:
@@ -577,32 +650,85 @@ def _ends(tokenizer: PreTrainedTokenizerBase, token: int) -> bool:
     return re.search("end.?of.?text|eot|eos|</s>", name) is not None
 
 
-def load(model: str | Path) -> Transformer:
+def check_fast(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
+    """Refuse a tokenizer that does not say which characters its tokens come from."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise CheckpointError(
+            f"The tokenizer of {name} has no fast version, which heed needs to find words in the"
+            " text."
+        )
+
+
+def backend(tokenizer: PreTrainedTokenizerBase) -> tokenizers.Tokenizer:
+    """A copy of what a fast tokenizer runs."""
+    return tokenizers.Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+
+
+def load(model: str | Path, device: str = "cpu", dtype: str = "auto") -> Transformer:
     """A sequence classifier by its folder or hub id; safetensors only, no code of others."""
-    network, tokenizer, missing = read(model)
+    network, tokenizer, missing = placed(model, device, dtype)
+    if missing and is_causal(network.config):
+        raise CheckpointError(
+            f"{quoted(name_of(model))} is a language model: say how to ask it for a label, by"
+            " --template and --labels, or by heed.prompted."
+        )
     if missing:
         raise CheckpointError(
             f"The model {quoted(str(model))} is not a trained classifier: it lacks"
             f" {quoted(', '.join(missing[:3]))}."
         )
-    classifier = Transformer(network, tokenizer, _name(model))
+    classifier = Transformer(network, tokenizer, name_of(model))
     if (Path(model) / folders.FACTS).is_file():
         classifier.facts = folders.facts(Path(model))
     return classifier
 
 
+def placed(
+    model: str | Path, device: str, dtype: str, kind: Any = AutoModelForSequenceClassification
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list[str]]:
+    """As `read`, with the network on a device and in a precision that people name."""
+    place = devices.choose(device)
+    network, tokenizer, missing = read(model, devices.precision(dtype, place), kind)
+    return _moved(network, place, model), tokenizer, missing
+
+
+def _moved(network: PreTrainedModel, device: torch.device, name: str | Path) -> PreTrainedModel:
+    """A network on its device."""
+    try:
+        return network.to(device)
+    except RuntimeError as error:
+        if not devices.is_out_of_memory(error):
+            raise
+    raise InputError(
+        f"The model {quoted(str(name))} does not fit into the memory of {device}: use another"
+        " --device, or half precision (--dtype bfloat16)."
+    )
+
+
 def wrap(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Transformer:
-    """A model and its tokenizer as a user holds them."""
+    """A model and its tokenizer as a user holds them; it stays where and as it is."""
+    if hasattr(model, "get_base_model"):  # of PEFT, whose adapters are inside of the base
+        model = model.get_base_model()
     if not any(cls.__name__.endswith("ForSequenceClassification") for cls in type(model).__mro__):
-        raise InputError(f"heed explains sequence classifiers, got {type(model).__name__}.")
+        kind = type(model).__name__
+        asked = ": ask a language model by heed.prompted" if kind.endswith(CAUSAL) else ""
+        raise InputError(f"heed explains sequence classifiers, got {kind}{asked}.")
     name = model.config.name_or_path or model.config.model_type
-    return Transformer(model, tokenizer, _name(name))
+    return Transformer(model, tokenizer, name_of(name))
+
+
+def is_causal(config: Any) -> bool:
+    """Whether a model was saved as a language model, which goes on with a text."""
+    return any(str(name).endswith(CAUSAL) for name in config.architectures or ())
 
 
 def read(
-    model: str | Path, **options: Any
+    model: str | Path,
+    dtype: torch.dtype | str = torch.float32,
+    kind: Any = AutoModelForSequenceClassification,
+    **options: Any,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list[str]]:
-    """A network in single precision, its tokenizer, and names of weights that the files lack."""
+    """A network on the CPU, its tokenizer, and names of weights that the files lack."""
     safe: dict[str, Any] = {"trust_remote_code": False}
     name = quoted(str(model))
     with folders.reading(f"The model {name} cannot be loaded"), quiet():
@@ -619,9 +745,8 @@ def read(
         if getattr(config, "num_hidden_layers", 0) > _MOST_LAYERS:
             raise ValueError(f"its config.json names {config.num_hidden_layers} layers")
         tokenizer = AutoTokenizer.from_pretrained(model, **safe)
-        safe |= {"use_safetensors": True, "output_loading_info": True, "dtype": torch.float32}
-        load_network = AutoModelForSequenceClassification.from_pretrained
-        network, info = load_network(model, **safe, **options)
+        safe |= {"use_safetensors": True, "output_loading_info": True, "dtype": dtype}
+        network, info = kind.from_pretrained(model, **safe, **options)
         vocabulary = int(getattr(network.config, "vocab_size", 0))
     if 10 * len(tokenizer) < vocabulary:  # the library makes one up where files lack
         raise CheckpointError(
@@ -638,7 +763,7 @@ def _hub_answers() -> bool:
     return False
 
 
-def _name(model: str | Path) -> str:
+def name_of(model: str | Path) -> str:
     """A folder goes by its last part, a hub id as it is."""
     return Path(model).absolute().name if Path(model).exists() else str(model)
 
@@ -662,13 +787,30 @@ def quiet() -> Iterator[None]:
 
 def _view(model: PreTrainedModel) -> PreTrainedModel:
     """Modules and configuration of its own over the same weights, in eval mode."""
-    kinds = {(p.device.type, p.dtype) for p in model.parameters()}
-    if not kinds <= {("cpu", torch.float32), ("cpu", torch.float64)}:
-        raise InputError("heed computes on the CPU in single precision: pass model.float().cpu().")
     shared: dict[int, Any] = {id(b): b for b in model.buffers()}
     for parameter in model.parameters():
-        shared[id(parameter)] = nn.Parameter(parameter.data, requires_grad=False)
+        frozen = nn.Parameter(parameter.data, requires_grad=False)
+        # those of a class of their own are quantised, and know more than their data
+        own_class = type(parameter) is not nn.Parameter and issubclass(
+            type(parameter), nn.Parameter
+        )
+        shared[id(parameter)] = parameter if own_class else frozen
+    for module in model.modules():
+        for accelerate_hook in devices.accelerate_hooks(module):
+            # where it keeps the weights that it brings in for each pass
+            kept = getattr(accelerate_hook, "weights_map", None)
+            if kept is not None:
+                shared[id(kept)] = kept
     return copy.deepcopy(model, shared).eval()
+
+
+def _weights(model: PreTrainedModel) -> dict[str, Tensor]:
+    """All weights by name, also those that accelerate keeps out of memory."""
+    if not any(p.is_meta for p in model.parameters()):
+        return model.state_dict()
+    from accelerate.utils.modeling import get_state_dict_offloaded_model
+
+    return get_state_dict_offloaded_model(model)
 
 
 def _takes(model: PreTrainedModel, argument: str) -> bool:

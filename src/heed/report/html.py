@@ -166,6 +166,8 @@ def render(template: str, **values: Any) -> str:
 def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
     facts = audit.facts
     yield from ((name, facts[name]) for name in ("model", "revision", "data"))
+    if facts.get("runs"):
+        yield "the model ran", facts["runs"]
     yield "documents", f"{facts['documents']:,}"
     if facts.get("left_out"):
         unread = f"without a {facts.get('unit', 'word')} that the model can read"
