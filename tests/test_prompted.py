@@ -268,6 +268,19 @@ def test_every_method_explains_a_prompted_model(family: str, kind: str, name: st
     assert any(repr(TEMPLATE) in note for note in e.notes)
 
 
+@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if CLOSED not in cls.needs])
+def test_a_list_is_one_by_one_in_any_order(name: str) -> None:
+    """Within 1e-5 of the largest score or logit, as heed promises of every method."""
+    m = model(kind="several")
+    texts = [TEXT, *OTHERS]
+    together = heed.explain(m, texts[::-1], name, **SMALL.get(name, {}))[::-1]
+    largest = float(np.abs(m(texts)).max())
+    for text, one in zip(texts, together, strict=True):
+        alone = heed.explain(m, text, name, **SMALL.get(name, {}))
+        scale = max(largest, np.abs(alone.scores).max())
+        np.testing.assert_allclose(one.scores, alone.scores, rtol=0, atol=1e-5 * scale)
+
+
 def test_attention_of_the_last_token_is_that_of_the_language_model() -> None:
     e = heed.explain(model(), TEXT, "attention-mean", sink="kept")
     eager = transformers.AutoModelForCausalLM.from_config(

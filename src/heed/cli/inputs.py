@@ -116,7 +116,7 @@ class Asked(NamedTuple):
         return self
 
     def load(self, model: str, **runs: Any) -> Any:
-        """The model as a classifier; `runs` says where and how."""
+        """The model as a classifier; `runs` says where it runs."""
         assert self.labels is not None
         if self.template is None:
             from heed.models.entailed import entailed
@@ -125,8 +125,8 @@ class Asked(NamedTuple):
         from heed.models.prompted import prompted
 
         text = self.template.replace("\\n", "\n")
-        asked = {"chat": self.chat, "calibrate": self.calibrate}
-        return prompted(model, None, text, self.labels, **asked, **runs)
+        runs |= {"chat": self.chat, "calibrate": self.calibrate}
+        return prompted(model, None, text, self.labels, **runs)
 
 
 def load_model(
