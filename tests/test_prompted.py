@@ -315,12 +315,14 @@ def test_other_attention_in_the_last_layer_is_the_same_by_one_row_and_by_whole_p
         m = model(kind=kind)
         tokens = m.tokens([TEXT, OTHERS[1]])
         attending = m.attending(tokens)
-        assert attending.cheap == (kind == "one")
+        assert attending.cheap
         rows = attending.trace.classifying_rows()
         even = torch.where(rows > 0, 1.0, 0.0)
         even = even / even.sum(-1, keepdim=True)
         whole = m.trace(tokens, attention={1: even}).logits
         torch.testing.assert_close(attending.logits(even), whole, rtol=1e-4, atol=1e-4)
+        variants = attending.logits(torch.stack([rows, even]))
+        torch.testing.assert_close(variants[1], whole, rtol=1e-4, atol=1e-4)
         assert (whole - attending.trace.logits).abs().max() > 1e-2
 
 
@@ -413,6 +415,8 @@ def test_words_that_are_the_same_tokens_are_refused() -> None:
 def test_what_is_no_language_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="model of transformers and its tokenizer"):
         heed.prompted(network(), template=TEMPLATE, labels=LABELS)
+    with pytest.raises(InputError, match="causal language models, got LlamaModel"):
+        heed.prompted(network().model, tokenizer(), TEMPLATE, LABELS)
     with pytest.raises(InputError, match="add chat=True"):
         heed.prompted(network(), tokenizer(), TEMPLATE, LABELS, system="be brief")
     with pytest.raises(CheckpointError, match="There is no model"):
