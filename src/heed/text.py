@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tokenizers
@@ -60,28 +60,23 @@ class Document:
     id: str = ""
     label: int | None = None
     rationale: tuple[Span, ...] = ()
-    spans: tuple[Span, ...] = ()
+    spans: Sequence[Any] = ()  # a tuple of `Span`, made of whatever is given
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "spans", tuple(map(_span, self.spans)))
         for what, marked in (("rationale", self.rationale), ("span", self.spans)):
             for span in marked:
                 if not self._has(*span):
                     raise InputError(
                         f"A {what} marks characters that the text lacks: {quoted(tuple(span))}."
                     )
-        in_order = sorted((segment, start, end) for start, end, segment in self._spans())
-        for (s, start, end), (other, begin, stop) in pairwise(in_order):
-            if s == other and begin < end:
-                raise InputError(
-                    f"Spans must not overlap: ({start}, {end}) and ({begin}, {stop}) do."
-                )
+        for one, other in pairwise(sorted(self.spans, key=lambda s: (s.segment, s.start))):
+            if one.segment == other.segment and other.start < one.end:
+                raise InputError(f"Spans must not overlap: {one[:2]} and {other[:2]} do.")
 
-    def _has(self, start: int, end: int, segment: int = 0) -> bool:
+    def _has(self, start: int, end: int, segment: int) -> bool:
         texts = self.segments
         return 0 <= segment < len(texts) and 0 <= start < end <= len(texts[segment])
-
-    def _spans(self) -> list[Span]:
-        return [Span(*span) for span in self.spans]
 
     @property
     def segments(self) -> tuple[str, ...]:
@@ -99,6 +94,14 @@ class Document:
             return cls(value[0], value[1])
         kind = type(value).__name__
         raise InputError(f"A text must be a string or a pair of strings, got {kind}.")
+
+
+def _span(given: Any) -> Span:
+    """A span as a user may write it: (start, end), or (start, end, 0 or 1) in a pair of texts."""
+    listed = isinstance(given, Sequence) and len(given) in (2, 3)
+    if listed and all(isinstance(i, int) for i in given):
+        return Span(*given)
+    raise InputError(f"A span is (start, end) or (start, end, 0 or 1), got {quoted(given)}.")
 
 
 class Word(NamedTuple):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 import heed
 from bench import small
@@ -64,7 +65,7 @@ def test_a_claim_measures_what_it_does_on_the_cpu(claim: str, family: str) -> No
         next(e for e in audited(family, there).evidence if e.claim.id == claim)
         for there in (False, True)
     )
-    assert here.refusal == there.refusal
+    assert here.refusal is None and there.refusal is None
     assert len(here.rows) == len(there.rows)
     # fused attention on the CPU rounds otherwise, which may swap two words that score the same
     for one, other in zip(here.rows, there.rows, strict=True):
@@ -118,6 +119,42 @@ def test_attention_and_embeddings_may_come_from_anywhere(family: str, where: str
 def test_attention_at_a_softmax_is_seen_and_replaced_on_the_device(name: str) -> None:
     both = (explained("deberta", name, there) for there in (False, True))
     for one, other in zip(*both, strict=True):
+        np.testing.assert_allclose(other.scores, one.scores, atol=1e-3 * np.abs(one.scores).max())
+
+
+def spread(family: str) -> Any:
+    """The last layer and what follows it on the device, the rest on the CPU."""
+    net = network(family)
+    base = net.base_model
+    layers = base.encoder.layer if family == "bert" else base.layers
+    ends = (base.pooler, net.classifier) if family == "bert" else (base.norm, net.score)
+    for part in (layers[-1], *ends):
+        part.to(DEVICE)
+        part.register_forward_pre_hook(_move, with_kwargs=True)
+    return net
+
+
+def _move(module: Any, inputs: Any, named: Any) -> Any:
+    """As accelerate does: what a module is given comes to where its weights are."""
+    return pytree.tree_map(
+        lambda x: x.to(DEVICE) if isinstance(x, torch.Tensor) else x, (inputs, named)
+    )
+
+
+SPREAD = ["attention-mean", "value-norm", "rollout", "attention-gradient", "efficient"]
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_a_model_may_be_spread_over_devices(family: str) -> None:
+    here, there = model(family, there=False), Transformer(spread(family), tokenizer(), family)
+    assert (there.offers, there.withheld) == (here.offers, here.withheld)
+    assert there.runs == "on cpu and sim:0, in float32"
+    devices_of = [w.device.type for w in there.trace(there.tokens(TEXTS)).attention]
+    assert devices_of == ["cpu", "sim"]
+    for name in [*SPREAD, "gradient-input", "integrated-gradients", "lime"]:
+        method = make_method(name, QUICK.get(name, {}))
+        (one,), (other,) = (method.explain(m, TEXTS[:1]) for m in (here, there))
         np.testing.assert_allclose(other.scores, one.scores, atol=1e-3 * np.abs(one.scores).max())
 
 

@@ -116,7 +116,7 @@ class Asked(NamedTuple):
         return self
 
     def load(self, model: str, **runs: Any) -> Any:
-        """The model as a classifier; `runs` says where it runs."""
+        """The model as a classifier; `runs` says where and how."""
         assert self.labels is not None
         if self.template is None:
             from heed.models.entailed import entailed
@@ -125,8 +125,8 @@ class Asked(NamedTuple):
         from heed.models.prompted import prompted
 
         text = self.template.replace("\\n", "\n")
-        runs |= {"chat": self.chat, "calibrate": self.calibrate}
-        return prompted(model, None, text, self.labels, **runs)
+        asked: dict[str, Any] = {"chat": self.chat, "calibrate": self.calibrate}
+        return prompted(model, None, text, self.labels, **asked, **runs)
 
 
 def load_model(

@@ -152,9 +152,9 @@ class Transformer(Passes):
 
     @cached_property
     def revision(self) -> str:  # type: ignore[override]
-        state = {key: value.float() for key, value in _weights(self.model).items()}
+        digest = fingerprint(_weights(self.model), single=True)
         # the same weights in another precision give other values
-        return "-".join([fingerprint(state), *devices.dtypes(self.model)])
+        return "-".join([digest, *devices.dtypes(self.model)])
 
     # The four doors
 
@@ -801,10 +801,11 @@ def _view(model: PreTrainedModel) -> PreTrainedModel:
         )
         shared[id(parameter)] = parameter if own_class else frozen
     for module in model.modules():
-        # where accelerate keeps weights that it brings in for each pass
-        kept = getattr(getattr(module, "_hf_hook", None), "weights_map", None)
-        if kept is not None:
-            shared[id(kept)] = kept
+        for accelerate_hook in devices.accelerate_hooks(module):
+            # where it keeps the weights that it brings in for each pass
+            kept = getattr(accelerate_hook, "weights_map", None)
+            if kept is not None:
+                shared[id(kept)] = kept
     return copy.deepcopy(model, shared).eval()
 
 
