@@ -253,6 +253,36 @@ def test_the_tokens_of_labels_are_those_that_follow_the_prompt() -> None:
     assert blank.continuation("good") == tuple(tokenizer()("good").input_ids)
 
 
+def sentencepiece() -> tokenizers.Tokenizer:
+    """A tokenizer of Llama's first kind: whole texts, "▁" for blanks and one before the text."""
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>", byte_fallback=True))
+    blanks = tokenizers.normalizers.Replace(" ", "▁")
+    backend.normalizer = tokenizers.normalizers.Sequence(
+        [tokenizers.normalizers.Prepend("▁"), blanks]
+    )
+    special = ["<unk>", "<s>", *(f"<0x{i:02X}>" for i in range(256))]
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=400, special_tokens=special, max_token_length=6
+    )
+    backend.train_from_iterator(f"Review: {TEXT} Sentiment: great".split() * 30, trainer)
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 1)]
+    )
+    return backend
+
+
+@pytest.mark.parametrize("template", [TEMPLATE, "{text} It is", "Is ({text}) good?"])
+@pytest.mark.parametrize("text", [TEXT, "  great , ü 🙂 plot", " bad"])
+def test_tokenizers_of_whole_texts_find_the_words_of_the_text(template: str, text: str) -> None:
+    backend = sentencepiece()
+    prompt = PromptTokenizer(backend, 200, 0, Template(template), True)
+    (tokens,) = prompt([Document(text)])
+    assert tokens.ids.tolist() == backend.encode(template.replace("{text}", text)).ids
+    assert [w.text for w in tokens.words] == text.split()
+    assert [backend.id_to_token(i) for i in prompt.continuation(" good")] == ["▁good"]
+    assert tokens.names[0] == "<s>" and not tokens.template[0]
+
+
 # Methods
 
 
