@@ -253,6 +253,36 @@ def test_the_tokens_of_labels_are_those_that_follow_the_prompt() -> None:
     assert blank.continuation("good") == tuple(tokenizer()("good").input_ids)
 
 
+def sentencepiece() -> tokenizers.Tokenizer:
+    """A tokenizer of Llama's first kind: whole texts, "▁" for blanks and one before the text."""
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>", byte_fallback=True))
+    blanks = tokenizers.normalizers.Replace(" ", "▁")
+    backend.normalizer = tokenizers.normalizers.Sequence(
+        [tokenizers.normalizers.Prepend("▁"), blanks]
+    )
+    special = ["<unk>", "<s>", *(f"<0x{i:02X}>" for i in range(256))]
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=400, special_tokens=special, max_token_length=6
+    )
+    backend.train_from_iterator(f"Review: {TEXT} Sentiment: great".split() * 30, trainer)
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 1)]
+    )
+    return backend
+
+
+@pytest.mark.parametrize("template", [TEMPLATE, "{text} It is", "Is ({text}) good?"])
+@pytest.mark.parametrize("text", [TEXT, "  great , ü 🙂 plot", " bad"])
+def test_tokenizers_of_whole_texts_find_the_words_of_the_text(template: str, text: str) -> None:
+    backend = sentencepiece()
+    prompt = PromptTokenizer(backend, 200, 0, Template(template), True)
+    (tokens,) = prompt([Document(text)])
+    assert tokens.ids.tolist() == backend.encode(template.replace("{text}", text)).ids
+    assert [w.text for w in tokens.words] == text.split()
+    assert [backend.id_to_token(i) for i in prompt.continuation(" good")] == ["▁good"]
+    assert tokens.names[0] == "<s>" and not tokens.template[0]
+
+
 # Methods
 
 
@@ -266,6 +296,19 @@ def test_every_method_explains_a_prompted_model(family: str, kind: str, name: st
     *sinks, template = [s.text for s in e.specials] or ["template"]
     assert template == "template" and all(name.endswith("(sink)") for name in sinks)
     assert any(repr(TEMPLATE) in note for note in e.notes)
+
+
+@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if CLOSED not in cls.needs])
+def test_a_list_is_one_by_one_in_any_order(name: str) -> None:
+    """Within 1e-5 of the largest score or logit, as heed promises of every method."""
+    m = model(kind="several")
+    texts = [TEXT, *OTHERS]
+    together = heed.explain(m, texts[::-1], name, **SMALL.get(name, {}))[::-1]
+    largest = float(np.abs(m(texts)).max())
+    for text, one in zip(texts, together, strict=True):
+        alone = heed.explain(m, text, name, **SMALL.get(name, {}))
+        scale = max(largest, np.abs(alone.scores).max())
+        np.testing.assert_allclose(one.scores, alone.scores, rtol=0, atol=1e-5 * scale)
 
 
 def test_attention_of_the_last_token_is_that_of_the_language_model() -> None:
@@ -302,12 +345,14 @@ def test_other_attention_in_the_last_layer_is_the_same_by_one_row_and_by_whole_p
         m = model(kind=kind)
         tokens = m.tokens([TEXT, OTHERS[1]])
         attending = m.attending(tokens)
-        assert attending.cheap == (kind == "one")
+        assert attending.cheap
         rows = attending.trace.classifying_rows()
         even = torch.where(rows > 0, 1.0, 0.0)
         even = even / even.sum(-1, keepdim=True)
         whole = m.trace(tokens, attention={1: even}).logits
         torch.testing.assert_close(attending.logits(even), whole, rtol=1e-4, atol=1e-4)
+        variants = attending.logits(torch.stack([rows, even]))
+        torch.testing.assert_close(variants[1], whole, rtol=1e-4, atol=1e-4)
         assert (whole - attending.trace.logits).abs().max() > 1e-2
 
 
@@ -400,6 +445,8 @@ def test_words_that_are_the_same_tokens_are_refused() -> None:
 def test_what_is_no_language_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="model of transformers and its tokenizer"):
         heed.prompted(network(), template=TEMPLATE, labels=LABELS)
+    with pytest.raises(InputError, match="causal language models, got LlamaModel"):
+        heed.prompted(network().model, tokenizer(), TEMPLATE, LABELS)
     with pytest.raises(InputError, match="add chat=True"):
         heed.prompted(network(), tokenizer(), TEMPLATE, LABELS, system="be brief")
     with pytest.raises(CheckpointError, match="There is no model"):

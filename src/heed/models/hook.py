@@ -64,6 +64,8 @@ class Recorder:
                  before it are run
     seen         the values of the last layer; if given, only the row that classifies is run, with
                  `attention` of layer 0, which may have a leading axis of variants
+    beside       what the model computed beside the row that classifies, by document; given to a
+                 pass of that row alone
     uniform      attend to everything that may be attended to alike, and write nothing down
     learning     leave the embeddings in the graph, for a pass that is learnt from
     asked        the queries that attention was asked with last
@@ -79,6 +81,7 @@ class Recorder:
     learning: bool = False
     given: Any = None
     seen: Float[Tensor, "batch head key dim"] | None = None
+    beside: Float[Tensor, "batch _"] | None = None
     looked_up: Embeddings | None = None
     below: Any = None
     states: list[Any] = field(default_factory=list)
@@ -156,10 +159,9 @@ def unrecorded() -> Iterator[None]:
         _recorder.reset(token)
 
 
-def runs_one_row() -> bool:
-    """Whether only the row that classifies is run, from what is known of the layers below."""
-    recorder = _recorder.get()
-    return recorder is not None and recorder.given is not None
+def current() -> Recorder | None:
+    """What records the pass that is running."""
+    return _recorder.get()
 
 
 @dataclass

@@ -31,7 +31,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from heed.errors import CheckpointError, InputError, NotApplicable, quoted
+from heed.errors import CheckpointError, InputError, quoted
 from heed.models import folders, hook, transformer
 from heed.models.arrays import Mask, Rows
 from heed.models.passes import Row, pad
@@ -247,10 +247,11 @@ def _answer(
     **inputs: Any,
 ) -> Any:
     """The language model's output, with logits of labels in place of those of tokens."""
-    if completions.longer and hook.runs_one_row():
-        raise NotApplicable("Words of several tokens need more of the text than one row.")
-    cache = past_key_values
-    if cache is None and completions.longer:
+    recorder, cache, rest = hook.current(), past_key_values, None
+    if recorder is not None and recorder.given is not None:
+        # of the prompt, one row is run: what follows a first token reads the others, and is known
+        rest = recorder.beside
+    elif completions.longer and cache is None:
         cache = DynamicCache()
     inputs |= {"use_cache": cache is not None, "past_key_values": cache}
     with _asking(classified):
@@ -259,9 +260,13 @@ def _answer(
     whole = output.logits.shape[:2] == classified.shape
     words = completions.first(output.logits[classified] if whole else output.logits[:, 0])
     if completions.longer:
-        read_on = _Continuation(completions, cache, classified, attention_mask, positioned)
+        if rest is None:
+            read_on = _Continuation(completions, cache, classified, attention_mask, positioned)
+            rest = read_on.log_probabilities(forward)
+        if recorder is not None:
+            recorder.beside = rest
         longer = torch.tensor(completions.longer, device=words.device)
-        words = words.index_add(1, longer, read_on.log_probabilities(forward).to(words.dtype))
+        words = words.index_add(1, longer, rest.to(words.dtype))
     output.logits = completions.by_label(words)
     return output
 

@@ -117,5 +117,5 @@ def _alike(a: Int[np.ndarray, "_"], b: Int[np.ndarray, "_"]) -> int:
 
 def window(config: Any) -> int | None:
     """How many tokens a layer looks back at most, if it does not look back to the beginning."""
-    named = [getattr(config, name, None) for name in _WINDOWS]
+    named = [getattr(config.get_text_config(), name, None) for name in _WINDOWS]
     return min((n for n in named if isinstance(n, int) and n > 0), default=None)

@@ -70,6 +70,9 @@ def prompted(
         # adapters of PEFT are inside of the base
         network = model.get_base_model() if hasattr(model, "get_base_model") else model
         reader = tokenizer
+        if not any(cls.__name__.endswith(transformer.CAUSAL) for cls in type(network).__mro__):
+            kind = type(network).__name__
+            raise InputError(f"heed prompts causal language models, got {kind}.")
         name = model.config.name_or_path or model.config.model_type
     layout = layout.as_chat(reader, system) if chat else layout
     prompt = Prompt(layout, label_words(labels, layout), chat, calibrate)

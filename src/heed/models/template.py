@@ -209,7 +209,8 @@ def typed_labels(labels: str) -> list[tuple[str, list[str]]]:
     typed = []
     for label in labels.split(","):
         name, equals, words = label.partition("=")
-        typed.append((name.strip(), words.split("|") if equals else [name.strip()]))
+        listed = [word.rstrip() for word in words.split("|")] if equals else [name.strip()]
+        typed.append((name.strip(), listed))
     return typed
 
 

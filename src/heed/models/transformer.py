@@ -72,6 +72,8 @@ class Transformer(Passes):
     The model that is passed in is left alone: heed works on a view, modules of its own over the
     same weights. Training the model further, in place, shows in the view; its revision is that of
     the weights when it was first asked for.
+
+    shares   the length of the longest texts that are read once up to where they part; 0 if none are
     """
 
     withheld: dict[str, str]
@@ -196,7 +198,10 @@ class Transformer(Passes):
                     given = type(recorder.below)((given, *others))
                 repeated = {key: value.repeat(len(part), 1) for key, value in alone.items()}
                 these = {0: variants[part[0] : part[-1] + 1]}
-                with recording(Recorder(these, given=given, seen=trace.values[-1])):
+                known: dict[str, Any] = {"given": given, "seen": trace.values[-1]}
+                if recorder.beside is not None:
+                    known["beside"] = recorder.beside.repeat(len(part), 1)
+                with recording(Recorder(these, **known)):
                     output = self.model(**repeated, **self._uncached)
                 return self._spread(output.logits).unflatten(0, (len(part), len(tokens)))
 
@@ -584,7 +589,7 @@ class Transformer(Passes):
         rows = [self._probe_row(n) for n in (length, length, length - 3)]
         seen = np.arange(length) != length - 5
         rows[1] = rows[1]._replace(seen=seen)
-        with torch.inference_mode(), prefix.remembered(), suppress(Exception):
+        with suppress(Exception):  # the code of a family may do anything
             plain = self._together(rows)
             self.shares = most
             if self._close(self._together(rows), plain, rounding=1e-5):
