@@ -130,10 +130,12 @@ def test_lime_is_that_of_the_lime_package(
 
 def test_replacing_and_deleting_differ_by_more_than_sampling(model: SingleLayer) -> None:
     """Or else the test above could not tell one from the other."""
+    drawn = {"samples": 5000, "sampling": "lime"}  # or else so few words have no sampling error
     replaced, deleted = (
-        heed.explain(model, TEXT, "lime", label=1, samples=5000, removal=r)
+        heed.explain(model, TEXT, "lime", label=1, removal=r, **drawn)
         for r in ("replace", "delete")
     )
+    assert replaced.standard_errors is not None and (replaced.standard_errors > 0).all()
     assert (np.abs(replaced.scores - deleted.scores) / replaced.standard_errors).max() > 20
 
 
