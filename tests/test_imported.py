@@ -328,7 +328,7 @@ def test_shap_from_its_package(model: SingleLayer) -> None:
 def test_captum_by_its_arrays(model: SingleLayer) -> None:
     attr = pytest.importorskip("captum.attr")
     (tokens,) = model.tokens([TEXTS[0]])
-    e = heed.explain(model, TEXTS[0], "gradient-input")
+    e = heed.explain(model, TEXTS[0], "gradient-input", output="logit")
     label = model.label(e.label)
     forward = lambda x: model.trace([tokens], embeddings=x).logits  # noqa: E731
     embedded = model.embeddings([tokens])
