@@ -601,7 +601,8 @@ def test_subset_of_claims_and_settings(model: SingleLayer, named: list, whole: A
     assert found.verdicts[0].level == pytest.approx(0.975)
     settings = {"permutations": 11, "positions": "words", "sink": "apart"}
     assert found.facts["settings"]["used"] == settings
-    assert values(found, "removes") == pytest.approx(values(whole, "removes"))
+    # a text of two words has nothing to rank
+    assert values(found, "removes") == pytest.approx(values(whole, "removes"), nan_ok=True)
 
 
 def test_another_method_is_judged(model: SingleLayer, named: list) -> None:

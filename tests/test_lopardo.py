@@ -94,9 +94,8 @@ def test_correlations_are_means_of_tau_over_documents(lab: Lab) -> None:
     outcome = comparisons.correlations(few)
     documents = few.documents(4).documents
     # LIME makes distinct words the units of all
-    every = [
-        m.explain(few.main, documents) for m in (AttentionMean(), GradientInput(), LimeExact())
-    ]
+    used = AttentionMean(), GradientInput(output="logit"), LimeExact(output="logit")
+    every = [method.explain(few.main, documents) for method in used]
     expected = np.mean([agreement(group)[0, 1] for group in zip(*every, strict=True)])
     (found,) = [r for r in outcome.results if "gradient-input and attention-mean" in r.metric]
     assert found.ours == pytest.approx(expected) and found.n == 4
