@@ -33,8 +33,12 @@ class Robust(ClaimTest):
     def measure(self, study: Study) -> list[Row]:
         # samples are cheap for models with a closed form
         samples = 2 * self.samples if CLOSED in study.model.offers else self.samples
-        replaced = replace(best_lime(study, samples), removal="replace")
-        deleted = Lime(samples=samples, removal="delete", output="log-odds")
+        # the model's own way to remove words goes by None, so that claims share explanations
+        by = {removal: removal for removal in study.model.removals} | {
+            study.model.removals[0]: None
+        }
+        replaced = replace(best_lime(study, samples), removal=by["replace"])
+        deleted = Lime(samples=samples, removal=by["delete"], output="log-odds")
         runs = []
         for method in (replaced, deleted):
             runs += [study.explain(method), study.explain_again(method)]
