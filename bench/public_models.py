@@ -122,7 +122,7 @@ SUBJECTS = (
 Audits = Mapping[Subject, Audit]
 
 
-def read_audits(folder: Path = OUT) -> dict[Subject, Audit]:
+def read_audits(folder: Path) -> dict[Subject, Audit]:
     """The audits that are finished."""
     files = {subject: folder / f"{subject.name}.parquet" for subject in SUBJECTS}
     return {subject: Audit.load(file) for subject, file in files.items() if file.is_file()}
@@ -235,7 +235,7 @@ def section(audits: Audits) -> str:
         "",
         *remarks(audits),
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, ""])
 
 
 COLOURS = {
@@ -282,7 +282,7 @@ def chart(audits: Audits) -> alt.LayerChart:
 
 def write_page() -> None:
     """Verdicts as JSON, a chart, and the section of the page in place of the one that is there."""
-    audits = read_audits()
+    audits = read_audits(OUT)
     missing = [subject.name for subject in SUBJECTS if subject not in audits]
     if missing:
         print(f"not audited yet: {', '.join(missing)}")
