@@ -241,7 +241,7 @@ def section(audits: Audits) -> str:
 COLOURS = {
     "supported": "#0072b2",
     "refuted": "#d55e00",
-    "undecided": "#9ca3af",
+    "undecided": "#6b7280",
     "not judged": "#eef0f3",
 }
 
@@ -253,31 +253,27 @@ def chart(audits: Audits) -> alt.LayerChart:
     for subject, audit in audits.items():
         verdicts = by_claim(audit)
         for claim in claims:
-            verdict = verdicts.get(claim)
-            outcome = "not applicable" if verdict is None else verdict.outcome
-            outcome = "not judged" if outcome == "not applicable" else outcome
-            row = {"model": subject.name, "claim": claim, "outcome": outcome}
-            rows.append(row | {"text": cell(verdict)})
-    axis = alt.Axis(title=None, ticks=False, domain=False, labelLimit=0, labelPadding=6)
-    across = alt.X("model:N", sort=names, axis=axis, scale=alt.Scale(paddingInner=0.04))
-    across.axis.orient, across.axis.labelAngle = "top", 0
-    down = alt.Y("claim:N", sort=claims, axis=axis.copy(), scale=alt.Scale(paddingInner=0.1))
+            shown = cell(verdicts.get(claim))
+            outcome = {symbol: name for name, symbol in SYMBOLS.items()}.get(shown[0], "")
+            outcome = outcome if outcome in COLOURS else "not judged"
+            # the colour says what the symbol says
+            text = shown.lstrip("".join(SYMBOLS.values())).strip() or "–"
+            rows.append({"model": subject.name, "claim": claim, "outcome": outcome, "text": text})
+    plain: dict[str, Any] = {"title": None, "ticks": False, "domain": False, "labelLimit": 0}
+    top = alt.Axis(orient="top", labelAngle=0, labelPadding=8, **plain)
+    across = alt.X("model:N", sort=names, axis=top, scale=alt.Scale(paddingInner=0.04))
+    left = alt.Axis(labelPadding=8, **plain)
+    down = alt.Y("claim:N", sort=claims, axis=left, scale=alt.Scale(paddingInner=0.1))
     scale = alt.Scale(domain=list(COLOURS), range=list(COLOURS.values()))
-    legend = alt.Legend(title=None, orient="bottom", symbolType="square")
-    rects = (
-        chart_of(rows)
-        .mark_rect()
-        .encode(across, down, alt.Color("outcome:N", scale=scale, legend=legend))
-    )
-    white = [row for row in rows if row["outcome"] in ("supported", "refuted")]
-    dark = [row for row in rows if row not in white]
-    texts = [
-        chart_of(part).mark_text(color=ink, fontSize=11).encode(across, down, alt.Text("text:N"))
-        for part, ink in ((white, "white"), (dark, INK))
-        if part
-    ]
-    layers = alt.layer(rects, *texts)
-    return styled(layers.properties(width=130 * len(names), height=26 * len(claims)))
+    legend = alt.Legend(title=None, orient="bottom", symbolType="square", labelColor=INK)
+    colour = alt.Color("outcome:N", scale=scale, legend=legend)
+    layers: list[alt.Chart] = [chart_of(rows).mark_rect().encode(across, down, colour)]
+    for ink, judged in (("white", True), (INK, False)):
+        inked = [row for row in rows if (row["outcome"] != "not judged") == judged]
+        texts = chart_of(inked).mark_text(color=ink, fontSize=12)
+        layers += [texts.encode(across, down, alt.Text("text:N"))] if inked else []
+    size = {"width": 124 * len(names), "height": 26 * len(claims)}
+    return styled(alt.layer(*layers).properties(**size))
 
 
 def write_page() -> None:
