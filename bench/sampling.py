@@ -33,9 +33,10 @@ HEAD = (
 
 def documents(n: int, low: int = 20, high: int = 200, wanted: str = "imdb") -> list[Document]:
     """Real test reviews of a middle length: of the wanted data where they are there."""
-    name = wanted if heed.data.sources(wanted, "test") else "rotten_tomatoes"
+    there = heed.data.sources(wanted, "test") is not None
+    name, split = (wanted, "test") if there else ("rotten_tomatoes", None)
     found = heed.data.load(
-        name, "test", seed=1, min_words=low if name == wanted else 10, max_words=high, limit=n
+        name, split, seed=1, min_words=low if there else 10, max_words=high, limit=n
     )
     print(f"\n{len(found):,} reviews of {name}, up to {high} words")
     return list(found.documents)

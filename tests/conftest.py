@@ -32,6 +32,7 @@ from dataclasses import replace  # noqa: E402
 from functools import cache  # noqa: E402
 
 import hypothesis  # noqa: E402
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
@@ -145,6 +146,12 @@ def build(
     if double:
         network.double()
     return SingleLayer(network, tokenizer, LABELS[:labels], f"tiny-{padding}", pairs=True)
+
+
+def log_odds(logits: np.ndarray, label: int) -> np.ndarray:
+    """log p/(1-p), what methods explain where nobody says what: z_c - log Σ_{k≠c} exp z_k."""
+    others = [np.exp(logits[..., k]) for k in range(logits.shape[-1]) if k != label]
+    return logits[..., label] - np.log(sum(others))
 
 
 @pytest.fixture(scope="session")

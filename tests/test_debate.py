@@ -218,7 +218,8 @@ def test_what_lies_on_special_tokens_and_padding_stays(make: object) -> None:
     plain = model.attending(tokens).trace
     base = plain.classifying_rows()
     for positions in ("words", "all"):
-        adversary = Adversary([base], plain, tokens, positions)  # type: ignore[arg-type]
+        free = [Study(model, []).free(t, positions) for t in tokens]  # type: ignore[arg-type]
+        adversary = Adversary([base], plain, free)
         rows = adversary._rows(torch.randn(4, *base.shape, dtype=base.dtype), base)
         torch.testing.assert_close(rows.sum(-1), torch.ones_like(rows.sum(-1)))
         for b, t in enumerate(tokens):

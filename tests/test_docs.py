@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import log_odds
 
 import heed
 from heed import data
@@ -40,10 +41,9 @@ def test_the_method_of_the_guide_works(model: SingleLayer) -> None:
     exec(header + code, names)
     e = heed.explain(model, "good film", names["LeaveOneIn"]())
     alone = model.predict(["good qqq"])  # every other word replaced by the unknown one
-    logits = model(["good qqq", "qqq qqq"])
-    label = model.label(e.label)
+    odds = log_odds(model(["good qqq", "qqq qqq"]), model.label(e.label))
     assert alone.shape == (1, len(model.labels))
-    np.testing.assert_allclose(e.scores[0], logits[0, label] - logits[1, label], atol=1e-6)
+    np.testing.assert_allclose(e.scores[0], odds[0] - odds[1], atol=1e-6)
 
 
 NUMBER = re.compile(r"-?\d+(\.\d+)?%?")

@@ -15,7 +15,7 @@ from conftest import OFFERED, WORDS
 import heed
 from heed.errors import InputError, NotApplicable
 from heed.methods import METHODS, Explanation, reads_attention
-from heed.methods.method import TokenMethod
+from heed.methods.method import OutputMethod, TokenMethod
 from heed.models.classifier import CLOSED
 from heed.models.single_layer import Network, SingleLayer
 from heed.models.transformer import Transformer
@@ -99,6 +99,36 @@ def test_neighbours_change_little_beside_the_output_of_a_saturated_transformer(n
     for one, other in zip(alone, run(model, texts, name), strict=True):
         same(one, other, output=largest)
         assert not explains_output or np.abs(one.scores).max() < 1e-2 * largest
+
+
+EXPLAINS = [name for name in OFFERED if issubclass(METHODS[name], OutputMethod)]
+
+
+def shifted(model: SingleLayer) -> SingleLayer:
+    """The same predictions, but all logits of a text are larger by the same number."""
+    network = Network(model.shape).to(model.network.W_e.dtype)
+    network.load_state_dict(model.network.state_dict())
+    same = torch.randn(model.shape.heads, 8, generator=torch.Generator().manual_seed(3))
+    network.W_l.data.add_(2 * same.to(network.W_l.dtype))
+    return SingleLayer(network, model.tokenizer, model.labels, "shifted", pairs=True)
+
+
+@pytest.mark.parametrize("labels", [2, 3])
+@pytest.mark.parametrize("name", EXPLAINS)
+def test_what_all_logits_share_counts_for_no_word(
+    make: Callable[..., SingleLayer], texts: list, name: str, labels: int
+) -> None:
+    """It does not move the prediction. Logits see it, as do closed forms of three labels."""
+    model = make(labels=labels)
+    other = shifted(model)
+    np.testing.assert_allclose(other.predict(texts), model.predict(texts), atol=1e-12)
+    if not (labels == 3 and CLOSED in METHODS[name].needs):
+        for text in texts[:2]:
+            one, moved = run(model, text, name), run(other, text, name)
+            assert one.settings["output"] == "log-odds"
+            same(one, moved)
+    logits = [run(m, texts[0], name, output="logit").scores for m in (model, other)]
+    assert np.abs(logits[1] - logits[0]).max() > 0.1 * np.abs(logits[0]).max()
 
 
 @each_method
@@ -435,7 +465,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "gradient-input": [{"attention": "fixed"}, {"head": 1}],
     "lime": [{"head": 1}, {"sampling": "lime"}],
     "shapley": [{"estimator": "permutation"}],
-    "lime-exact": [{"output": "log-odds"}, {"head": 1}],
+    "lime-exact": [{"output": "logit"}, {"head": 1}],
     "efficient": [{"level": "prediction"}, {"level": "layer"}],
 }
 

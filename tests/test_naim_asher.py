@@ -56,8 +56,9 @@ each_model = pytest.mark.parametrize("kind", MODELS)
 def test_swapping_it_leaves_the_output(kind: str, level: Any, words: bool, variant: Any) -> None:
     model = MODELS[kind]()
     tokens = model.tokens([LONG, *TEXTS])
+    free = [~t.special for t in tokens] if words else None
     try:
-        attending, parts = opened(model, tokens, level, words=words)
+        attending, parts = opened(model, tokens, level, free=free)
     except NotApplicable:
         assert kind == "all rows classify" and level in ("layer", "prediction")
         return
@@ -366,7 +367,8 @@ def test_rounding_of_a_model_is_no_output(rank: int, count: int, precision: torc
     words = [f"word{i}" for i in range(300)]
     model = constructed(rank, 32, words, precision)
     text = " ".join(words[:count])
-    ((part,),) = opened(model, model.tokens([text]), words=True)[1]
+    tokens = model.tokens([text])
+    ((part,),) = opened(model, tokens, free=[~tokens[0].special])[1]
     assert part.space.nullity == count - rank - 1
     found = heed.explain(model, text, "efficient")
     assert (

@@ -40,6 +40,7 @@ def test_gradients_are_those_of_captum(make: Callable[..., SingleLayer], options
     def words(rows: torch.Tensor) -> np.ndarray:
         return rows[0, 1 : n + 1].detach().double().numpy()
 
+    logit = {"label": 1, "output": "logit"}
     saliency = words(captum.Saliency(f).attribute(at.clone().requires_grad_(), target=1, abs=False))
     for name, reduced in (
         ("gradient-mean", saliency.mean(1)),
@@ -47,11 +48,11 @@ def test_gradients_are_those_of_captum(make: Callable[..., SingleLayer], options
         ("gradient-l2", np.sqrt((saliency**2).sum(1))),
     ):
         np.testing.assert_allclose(
-            heed.explain(model, TEXT, name, label=1).scores, reduced, rtol=0, atol=1e-5
+            heed.explain(model, TEXT, name, **logit).scores, reduced, rtol=0, atol=1e-5
         )
     times = words(captum.InputXGradient(f).attribute(at.clone().requires_grad_(), target=1).sum(-1))
     np.testing.assert_allclose(
-        heed.explain(model, TEXT, "gradient-input", label=1).scores, times, rtol=0, atol=1e-5
+        heed.explain(model, TEXT, "gradient-input", **logit).scores, times, rtol=0, atol=1e-5
     )
     for baseline in ("replace", "zero"):
         start = blank.clone()
@@ -61,7 +62,7 @@ def test_gradients_are_those_of_captum(make: Callable[..., SingleLayer], options
             at, baselines=start, target=1, n_steps=20, method="gausslegendre"
         )
         found = heed.explain(
-            model, TEXT, "integrated-gradients", label=1, steps=20, baseline=baseline
+            model, TEXT, "integrated-gradients", **logit, steps=20, baseline=baseline
         )
         np.testing.assert_allclose(found.scores, words(attributed.sum(-1)), rtol=0, atol=1e-5)
 
@@ -109,6 +110,7 @@ def test_lime_is_that_of_the_lime_package(
     model = make(padding=padding)
     method = METHODS["lime"](
         samples=SAMPLES,
+        output="logit",
         removal=removal,
         repeats="apart" if removal == "replace" else "together",
         sampling="lime",
@@ -148,5 +150,8 @@ def test_shapley_values_are_those_of_shap(model: SingleLayer) -> None:
         0
     ]  # all 62 subsets
     np.testing.assert_allclose(
-        heed.explain(model, text, "shapley", label=1).scores, expected, rtol=0, atol=1e-6
+        heed.explain(model, text, "shapley", label=1, output="logit").scores,
+        expected,
+        rtol=0,
+        atol=1e-6,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import fields
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -44,6 +45,8 @@ def model(family: str, double: bool = True) -> Transformer:
 
 def scores(m: Any, text: Any, name: str, **settings: Any) -> np.ndarray:
     """One score for each token, special ones included, in the order of the tokens."""
+    if any(f.name == "sink" for f in fields(METHODS[name])):
+        settings = {"sink": "kept"} | settings
     e = heed.explain(m, text, name, unit="token", **settings)
     (tokens,) = m.tokens([text])
     words, specials = iter(e.scores), iter(e.specials)
@@ -322,7 +325,8 @@ def test_attention_gradient_outside_the_interface() -> None:
     trace, rows = traced(m)
     gradients = torch.autograd.grad(trace.logits[0, 2], trace.attention)
     expected = collected(attention(trace), np.stack([g[0].numpy() for g in gradients]), rows)
-    np.testing.assert_allclose(scores(m, TEXT, "attention-gradient", label=2), expected, rtol=1e-6)
+    found = scores(m, TEXT, "attention-gradient", label=2, output="logit")
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert expected.max() > 0
 
 
@@ -337,7 +341,8 @@ def test_attention_gradient_of_one_layer_is_its_row(any_model: SingleLayer) -> N
             np.mean([max(0, float(a[h, t] * (v[h, t] @ w[h, :, label]))) for h in range(len(a))])
             for t in range(len(tokens))
         ]
-        found = scores(any_model, "the film was good", "attention-gradient", label=label)
+        asked = {"label": label, "output": "logit"}
+        found = scores(any_model, "the film was good", "attention-gradient", **asked)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-7)
 
 
@@ -364,9 +369,10 @@ def test_longer_neighbours_change_nothing(family: str, name: str) -> None:
         alone = heed.explain(m, text, name, **settings)
         scale = np.abs([*alone.scores, *(s.score for s in alone.specials)]).max()
         np.testing.assert_allclose(e.scores, alone.scores, atol=1e-4 * scale)
-        assert (
-            [s.text for s in e.specials] == [s.text for s in alone.specials] == ["[CLS]", "[SEP]"]
-        )
+        names, alone_names = ([s.text for s in x.specials] for x in (e, alone))
+        assert names == alone_names
+        assert [s.removesuffix(" (sink)") for s in names] == ["[CLS]", "[SEP]"]
+        assert any("sink" in s for s in names) == ("sink_attention" in e.facts)
         np.testing.assert_allclose(
             [s.score for s in e.specials], [s.score for s in alone.specials], atol=1e-4 * scale
         )

@@ -178,6 +178,7 @@ class Counted:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counted]:
     """A paper of two experiments; the first by its place is the last by its name."""
+    monkeypatch.delenv("HEED_DATA", raising=False)  # few reviews are enough, and read at once
     runs = {name: Counted(name) for name in ("second", "first")}
     experiments = tuple(Experiment(n, f"The {n} one", "Does it hold?", r) for n, r in runs.items())
     monkeypatch.setitem(PAPERS, "fake-2020", Paper("A fake paper", "lopardo2024", experiments))

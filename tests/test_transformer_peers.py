@@ -65,7 +65,7 @@ def test_gradients_are_those_of_captum(family: str) -> None:
     tokens, ids, blank = read(m, TEXT)
     times = captum.LayerGradientXActivation(f, lookup).attribute(ids, target=LABEL)
     times = times[0].detach().double().numpy()
-    at = {"label": LABEL, "at": "lookup"}
+    at = {"label": LABEL, "at": "lookup", "output": "logit"}
     if family == "modernbert":  # where a norm makes the product 0 but for rounding
         assert np.abs(times.sum(1)).max() < 1e-3 * np.abs(times).sum(1).max()
     else:
@@ -115,9 +115,8 @@ def test_occlusion_is_that_of_captum(family: str) -> None:
             ids, baselines=blank, target=LABEL, feature_mask=torch.from_numpy(groups)[None]
         )
     first = [int(np.flatnonzero(tokens.word == w)[0]) for w in range(len(tokens.words))]
-    close(
-        heed.explain(m, TEXT, "occlusion", label=LABEL).scores, ablated[0].double().numpy()[first]
-    )
+    found = heed.explain(m, TEXT, "occlusion", label=LABEL, output="logit").scores
+    close(found, ablated[0].double().numpy()[first])
 
 
 def predict(family: str, texts: list[str]) -> np.ndarray:
@@ -156,7 +155,7 @@ def test_lime_is_that_of_the_lime_package(family: str, removal: str) -> None:
         "removal": removal,
         "repeats": "apart" if removal == "replace" else "together",
     }
-    settings["sampling"] = "lime"
+    settings |= {"sampling": "lime", "output": "logit"}
     ours = [
         heed.explain(m, text, "lime", label=LABEL, seed=seed, **settings) for seed in range(runs)
     ]
@@ -179,7 +178,8 @@ def test_shapley_values_are_those_of_shap(family: str) -> None:
 
     method = shap.KernelExplainer(f, np.zeros((1, len(words))))
     every = method.shap_values(np.ones((1, len(words))), nsamples=100, silent=True, l1_reg=False)[0]
-    close(heed.explain(model(family), SHORT, "shapley", label=LABEL, repeats="apart").scores, every)
+    asked = {"label": LABEL, "repeats": "apart", "output": "logit"}
+    close(heed.explain(model(family), SHORT, "shapley", **asked).scores, every)
 
 
 def test_sampled_shapley_values_agree_with_the_permutations_of_shap() -> None:
@@ -200,6 +200,7 @@ def test_sampled_shapley_values_agree_with_the_permutations_of_shap() -> None:
     )
     options = {
         "label": LABEL,
+        "output": "logit",
         "repeats": "apart",
         "estimator": "permutation",
         "samples": 160 * len(words),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from conftest import log_odds
 
 import heed
 from heed.models.classifier import Classifier, output_of, softmax
@@ -109,7 +110,7 @@ def test_gradient_methods_reduce_the_closed_form(
             for head in (None, 1):
                 subject = model if head is None else model.head(head)
                 rows = reduce(*closed_form(subject, tokens.ids.tolist(), 1))
-                found = heed.explain(model, text, name, label=1, head=head)
+                found = heed.explain(model, text, name, label=1, head=head, output="logit")
                 apart = [*rows[:n][~word], *([rows[n:].sum()] if len(rows) > n else [])]
                 assert relative(found.scores, rows[:n][word]) < 1e-11
                 assert (
@@ -128,7 +129,7 @@ def test_gradient_times_input_has_the_form_of_the_theorem(model: SingleLayer, te
             expected[t] += (
                 a[t] * (W_l[1] @ v[t] + q @ k[t] / math.sqrt(8) * (W_l[1] @ (v[t] - mean))) / 3
             )
-    found = heed.explain(model, texts[0], "gradient-input", label=1)
+    found = heed.explain(model, texts[0], "gradient-input", label=1, output="logit")
     assert relative(found.scores, expected[1:]) < 1e-12
 
 
@@ -239,9 +240,8 @@ def test_integrated_gradients_add_up_to_the_change(
 
 def test_few_steps_leave_a_gap_that_is_reported(model: SingleLayer, texts: list) -> None:
     e = heed.explain(model, texts[0], "integrated-gradients", label=1, steps=1)
-    change = (
-        model([texts[0]])[0, 1] - model.logits([model.blank(model.tokens([texts[0]])[0])])[0, 1]
-    )
+    full, empty = model([texts[0]]), model.logits([model.blank(model.tokens([texts[0]])[0])])
+    change = float(log_odds(full, 1)[0] - log_odds(empty, 1)[0])
     assert e.facts["completeness_gap"] == pytest.approx(e.scores.sum() - change, abs=1e-12)
     assert abs(e.facts["completeness_gap"]) > 1e-6
 

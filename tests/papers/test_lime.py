@@ -9,6 +9,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+from conftest import log_odds
 from scipy import stats
 
 import heed
@@ -54,7 +55,7 @@ def everything(
         changed.append(
             " ".join(w if w in kept else "zzqx" for w in words if w in kept or removal == "replace")
         )
-    return keep, model(changed)[:, label]
+    return keep, log_odds(model(changed), label)
 
 
 def limit(
@@ -180,9 +181,8 @@ def test_samples_weights_and_outputs_are_those_of_the_definition(
     np.testing.assert_allclose(
         seen["weights"], [kernel(s, 6, bandwidth) for s in removed], rtol=1e-12
     )
-    np.testing.assert_allclose(
-        seen["y"], model.score(model.tokens([TEXT]), [keep], removal="replace")[0][:, 1], atol=1e-12
-    )
+    (logits,) = model.score(model.tokens([TEXT]), [keep], removal="replace")
+    np.testing.assert_allclose(seen["y"], log_odds(logits, 1), atol=1e-12)
     slope, intercept = normal_equations(keep.astype(float), seen["y"], seen["weights"], 2.0)
     np.testing.assert_allclose(found.scores, slope, atol=1e-10)
     assert found.facts["intercept"] == pytest.approx(intercept, abs=1e-10)
@@ -250,11 +250,10 @@ def test_standard_errors_fall_with_the_root_of_the_samples(model: SingleLayer) -
 def test_lime_of_the_heads_adds_up_to_lime(any_model: SingleLayer, removal: str) -> None:
     """The regression is linear in the outputs, and the samples do not depend on the head."""
     text = "the film was slow but the plot is good"
-    whole = heed.explain(any_model, text, "lime", label=1, samples=300, removal=removal)
-    heads = [
-        heed.explain(any_model, text, "lime", label=1, samples=300, removal=removal, head=i)
-        for i in range(3)
-    ]
+    asked = {"label": 1, "samples": 300, "removal": removal}
+    whole = heed.explain(any_model, text, "lime", **asked, output="logit")
+    heads = [heed.explain(any_model, text, "lime", **asked, head=i) for i in range(3)]
+    assert {h.settings["output"] for h in heads} == {"logit"}
     tolerance = 1e-9 if any_model.network.W_e.dtype.itemsize == 8 else 1e-5
     np.testing.assert_allclose(sum(h.scores for h in heads), whole.scores, atol=tolerance)
 
@@ -274,7 +273,7 @@ def test_repeats_apart_is_the_limit_over_positions(model: SingleLayer) -> None:
     text = "good slow good film"
     keep = np.array(list(product([True, False], repeat=4)))
     (y,) = model.score(model.tokens([text]), [keep], removal="replace")
-    expected = limit(keep, y[:, 1], samples=20_000, penalty=1.0)
+    expected = limit(keep, log_odds(y, 1), samples=20_000, penalty=1.0)
     found = heed.explain(
         model, text, "lime", label=1, samples=20_000, repeats="apart", sampling="lime"
     )

@@ -8,6 +8,7 @@ from itertools import combinations, permutations
 
 import numpy as np
 import pytest
+from conftest import log_odds
 
 import heed
 from heed.methods import METHODS, Shapley
@@ -33,7 +34,7 @@ def outputs(
                 w if w in present else "zzqx" for w in words if w in present or removal == "replace"
             )
         )
-    return d, dict(zip(sets, model(changed)[:, label].tolist(), strict=True))
+    return d, dict(zip(sets, log_odds(model(changed), label).tolist(), strict=True))
 
 
 def by_orders(d: int, f: dict[frozenset[int], float]) -> np.ndarray:
@@ -195,10 +196,8 @@ def test_values_add_up_to_the_change(
 ) -> None:
     """Always, however few the samples: f(document) - f(document without words)."""
     tokens = any_model.tokens(texts)
-    change = (
-        any_model.logits(tokens)[:, 1]
-        - any_model.logits([any_model.blank(t) for t in tokens])[:, 1]
-    )
+    full, empty = any_model.logits(tokens), any_model.logits([any_model.blank(t) for t in tokens])
+    change = log_odds(full, 1) - log_odds(empty, 1)
     found = heed.explain(any_model, texts, "shapley", label=1, samples=samples, estimator=estimator)
     tolerance = 1e-9 if any_model.network.W_e.dtype.itemsize == 8 else 1e-5
     np.testing.assert_allclose([e.scores.sum() for e in found], change, rtol=0, atol=tolerance)
@@ -207,7 +206,7 @@ def test_values_add_up_to_the_change(
 @pytest.mark.parametrize("estimator", ["kernel", "permutation"])
 def test_one_word_gets_the_whole_change(model: SingleLayer, estimator: str) -> None:
     found = heed.explain(model, "good good", "shapley", label=1, estimator=estimator)
-    full, empty = model(["good good", "zzqx zzqx"])[:, 1]
+    full, empty = log_odds(model(["good good", "zzqx zzqx"]), 1)
     assert found.scores == pytest.approx([full - empty], abs=1e-12)
     assert found.forward_passes == 2 and not found.standard_errors.any()
 
@@ -226,7 +225,8 @@ def test_occlusion_is_the_change_when_one_occurrence_goes(any_model: SingleLayer
             " ".join(words[:i] + ["zzqx"] * (removal == "replace") + words[i + 1 :])
             for i in range(4)
         ]
-        expected = any_model([" ".join(words)])[0, 1] - any_model(without)[:, 1]
+        full, rest = any_model([" ".join(words)]), any_model(without)
+        expected = log_odds(full, 1) - log_odds(rest, 1)
         found = heed.explain(any_model, " ".join(words), "occlusion", label=1, removal=removal)
         np.testing.assert_allclose(found.scores, expected, rtol=0, atol=1e-5)
         assert found.forward_passes == 5

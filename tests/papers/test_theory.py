@@ -400,9 +400,12 @@ def test_exact_methods_are_what_sampled_ones_tend_to(model: SingleLayer) -> None
 
 def test_log_odds_of_two_labels_have_a_closed_form_too(model: SingleLayer) -> None:
     for name in ("lime-exact", "shapley-exact", "lime-theorem"):
-        own, other = (heed.explain(model, TEXT, name, label=label).scores for label in (1, 0))
-        odds = heed.explain(model, TEXT, name, label=1, output="log-odds").scores
-        np.testing.assert_allclose(odds, own - other, atol=1e-9)
+        own, other = (
+            heed.explain(model, TEXT, name, label=label, output="logit").scores for label in (1, 0)
+        )
+        odds = heed.explain(model, TEXT, name, label=1)
+        np.testing.assert_allclose(odds.scores, own - other, atol=1e-9)
+        assert odds.settings["output"] == "log-odds"
     few = "the plot is good but slow"  # every subset of which is asked for once
     sampled = heed.explain(model, few, "lime", label=1, output="log-odds", samples=2000)
     exactly = heed.explain(model, few, "lime-exact", label=1, output="log-odds", ridge=1 / 2000)
@@ -411,6 +414,45 @@ def test_log_odds_of_two_labels_have_a_closed_form_too(model: SingleLayer) -> No
     )
     with pytest.raises(NotApplicable, match="two labels"):
         heed.explain(build(labels=3), TEXT, "lime-exact", output="log-odds")
+    several = heed.explain(build(labels=3), TEXT, "lime-exact")
+    logits = heed.explain(build(labels=3), TEXT, "lime-exact", output="logit")
+    assert several.settings["output"] == "logit"
+    np.testing.assert_array_equal(several.scores, logits.scores)
+
+
+@pytest.mark.parametrize("options", [{}, {"padding": "attends", "biases": True}], ids=str)
+def test_exact_log_odds_are_those_of_every_subset(options: dict) -> None:
+    """Of probabilities, for all 2^d texts that can be made of six words."""
+    model, text = build(**options), "the plot is good but slow"
+    words = text.split()
+    keep = np.array(list(product([True, False], repeat=6)))
+    texts = [" ".join(w if k else "zzqx" for w, k in zip(words, row, strict=True)) for row in keep]
+    p = model.predict(texts)[:, 1]
+    y = dict(zip(map(tuple, keep.tolist()), np.log(p / (1 - p)).tolist(), strict=True))
+    shapley = np.zeros(6)
+    for row, value in y.items():
+        for j in (j for j in range(6) if not row[j]):
+            size = sum(row)
+            gain = y[(*row[:j], True, *row[j + 1 :])] - value
+            shapley[j] += gain / (6 * math.comb(5, size))
+    found = heed.explain(model, text, "shapley-exact", label=1).scores
+    np.testing.assert_allclose(found, shapley, atol=1e-9)
+    removed = 6 - keep.sum(1)
+    weights = np.array(
+        [
+            math.exp(-((1 - math.sqrt(1 - s / 6)) ** 2) / (2 * 0.25**2)) / math.comb(6, s)
+            if s
+            else 0.0
+            for s in removed
+        ]
+    )
+    design = np.column_stack([np.ones(len(keep)), keep])
+    root = np.sqrt(weights)[:, None]
+    values = np.array([y[tuple(row)] for row in keep.tolist()])
+    fitted = np.linalg.lstsq(root * design, root[:, 0] * values, rcond=None)[0]
+    found = heed.explain(model, text, "lime-exact", label=1)
+    np.testing.assert_allclose(found.scores, fitted[1:], atol=1e-9)
+    assert found.facts["intercept"] == pytest.approx(fitted[0], abs=1e-9)
 
 
 def test_heads_add_up(model: SingleLayer) -> None:
@@ -419,9 +461,8 @@ def test_heads_add_up(model: SingleLayer) -> None:
             heed.explain(model, TEXT, name, label=1, head=h).scores
             for h in range(model.shape.heads)
         ]
-        np.testing.assert_allclose(
-            np.sum(parts, 0), heed.explain(model, TEXT, name, label=1).scores, atol=1e-10
-        )
+        whole = heed.explain(model, TEXT, name, label=1, output="logit").scores
+        np.testing.assert_allclose(np.sum(parts, 0), whole, atol=1e-10)
 
 
 def test_a_single_word_has_no_lime_but_a_shapley_value(model: SingleLayer) -> None:

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from heed.claims.study import Positions, free_keys
 from heed.models.trace import Trace
-from heed.text import Tokens
 
 if TYPE_CHECKING:  # which loads torch
     from torch import Tensor
@@ -41,14 +39,12 @@ class Adversary:
 
     base        the model's own rows, layer by layer
     plain       the forward pass that they come from
-    tokens      the tokens of the batch
-    positions   "words": only the weights of words may change; "all": those of special tokens too
+    free        of each document, the tokens whose weights may change
     """
 
     base: Sequence[Float[Tensor, "batch head query key"]]
     plain: Trace
-    tokens: Sequence[Tokens]
-    positions: Positions = "words"
+    free: Sequence[Bool[np.ndarray, "_"]]
 
     def search(
         self,
@@ -113,8 +109,8 @@ class Adversary:
 
         started = torch.zeros(candidates, *rows.shape)
         for b, rng in enumerate(noise):
-            keys = free_keys(self.tokens[b], self.positions)
-            real = min(rows.shape[2], len(self.tokens[b])) if rows.shape[2] > 1 else 1
+            keys = np.flatnonzero(self.free[b])
+            real = min(rows.shape[2], len(self.free[b])) if rows.shape[2] > 1 else 1
             shape = (candidates, rows.shape[1], real, len(keys))
             drawn = rng.standard_normal(shape, dtype=np.float32)
             started[:, b, :, :real, keys] = 3 * torch.from_numpy(drawn)
@@ -125,9 +121,9 @@ class Adversary:
         """Which keys may change their weights."""
         import torch
 
-        free = torch.zeros(len(self.tokens), self.base[0].shape[-1], dtype=torch.bool)
-        for b, t in enumerate(self.tokens):
-            free[b, torch.from_numpy(free_keys(t, self.positions))] = True
+        free = torch.zeros(len(self.free), self.base[0].shape[-1], dtype=torch.bool)
+        for b, may_change in enumerate(self.free):
+            free[b, : len(may_change)] = torch.from_numpy(may_change)
         return free[:, None, None]
 
     def _rows(

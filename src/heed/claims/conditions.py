@@ -84,7 +84,7 @@ def _batch(study: Study, tokens: Sequence[Tokens]) -> list[Row]:
     weights = plain.classifying_rows().clone().requires_grad_()
     even = weights.detach().clone()
     for b, t in enumerate(tokens):
-        words = torch.from_numpy(np.flatnonzero(~t.special))
+        words = torch.from_numpy(np.flatnonzero(study.free(t)))
         even[b][..., words] = even[b][..., words].mean(-1, keepdim=True)
     with torch.enable_grad():
         output = logits(weights)
@@ -102,7 +102,7 @@ def _batch(study: Study, tokens: Sequence[Tokens]) -> list[Row]:
     )
     attention = plain.classifying().mean(1)
     return [
-        _row(attention[b, : len(t)][~t.special], adds[b, : len(t)][~t.special])
+        _row(attention[b, : len(t)][study.free(t)], adds[b, : len(t)][study.free(t)])
         | {"context": float(change[b])}
         for b, t in enumerate(tokens)
     ]

@@ -18,6 +18,7 @@ from heed.claims.study import ClaimTest, Positions, Study, attention_facts
 from heed.errors import NotApplicable
 from heed.methods import AttentionMean
 from heed.methods.problems import Problem
+from heed.methods.sinks import Sink, held
 from heed.metrics import jsd, tvd
 from heed.models.classifier import Classifier
 from heed.models.trace import Trace
@@ -51,8 +52,9 @@ class Exclusive(ClaimTest):
 
     Distances compare the classifying row, averaged over heads, as shares of the attention on words.
     `layers` is "last", "all", or numbers as in "0,2": the classifying row of each of these layers
-    may change, and their distances are averaged. Special tokens and padding keep their weights;
-    with positions="all" only padding does.
+    may change, and their distances are averaged. Special tokens and padding keep their weights, and
+    so does the first token of a causal model, a sink; with sink="kept" it may change, with
+    positions="all" only padding keeps its weights.
     """
 
     claim = stated("exclusive")
@@ -64,6 +66,7 @@ class Exclusive(ClaimTest):
     epsilon: Annotated[float, Above(0), AtMost(1)] = 0.05
     layers: str = "last"
     positions: Positions = "words"
+    sink: Sink = "apart"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,7 +82,8 @@ class Exclusive(ClaimTest):
 
     def _batch(self, study: Study, tokens: Sequence[Tokens]) -> list[Row]:
         plain, base, logits = self._opened(study.model, tokens)
-        adversary = Adversary(base, plain, tokens, self.positions)
+        free = [study.free(t, self.positions, self.sink) for t in tokens]
+        adversary = Adversary(base, plain, free)
         noise = [study.rng(self.claim.id, t.document) for t in tokens]
         target = study.model.probabilities(plain.logits.double().numpy())
         distances, moves, labels, _ = adversary.search(
@@ -94,7 +98,7 @@ class Exclusive(ClaimTest):
         close = moves <= self.epsilon
         # candidates that move the prediction too far count as distance 0: they are never the best
         farthest = np.where(close, distances, 0.0)
-        rows = attention_facts(plain, tokens, target)
+        rows = attention_facts(plain, tokens, free, target)
         for b, best in enumerate(farthest.argmax(0)):
             left = int(close[:, b].sum())
             rows[b] = {
@@ -255,12 +259,16 @@ def seed_distances(
 def attention_of(
     model: Classifier, documents: Sequence[Document]
 ) -> list[Float[np.ndarray, "word"]]:
-    """The attention that is judged: the classifying row on words, mean over heads, as shares."""
+    """The attention that is judged: the classifying row on words, mean over heads, as shares.
+
+    A sink among the words is left out.
+    """
     from heed.training.examples import outputs_of
 
     shares = []
     for tokens, _, attention in outputs_of(model, documents):
-        on_words = attention[: len(tokens)][~tokens.special].astype(float)
+        words = ~held(tokens, model.causal, "apart")
+        on_words = attention[: len(tokens)][words].astype(float)
         shares.append(on_words / (on_words.sum() or 1.0))  # all 0 if no word has any attention
     return shares
 

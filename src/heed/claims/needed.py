@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from heed.claims.claim import Row, stated
-from heed.claims.study import ClaimTest, Positions, Study, attention_facts, free_keys
+from heed.claims.study import ClaimTest, Positions, Study, attention_facts
+from heed.methods.sinks import Sink
 from heed.metrics import tvd
 from heed.settings import AtLeast
 from heed.text import Tokens
@@ -49,13 +50,15 @@ class Used(ClaimTest):
     """Shuffle the attention of the classifying row over words and see how far the prediction moves.
 
     All heads of the last layer are shuffled in the same way. Special tokens and padding keep their
-    weights; with positions="all" only padding does.
+    weights, and so does the first token of a causal model, a sink; with sink="kept" it is shuffled,
+    with positions="all" only padding keeps its weights.
     """
 
     claim = stated("used")
 
     permutations: Annotated[int, AtLeast(1)] = 100
     positions: Positions = "words"
+    sink: Sink = "apart"
 
     def measure(self, study: Study) -> list[Row]:
         return study.by_batch(
@@ -69,8 +72,9 @@ class Used(ClaimTest):
             plain, logits, *_ = study.model.attending(tokens)
             weights = plain.classifying_rows()
             shuffled = weights.expand(self.permutations, *weights.shape).clone()
+            free = [study.free(t, self.positions, self.sink) for t in tokens]
             for b, t in enumerate(tokens):
-                self._shuffle(shuffled[:, b], t, study.rng(self.claim.id, t.document))
+                self._shuffle(shuffled[:, b], free[b], study.rng(self.claim.id, t.document))
             moved = logits(shuffled)
         before, after = (
             study.model.probabilities(z.double().numpy()) for z in (plain.logits, moved)
@@ -79,18 +83,18 @@ class Used(ClaimTest):
         distance = np.median(moves, axis=0)
         return [
             {"value": float(distance[b])} | facts
-            for b, facts in enumerate(attention_facts(plain, tokens, before))
+            for b, facts in enumerate(attention_facts(plain, tokens, free, before))
         ]
 
     def _shuffle(
         self,
         weights: Float[Tensor, "variant head query key"],
-        tokens: Tokens,
+        free: Bool[np.ndarray, "token"],
         rng: np.random.Generator,
     ) -> None:
         import torch
 
-        keys = free_keys(tokens, self.positions)
+        keys = np.flatnonzero(free)
         orders = torch.from_numpy(rng.permuted(np.tile(keys, (self.permutations, 1)), axis=1))
         taken = weights.gather(3, orders[:, None, None].expand(-1, *weights.shape[1:3], -1))
         weights[..., torch.from_numpy(keys)] = taken

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from heed.claims.claim import Refusal, Row
 from heed.claims.study import ClaimTest, Positions, Study
 from heed.errors import NotApplicable
 from heed.methods.problems import Level, Problem, Tolerance, opened, openness
+from heed.methods.sinks import Sink
 from heed.models.classifier import PROJECTED, Attending
 from heed.text import Tokens
 
@@ -23,7 +26,9 @@ class RowTest(ClaimTest):
 
     level       what counts as the output: that of each "head", or "layer" or "prediction"
     positions   "words": special tokens and padding keep their weights, and distances compare the
-                shares of attention on words
+                shares of attention on words; "all": only padding does
+    sink        "apart": the first token of a causal model, a sink, keeps its weight as special
+                tokens do; "kept": it is a word like others
     tolerance   a direction counts as null if the values in it are below this share of their norm
     """
 
@@ -32,6 +37,7 @@ class RowTest(ClaimTest):
 
     level: Level = "head"
     positions: Positions = "words"
+    sink: Sink = "apart"
     tolerance: Tolerance | None = None
 
     @abstractmethod
@@ -69,17 +75,14 @@ class RowTest(ClaimTest):
         )
 
     def _opened(self, study: Study, tokens: Sequence[Tokens]) -> Opened:
-        return opened(
-            study.model,
-            tokens,
-            self.level,
-            words=self.positions == "words",
-            tolerance=self.tolerance,
-        )
+        free = [study.free(t, self.positions, self.sink) for t in tokens]
+        return opened(study.model, tokens, self.level, free=free, tolerance=self.tolerance)
 
 
 def described(parts: Sequence[Problem]) -> Row:
     """How far the output leaves attention undetermined in a document."""
     if not parts:  # no word has any weight
-        return {"keys": 0, "null_space": 0.0, "rows_open": 0.0}
-    return {"keys": max(len(p.keys) for p in parts)} | openness(parts)
+        return {"keys": 0, "held_attention": 1.0, "null_space": 0.0, "rows_open": 0.0}
+    held = 1 - float(np.concatenate([p.masses.ravel() for p in parts]).mean())
+    row = {"keys": max(len(p.keys) for p in parts), "held_attention": held}
+    return row | openness(parts)

@@ -10,12 +10,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from heed.claims.claim import Claim, Refusal, Row
 from heed.methods import AttentionMean, Explanation, Lime, LimeExact, Method
+from heed.methods.sinks import Sink, held
 from heed.models.classifier import CLOSED, Classifier, batches
 from heed.models.trace import Trace
 from heed.progress import bar, counter
@@ -180,6 +181,14 @@ class Study:
 
         return self._store(test).each(keys, missing)
 
+    def free(
+        self, tokens: Tokens, positions: Positions = "words", sink: Sink = "apart"
+    ) -> Bool[np.ndarray, "token"]:
+        """The tokens whose attention a test may change: those of words, or special ones too."""
+        if positions == "all":
+            return np.ones(len(tokens), dtype=bool)
+        return ~held(tokens, self.model.causal, sink)
+
     def rng(self, claim: str, document: Document) -> np.random.Generator:
         """A random generator that depends only on seed, claim and text."""
         return generator(self.seed, claim, *document.segments)
@@ -221,24 +230,26 @@ class ClaimTest(ABC):
 
 
 def attention_facts(
-    trace: Trace, tokens: Sequence[Tokens], probabilities: Float[np.ndarray, "batch label"]
+    trace: Trace,
+    tokens: Sequence[Tokens],
+    free: Sequence[Bool[np.ndarray, "_"]],
+    probabilities: Float[np.ndarray, "batch label"],
 ) -> list[Row]:
     """Columns for each row: the predicted label, and where the attention that is judged lies."""
     attention = trace.classifying().mean(1)
-    return [
-        {
-            "predicted": int(probabilities[b].argmax()),
-            "max_attention": float(attention[b, : len(t)][~t.special].max()),
-            "special_attention": float(attention[b, : len(t)][t.special].sum()),
-            "padding_attention": float(attention[b, len(t) :].sum()),
-        }
-        for b, t in enumerate(tokens)
-    ]
-
-
-def free_keys(tokens: Tokens, positions: Positions) -> Int[np.ndarray, "_"]:
-    """The tokens whose attention a test may change: words, or special tokens too."""
-    return np.flatnonzero(~tokens.special) if positions == "words" else np.arange(len(tokens))
+    rows: list[Row] = []
+    for b, (t, may_change) in enumerate(zip(tokens, free, strict=True)):
+        on_tokens, on_padding = attention[b, : len(t)], attention[b, len(t) :]
+        rows.append(
+            {
+                "predicted": int(probabilities[b].argmax()),
+                "max_attention": float(on_tokens[may_change & ~t.special].max(initial=0)),
+                "special_attention": float(on_tokens[t.special].sum()),
+                "padding_attention": float(on_padding.sum()),
+                "held_attention": float(on_tokens[~may_change].sum() + on_padding.sum()),
+            }
+        )
+    return rows
 
 
 def best_lime(study: Study, samples: int) -> Lime | LimeExact:

@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from heed.errors import InputError
 from heed.methods.method import BatchMethod, Job, Measured, units_of
+from heed.methods.sinks import SinkMethod, held, sink_note, without
 from heed.models.classifier import ATTENTION, PROJECTED, Classifier
 from heed.models.trace import Trace
 from heed.settings import wrong
@@ -58,7 +59,7 @@ class LayerMethod(BatchMethod):
         return sorted({n % count for n in numbers})
 
     @abstractmethod
-    def read(self, trace: Trace, tokens: Sequence[Tokens]) -> list[Measured]:
+    def read(self, model: Classifier, trace: Trace, tokens: Sequence[Tokens]) -> list[Measured]:
         """The scores of the documents of a trace."""
 
     def measure_batch(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
@@ -67,11 +68,11 @@ class LayerMethod(BatchMethod):
         tokens = [job.tokens for job in jobs]
         with torch.no_grad():
             trace = model.trace(tokens, layers=self.layer_numbers())
-        return self.read(trace, tokens)
+        return self.read(model, trace, tokens)
 
 
 @dataclass(frozen=True)
-class Attention(LayerMethod):
+class Attention(SinkMethod, LayerMethod):
     """Attention weights of the classifying row, reduced over layers and heads. No sign."""
 
     paper: ClassVar[str] = "bahdanau2015"
@@ -80,20 +81,31 @@ class Attention(LayerMethod):
     def reduce(self, layers: list[Heads]) -> Keys:
         """One weight per key."""
 
-    def read(self, trace: Trace, tokens: Sequence[Tokens]) -> list[Measured]:
+    def read(self, model: Classifier, trace: Trace, tokens: Sequence[Tokens]) -> list[Measured]:
         layers = [trace.classifying(i).astype(float) for i in self.layers_of(len(trace.attention))]
         results = []
         for row, t in enumerate(tokens):
-            results.append(self._measured([heads[row] for heads in layers], len(t)))
+            results.append(self._measured(model, [heads[row] for heads in layers], t))
         return results
 
-    def _measured(self, layers: list[Heads], tokens: int) -> Measured:
-        padding = float(np.concatenate(layers)[:, tokens:].sum(1).mean())
-        if padding == 0:
-            return Measured(rows=self.reduce(layers)[:tokens])
-        note = f"{padding:.0%} of the attention lies on padding, which this model does not mask."
-        facts = {"padding_attention": padding}
-        return Measured(rows=self.reduce(layers), facts=facts, notes=(note,))
+    def _measured(self, model: Classifier, layers: list[Heads], tokens: Tokens) -> Measured:
+        rows, n = self.reduce(layers), len(tokens)
+        facts: dict[str, float] = {}
+        notes: list[str] = []
+        sink = self.sink_in(rows, tokens, model)
+        if sink is not None:
+            share = float(rows[sink] / rows.sum())
+            rows = without(rows, sink)
+            rows[sink] = facts["sink_attention"] = share
+            notes.append(sink_note(share, sink, tokens, model.causal))
+        padding = float(np.concatenate(layers)[:, n:].sum(1).mean())
+        if padding:
+            facts["padding_attention"] = padding
+            notes.append(
+                f"{padding:.0%} of the attention lies on padding, which this model does not mask."
+            )
+        rows = rows if padding else rows[:n]
+        return Measured(rows=rows, facts=facts, notes=tuple(notes), sink=sink)
 
 
 @dataclass(frozen=True)
@@ -134,7 +146,10 @@ class AttentionHead(Attention):
 
 
 def heads(model: Classifier, documents: Sequence[Any]) -> list[Float[np.ndarray, "head unit"]]:
-    """For each document, attention of the classifying row in the last layer: heads × words."""
+    """For each document, attention of the classifying row in the last layer: heads × words.
+
+    The attention on a sink is left out.
+    """
     import torch
 
     tokens = model.tokens(documents)
@@ -144,6 +159,7 @@ def heads(model: Classifier, documents: Sequence[Any]) -> list[Float[np.ndarray,
             weights = model.trace([tokens[i] for i in batch], layers=[-1]).classifying()
         for i, rows in zip(batch, weights, strict=True):
             units, groups = units_of(tokens[i])
+            groups = np.where(held(tokens[i], model.causal, "apart"), -1, groups)
             tables[i] = np.zeros((len(rows), len(units)))
             np.add.at(tables[i].T, groups[groups >= 0], rows[:, : len(groups)].T[groups >= 0])
     return tables
@@ -162,7 +178,7 @@ class ValueNorm(LayerMethod):
     needs: ClassVar[frozenset[str]] = frozenset({ATTENTION, PROJECTED})
     paper: ClassVar[str] = "kobayashi2020"
 
-    def read(self, trace: Trace, tokens: Sequence[Tokens]) -> list[Measured]:
+    def read(self, model: Classifier, trace: Trace, tokens: Sequence[Tokens]) -> list[Measured]:
         layers = [self._norms(trace, i) for i in self.layers_of(len(trace.attention))]
         norms = np.mean(layers, 0)
         return [

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from heed.algebra.limits import exact, lime_theorem, relative_error, slope
-from heed.methods.method import Job, Measured, Method
-from heed.models.classifier import CLOSED, Classifier
+from heed.methods.method import HeadMethod, Job, Measured
+from heed.models.classifier import CLOSED, Classifier, Output
 from heed.settings import AtLeast, Below
 
 if TYPE_CHECKING:
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ClosedForm(Method):
+class ClosedForm(HeadMethod):
     """A method that computes with the output as a function of all subsets of words.
 
     removal   "replace" by the model's filler, or "hide". There is no formula for "delete", which
               moves the other words
     repeats   "together": one unit per distinct word; "apart": one unit per occurrence
-    head      explain only what this attention head contributes
-    output    what is explained: the logit of the label or, if there are two labels, its log-odds
+    output    what is explained: the log-odds of the label if there are two labels, or its logit
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({CLOSED})
@@ -35,8 +34,9 @@ class ClosedForm(Method):
 
     removal: Annotated[Literal["replace", "hide"], "way to remove words in closed form"] = "replace"
     repeats: Annotated[Literal["together", "apart"], "way to treat repeats"] = "together"
-    head: int | None = None
-    output: Annotated[Literal["logit", "log-odds"], "output in closed form"] = "logit"
+    output: Annotated[Literal["logit", "log-odds"], "output in closed form"] | None = field(
+        default=None, kw_only=True
+    )
 
     def merges_repeats(self) -> bool:
         return self.repeats == "together"
@@ -50,23 +50,27 @@ class ClosedForm(Method):
             return f"{form} the log-odds of two labels, and {model.name} has more."
         return super().refusal(model, documents)
 
+    def explained(self, model: Classifier) -> Output:
+        # log-odds of more than two labels are no sum of ratios, and have no closed form
+        several = self.output is None and len(model.labels) > 2
+        return "logit" if several else super().explained(model)
+
     @abstractmethod
     def solve(self, f: Ratios, job: Job) -> Measured:
         """The scores for one document."""
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         part = model if self.head is None else model.head(self.head)
-        passes = 1 if self.output == "logit" else 2
-        measured = [self.solve(self._function(part, job), job) for job in jobs]
+        odds = self.explained(model) == "log-odds"
+        measured = [self.solve(self._function(part, job, odds), job) for job in jobs]
+        passes = 2 if odds else 1
         return [replace(m, forward_passes=passes) for m in measured]
 
-    def _function(self, model: Classifier, job: Job) -> Ratios:
+    def _function(self, model: Classifier, job: Job, odds: bool) -> Ratios:
         def logit(label: int) -> Ratios:
             return model.ratios(job.tokens, job.groups, len(job.units), label, self.removal)
 
-        if self.output == "logit":
-            return logit(job.label)
-        return logit(job.label) - logit(1 - job.label)
+        return logit(job.label) - logit(1 - job.label) if odds else logit(job.label)
 
 
 @dataclass(frozen=True)

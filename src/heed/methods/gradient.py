@@ -11,14 +11,13 @@ import numpy as np
 from jaxtyping import Float
 
 from heed.errors import NotApplicable
-from heed.methods.method import Job, Measured, TokenMethod, check_head
+from heed.methods.method import HeadMethod, Job, Measured, OutputMethod, TokenMethod
 from heed.models.classifier import (
     GRADIENT,
     REPLACEABLE,
     At,
     Classifier,
     Gradient,
-    Output,
     output_of,
     select_output,
 )
@@ -34,11 +33,9 @@ _INCOMPLETE = 0.05  # the share of the change of the output that scores may miss
 
 
 @dataclass(frozen=True)
-class GradientMethod(TokenMethod):
+class GradientMethod(HeadMethod, TokenMethod):
     """One number per token from its gradient.
 
-    output      what the gradient is taken of: logit, log-odds or probability of the label
-    head        explain only what this attention head contributes
     attention   "moves": attention changes with the embeddings; "fixed": it is held constant
     at          the embeddings that the gradient is taken at: "block", those that enter the first
                 layer, after positions and norm (the default where the model has them); "lookup",
@@ -48,14 +45,8 @@ class GradientMethod(TokenMethod):
     needs: ClassVar[frozenset[str]] = frozenset({GRADIENT})
     paper: ClassVar[str] = "simonyan2014"
 
-    output: Output = "logit"
-    head: int | None = None
     attention: Annotated[Literal["moves", "fixed"], "treatment of attention"] = "moves"
     at: At | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_head(self, self.head, self.output)
 
     def refusal(self, model: Classifier, documents: Sequence[Any]) -> str:
         also = {REPLACEABLE} if self.attention == "fixed" else set()
@@ -70,7 +61,7 @@ class GradientMethod(TokenMethod):
         subject = model if self.head is None else model.head(self.head)
         tokens, labels = [job.tokens for job in jobs], [job.label for job in jobs]
         held = self.attention == "fixed"
-        gradients = subject.gradient(tokens, labels, self.output, held, self.at)
+        gradients = subject.gradient(tokens, labels, self.explained(model), held, self.at)
         return [self.measured(g) for g in gradients]
 
     def measured(self, result: Gradient) -> Measured:
@@ -144,7 +135,7 @@ class GradientInput(GradientMethod):
 
 
 @dataclass(frozen=True)
-class IntegratedGradients(TokenMethod):
+class IntegratedGradients(OutputMethod, TokenMethod):
     """Gradient × (embedding - baseline), integrated along the straight line between the two.
 
     steps      nodes of the Gauss–Legendre rule
@@ -152,7 +143,6 @@ class IntegratedGradients(TokenMethod):
                words to zero; special tokens stay in both
     at         the embeddings that are moved: "block", those that enter the first layer (the default
                where the model has them); "lookup", those that the tokens look up
-    output     what the gradient is taken of: logit, log-odds or probability of the label
 
     The scores add up to the difference between the outputs at both ends, up to a completeness gap
     that is reported.
@@ -165,7 +155,6 @@ class IntegratedGradients(TokenMethod):
 
     steps: Annotated[int, AtLeast(1)] = 50
     baseline: Literal["replace", "zero"] = "replace"
-    output: Output = "logit"
     at: At | None = None
 
     def evaluations(self, units: int) -> int:
@@ -192,7 +181,8 @@ class IntegratedGradients(TokenMethod):
             mean += torch.einsum("n,ntd->td", weight[part], gradient)
         rows = ((end - start) * mean).sum(1).double().numpy()
         assert job.logits is not None
-        change = float(output_of(job.logits, job.label, self.output, model.exclusive)) - outputs[0]
+        whole = output_of(job.logits, job.label, self.explained(model), model.exclusive)
+        change = float(whole) - outputs[0]
         gap = float(rows.sum() - change)
         summed = "The scores" if self.merge == "sum" else "The scores of the tokens"
         note = f"{summed} sum to the change of the output, {change:+.4g}, to within {abs(gap):.1g}."
@@ -214,6 +204,6 @@ class IntegratedGradients(TokenMethod):
             tokens = [job.tokens] * len(points)
             trace = model.trace(tokens, embeddings=points, layers=(), at=self.at)
             labels = torch.tensor([job.label] * len(points))
-            outputs = select_output(trace.logits, labels, self.output, model.exclusive)
+            outputs = select_output(trace.logits, labels, self.explained(model), model.exclusive)
             (gradient,) = torch.autograd.grad(outputs.sum(), points)
         return outputs.detach(), gradient

@@ -61,6 +61,7 @@ class Measured:
     logits           the output for the whole document, from a method that evaluates it itself
     raw              by row, the scores before the method changed them
     intervals        smallest and largest score of each unit
+    sink             the token whose row is shown apart, whatever its unit
     """
 
     scores: Scores | None = None
@@ -72,6 +73,7 @@ class Measured:
     logits: Float[np.ndarray, "label"] | None = None
     raw: Float[np.ndarray, "row"] | None = None
     intervals: Float[np.ndarray, "unit 2"] | None = None
+    sink: int | None = None
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,8 @@ class Method(ABC):
         settings = {f.name: getattr(self, f.name) for f in fields(self)}
         if "at" in settings:
             settings["at"] = model.place(settings["at"])
+        if isinstance(self, OutputMethod):
+            settings["output"] = self.explained(model)
         logits = measured.logits if job.logits is None else job.logits
         assert logits is not None
         label = int(logits.argmax()) if job.label < 0 else job.label
@@ -203,7 +207,7 @@ class Method(ABC):
         specials: tuple[Special, ...] = ()
         if scores is None:
             assert measured.rows is not None
-            scores, specials = split_rows(job, measured.rows, settings["merge"])
+            scores, specials = split_rows(job, measured.rows, settings["merge"], measured.sink)
         if measured.raw is not None:
             raw, _ = split_rows(job, measured.raw, settings["merge"])
         probabilities = model.probabilities(logits).tolist()
@@ -232,6 +236,41 @@ class Method(ABC):
             raw=raw,
             intervals=measured.intervals,
         )
+
+
+@dataclass(frozen=True)
+class OutputMethod(Method):
+    """A method that explains an output of the model.
+
+    output   what is explained: log-odds, logit or probability of the label; by default log-odds,
+             which move if and only if the prediction does
+    """
+
+    output: Output | None = field(default=None, kw_only=True)
+
+    def explained(self, model: Classifier) -> Output:
+        """What is explained, where nobody said what."""
+        return self.output or "log-odds"
+
+
+@dataclass(frozen=True)
+class HeadMethod(OutputMethod):
+    """A method that can explain one attention head of the single-layer classifier.
+
+    head   explain only what this attention head contributes to the logit
+    """
+
+    head: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.head is not None and self.output not in (None, "logit"):
+            raise InputError(
+                f"{self.name} explains one head by its part of the logit: leave out the output."
+            )
+
+    def explained(self, model: Classifier) -> Output:
+        return super().explained(model) if self.head is None else "logit"
 
 
 @dataclass(frozen=True)
@@ -297,12 +336,14 @@ def _token_as_word(tokens: Tokens, i: int) -> Word:
 
 
 def split_rows(
-    job: Job, rows: Float[np.ndarray, "row"], merge: Merge
+    job: Job, rows: Float[np.ndarray, "row"], merge: Merge, sink: int | None = None
 ) -> tuple[Scores, tuple[Special, ...]]:
-    """Scores of tokens merged into units; special tokens and padding apart."""
+    """Scores of tokens merged into units; special tokens, padding and a sink apart."""
     tokens = job.tokens
     scores = np.zeros(len(job.units))
     inside = job.groups >= 0
+    if sink is not None:
+        inside[sink] = False
     token_scores, groups = rows[: len(tokens)][inside], job.groups[inside]
     if merge == "sum":
         np.add.at(scores, groups, token_scores)
@@ -310,7 +351,10 @@ def split_rows(
         # written in ascending order of size, so that the largest of a unit is written last
         order = np.argsort(np.abs(token_scores), kind="stable")
         scores[groups[order]] = token_scores[order]
-    specials = [Special(tokens.names[i], float(rows[i])) for i in np.flatnonzero(~inside)]
+    specials = [
+        Special(f"{tokens.names[i]} (sink)" if i == sink else tokens.names[i], float(rows[i]))
+        for i in np.flatnonzero(~inside)
+    ]
     if len(rows) > len(tokens):
         specials.append(Special("padding", float(rows[len(tokens) :].sum())))
     return scores, tuple(specials)
@@ -350,11 +394,3 @@ def _reading_notes(tokens: Tokens, pairs: bool) -> tuple[str, ...]:
         stand_in = tokens.names[positions[0]]
         notes.append(f"{many} unknown to the model, which reads {stand_in} instead: {first}.")
     return tuple(notes)
-
-
-def check_head(method: Method, head: int | None, output: Output) -> None:
-    """Refuse a head with another output than the logit: heads add up to the logit only."""
-    if head is not None and output != "logit":
-        raise InputError(
-            f"{method.name} explains one head by its part of the logit: leave output at 'logit'."
-        )

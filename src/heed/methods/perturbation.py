@@ -17,8 +17,8 @@ from jaxtyping import Float, Int
 
 from heed.algebra.limits import kernel
 from heed.algebra.regression import ENTRIES, Controlled, Ridge, Words, enlarged, ridge, slices
-from heed.methods.method import Job, Keep, Measured, Method, Scores, check_head
-from heed.models.classifier import Classifier, Output, Removal, output_of
+from heed.methods.method import HeadMethod, Job, Keep, Measured, OutputMethod, Scores
+from heed.models.classifier import Classifier, Removal, output_of
 from heed.settings import AtLeast, AtMost, Below
 
 # How many texts a sampling method may evaluate.
@@ -27,15 +27,13 @@ Outputs = Float[np.ndarray, "sample"]
 
 
 @dataclass(frozen=True)
-class Perturbation(Method):
+class Perturbation(OutputMethod):
     """Scores from outputs for texts without some of their words.
 
     removal   "replace" by the model's filler, "delete" or "hide"; None takes the model's default
-    output    what is explained: logit, log-odds or probability of the label
     """
 
     removal: Annotated[Removal, "way to remove words"] | None = None
-    output: Output = "logit"
 
     @abstractmethod
     def plan(self, job: Job) -> Keep:
@@ -75,7 +73,7 @@ class Perturbation(Method):
         for (job, keep), evaluated, (_, index) in zip(planned, logits, unique, strict=True):
             rows = evaluated[index.ravel()]
             label = int(rows[0].argmax()) if job.label < 0 else job.label
-            outputs = output_of(rows[-len(keep) :], label, self.output, model.exclusive)
+            outputs = output_of(rows[-len(keep) :], label, self.explained(model), model.exclusive)
             measured = self.fit(job, keep, outputs)
             results.append(replace(measured, logits=rows[0], forward_passes=len(evaluated)))
         return results
@@ -114,7 +112,7 @@ class Repeating(Perturbation):
 
 
 @dataclass(frozen=True)
-class Lime(Repeating):
+class Lime(HeadMethod, Repeating):
     """Ridge regression of the output on which words are present, near the document.
 
     samples     how many texts to evaluate
@@ -123,7 +121,6 @@ class Lime(Repeating):
     ridge       the penalty
     sampling    "lime": independent texts; "pairs": each with its complement; "auto": either
     words       keep only this many words with the largest scores, and fit them again; others get 0
-    head        explain only what this attention head contributes
 
     To draw a text, s is drawn uniformly from 1 … d, then s words. "lime" draws independent texts,
     and is the algorithm of the `lime` package with feature_selection="none". "pairs" evaluates each
@@ -142,11 +139,6 @@ class Lime(Repeating):
     ridge: Annotated[float, AtLeast(0), Below(math.inf)] = 1.0
     sampling: Literal["auto", "pairs", "lime"] = "auto"
     words: Annotated[int, AtLeast(1)] | None = None
-    head: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_head(self, self.head, self.output)
 
     def evaluations(self, units: int) -> int:
         return min(self.samples, 2**units)  # no more texts differ

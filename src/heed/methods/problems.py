@@ -82,14 +82,14 @@ def problems(
     layer: int = -1,
     level: Level = "head",
     head: int | None = None,
-    words: bool = False,
+    free: Sequence[Bool[np.ndarray, "_"]] | None = None,
     tolerance: float | None = None,
     rows: Float[Tensor, "batch head query key"] | None = None,
     slopes: Float[Tensor, "batch head query key label"] | None = None,
 ) -> list[list[Problem]]:
     """The problems of each document, from one layer of a trace.
 
-    words    whether only the weights of words may change
+    free     of each document, the tokens whose weights may change; by default all, and padding too
     rows     other rows of the layer than those that classify
     slopes   the values at the level of the prediction
 
@@ -116,8 +116,8 @@ def problems(
         queries = np.arange(len(t) if weights.shape[2] > 1 else 1)
         document_rows = weights[b][:, queries]
         visible = _visible((document_rows > 0).any(0), t)
-        if words:
-            visible[:, : len(t)] &= ~t.special
+        if free is not None:
+            visible[:, : len(t)] &= free[b]
             visible[:, len(t) :] = False
         parts = []
         for keys, same in _alike(visible):
@@ -198,7 +198,7 @@ def opened(
     level: Level = "head",
     layer: int = -1,
     head: int | None = None,
-    words: bool = False,
+    free: Sequence[Bool[np.ndarray, "_"]] | None = None,
     tolerance: float | None = None,
 ) -> tuple[Attending, list[list[Problem]]]:
     """A pass through the model that gives the output for other attention, and its problems."""
@@ -228,7 +228,7 @@ def opened(
         )
     slopes = _slopes(attending, rows, model.exclusive) if level == "prediction" else None
     return attending, problems(
-        attending.trace, tokens, layer, level, head, words, tolerance, slopes=slopes
+        attending.trace, tokens, layer, level, head, free, tolerance, slopes=slopes
     )
 
 

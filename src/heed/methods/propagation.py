@@ -10,13 +10,13 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Float
 
-from heed.methods.method import BatchMethod, Job, Measured
+from heed.methods.method import BatchMethod, Job, Measured, OutputMethod
+from heed.methods.sinks import SinkMethod, sink_note, without
 from heed.models.classifier import (
     ATTENTION,
     BETWEEN,
     DIFFERENTIABLE,
     Classifier,
-    Output,
     select_output,
 )
 from heed.settings import AtLeast, Below
@@ -28,13 +28,18 @@ Edges = Float[np.ndarray, "query key"]  # of one layer
 
 
 @dataclass(frozen=True)
-class AttentionGraph(BatchMethod):
+class AttentionGraph(SinkMethod):
     """Attention as a graph: in each layer, weighted edges between tokens.
 
     residual   the share of the skip connection: a layer is (1 - residual) A + residual I
     heads      how the heads become one A: "mean" or "max"
 
     Rows sum to 1. If all rows classify, each counts the same.
+
+    A sink s is taken out layer by layer, or nothing else would be left after many: before the skip
+    connection is added, A_ij becomes A_ij Σ_k A_ik / Σ_{k≠s} A_ik for j ≠ s, and A_is becomes 0. A
+    row with all its weight on the sink passes on what it has: A_i becomes e_i. Whether a token is a
+    sink, and with which share, is told by the mean of A over layers, heads and rows.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({ATTENTION, BETWEEN})
@@ -48,6 +53,10 @@ class AttentionGraph(BatchMethod):
     def follow(self, start: Mass, layers: Sequence[Edges]) -> Mass:
         """What arrives at each token of what starts in the rows above the last layer."""
 
+    def apart(self, rows: Mass, sink: int) -> Mass:
+        """What is shown of the other tokens. The sink kept some, if its row classifies."""
+        return rows
+
     def measure_batch(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         import torch
 
@@ -57,20 +66,44 @@ class AttentionGraph(BatchMethod):
         for row, (job, start) in enumerate(zip(jobs, trace.pooling(), strict=True)):
             real = slice(len(job.tokens))
             weights = [w[row, :, real, real].double().cpu().numpy() for w in trace.attention]
-            layers = [self._edges(w) for w in weights]
-            results.append(Measured(rows=self.follow(start[real], layers)))
+            mean = np.mean([w.mean((0, 1)) for w in weights], 0)
+            sink = self.sink_in(mean, job.tokens, model)
+            rows = self.follow(start[real], [self._edges(w, sink) for w in weights])
+            if sink is None:
+                results.append(Measured(rows=rows))
+                continue
+            share = float(mean[sink] / mean.sum())
+            rows = self.apart(rows, sink)
+            rows[sink] = share
+            note = sink_note(share, sink, job.tokens, model.causal)
+            facts = {"sink_attention": share}
+            results.append(Measured(rows=rows, facts=facts, notes=(note,), sink=sink))
         return results
 
-    def _edges(self, weights: Float[np.ndarray, "head query key"]) -> Edges:
+    def _edges(self, weights: Float[np.ndarray, "head query key"], sink: int | None) -> Edges:
         attention = weights.mean(0) if self.heads == "mean" else weights.max(0)
+        if sink is not None:
+            attention = _without_key(attention, sink)
         mixed = (1 - self.residual) * attention + self.residual * np.eye(len(attention))
         return mixed / mixed.sum(1, keepdims=True)
+
+
+def _without_key(attention: Edges, sink: int) -> Edges:
+    """Rows of the same sums without this key; those that have no other point to themselves."""
+    sums = attention.sum(1, keepdims=True)
+    rest = attention.copy()
+    rest[:, sink] = 0
+    left = rest.sum(1, keepdims=True)
+    return np.where(left > 0, rest / np.where(left > 0, left, 1), np.eye(len(rest))) * sums
 
 
 @dataclass(frozen=True)
 class Rollout(AttentionGraph):
     name: ClassVar[str] = "rollout"
     summary: ClassVar[str] = "attention multiplied through all layers"
+
+    def apart(self, rows: Mass, sink: int) -> Mass:
+        return without(rows, sink)
 
     def follow(self, start: Mass, layers: Sequence[Edges]) -> Mass:
         for edges in reversed(layers):
@@ -114,14 +147,12 @@ class Flow(AttentionGraph):
 
 
 @dataclass(frozen=True)
-class AttentionGradient(BatchMethod):
+class AttentionGradient(OutputMethod, BatchMethod):
     """Attention times its gradient, positive parts only, mean over heads, through all layers.
 
     From R = I, each layer makes R + Ā R with Ā = mean over heads of max(0, ∇A ⊙ A). The scores are
     the classifying row of R - I, or the mean of all rows if all classify. The gradient moves single
     weights, not whole rows, so even values that are the same for all tokens count.
-
-    output   what the gradient is taken of: logit, log-odds or probability of the label
     """
 
     name: ClassVar[str] = "attention-gradient"
@@ -129,8 +160,6 @@ class AttentionGradient(BatchMethod):
     needs: ClassVar[frozenset[str]] = frozenset({ATTENTION, DIFFERENTIABLE})
     signed: ClassVar[bool] = False
     paper: ClassVar[str] = "chefer2021"
-
-    output: Output = "logit"
 
     def refusal(self, model: Classifier, documents: Sequence[Any]) -> str:
         # a model of one layer has nothing between layers; others must not withhold it
@@ -143,7 +172,8 @@ class AttentionGradient(BatchMethod):
         with torch.enable_grad():
             trace = model.trace([job.tokens for job in jobs])
             labels = torch.tensor([job.label for job in jobs])
-            total = select_output(trace.logits, labels, self.output, model.exclusive).sum()
+            output = self.explained(model)
+            total = select_output(trace.logits, labels, output, model.exclusive).sum()
             gradients = torch.autograd.grad(total, trace.attention)
         layers = [
             (weights.detach() * gradient).clamp(min=0).double().mean(1).cpu().numpy()

@@ -28,6 +28,8 @@ from typing import Any, Literal
 import numpy as np
 import tokenizers
 import torch
+from huggingface_hub import constants as hub
+from huggingface_hub import get_session
 from huggingface_hub.utils import logging as hub_logging
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -604,6 +606,8 @@ def read(
     safe: dict[str, Any] = {"trust_remote_code": False}
     name = quoted(str(model))
     with folders.reading(f"The model {name} cannot be loaded"), quiet():
+        if not Path(model).exists() and not _hub_answers():
+            safe["local_files_only"] = True  # what was downloaded before can still be read
         try:
             config = AutoConfig.from_pretrained(model, **safe)
         except OSError as error:
@@ -624,6 +628,14 @@ def read(
             f"The model {name} comes without its tokenizer: put its files beside the weights."
         )
     return network, tokenizer, sorted(info["missing_keys"])
+
+
+def _hub_answers() -> bool:
+    """Whether the hub can be reached, asked once: its own library tries for half a minute."""
+    with suppress(Exception):
+        get_session().head(hub.ENDPOINT, timeout=5)
+        return True
+    return False
 
 
 def _name(model: str | Path) -> str:

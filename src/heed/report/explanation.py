@@ -268,9 +268,11 @@ def measured(explanation: Explanation) -> list[tuple[str, str]]:
 
 
 def provenance(explanation: Explanation) -> str:
-    """The model, how words were removed, and what it took."""
+    """The model, what of it was explained, how words were removed, and what it took."""
+    output = explanation.settings.get("output")
     parts = (
         printable(f"{explanation.model}@{explanation.revision}"),
+        f"output: {output}" if output else "",
         f"removal: {explanation.removal}" if explanation.removal else "",
         counted(explanation.forward_passes, "evaluation"),
         f"{explanation.seconds * 1000:.0f} ms",

@@ -30,6 +30,8 @@ CONDITIONS = "Conditions for attention to explain"
 _ANSWERS = {"supported": "yes", "refuted": "no", "undecided": "undecided"}
 # True of every model, by how efficient attention is defined.
 _BY_ALGEBRA = {"efficient-sufficient", "efficient-shared"}
+# Beyond this share, attention that a test does not move is worth a sentence.
+_MOST_HELD = 0.5
 _HOLDS = {True: "yes", False: "no", None: "undecided"}
 # Longer tables: causes, headings, caveats, conditions, and the columns of rows.
 _TABLES = tomllib.loads(resources.files("heed.report").joinpath("words.toml").read_text("utf8"))
@@ -150,6 +152,7 @@ def _family(verdicts: Sequence[Verdict], evidence: Sequence[Evidence]) -> Iterat
             start = "" if heading.lower() == answer else f"{heading}: "
             yield f"{start}{'; '.join(_sentences(same))}."
     yield from filter(None, map(_best, evidence))
+    yield from _held(evidence)
     if any(o in _ANSWERS for o in outcomes):
         yield _TABLES["caveats"][verdicts[0].claim.family]
 
@@ -181,6 +184,17 @@ def _best(evidence: Evidence) -> str:
         f"Removing the words of {best} lowers the probability most, by {number(falls[best])} on"
         f" average ({', '.join(others)})."
     )
+
+
+def _held(evidence: Sequence[Evidence]) -> Iterator[str]:
+    """How much of the attention the tests of a family cannot move, where that is most of it."""
+    means = {e.claim.id: e.mean("held_attention") or 0.0 for e in evidence}
+    most = {claim: mean for claim, mean in means.items() if mean > _MOST_HELD}
+    if most:
+        yield (
+            f"{max(most.values()):.0%} of the attention lies on special tokens, sinks and padding,"
+            f" and stays as it is ({', '.join(most)})."
+        )
 
 
 def _conditions(findings: Sequence[Finding]) -> str:

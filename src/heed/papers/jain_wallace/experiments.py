@@ -133,7 +133,7 @@ def _correlations(lab: DebateLab, name: str, encoder: str, attention: str, seed:
     corpus, model = lab.corpus(name), lab.base(name, encoder, attention, seed=seed)
     documents = corpus.test.documents[: lab.pick(40, 500 if name == "imdb" else 10**9)]
     study = Study(model, documents, seed=lab.seed)
-    weights = study.explain(AttentionMean())
+    weights = study.explain(AttentionMean(sink="kept"))
     gradients = study.explain(GradientInput(output="probability", attention="fixed"))
     removals = study.explain(Occlusion(output="probability", removal="delete"))
     rows: list[Row] = []

@@ -36,8 +36,13 @@ def nine(samples: int) -> tuple[Method, ...]:
     """The seven methods that the paper puts side by side, and exact LIME and Shapley values."""
     attention = ("attention-mean", "attention-max")
     gradients = ("gradient-mean", "gradient-l1", "gradient-l2", "gradient-input")
-    fixed = [methods.METHODS[name]() for name in (*attention, *gradients)]
-    return (*fixed, methods.Lime(samples=samples), LimeExact(), ShapleyExact())
+    return (
+        *(methods.make_method(name, {"sink": "kept"}) for name in attention),
+        *(methods.make_method(name, {"output": "logit"}) for name in gradients),
+        methods.Lime(samples=samples, output="logit"),
+        LimeExact(output="logit"),
+        ShapleyExact(output="logit"),
+    )
 
 
 def side_by_side(lab: Lab) -> Outcome:
@@ -90,7 +95,7 @@ def correlations(lab: Lab) -> Outcome:
     """Kendall's τ between every two methods: per document, then the mean over documents."""
     data = lab.documents(lab.pick(40, 1000))
     results = Results("correlations", data.name)
-    compared = (*nine(lab.pick(1000, 2000)), methods.Occlusion())
+    compared = (*nine(lab.pick(1000, 2000)), methods.Occlusion(output="logit"))
     names = [m.name for m in compared]
     pairs = [(a, b) for a in range(len(names)) for b in range(a)]
     models = models_of(lab)
@@ -139,7 +144,7 @@ def against_the_model(lab: Lab) -> Outcome:
         logits = model.logits(tokens)[:, label]
         forms = [form(model, t, label) for t in tokens]
         changes = [f.whole() - f(~np.eye(f.units, dtype=bool)) for f in forms]
-        units = LimeExact().explain(model, data.documents, label)
+        units = LimeExact(output="logit").explain(model, data.documents, label)
         for method in nine(lab.pick(1000, 2000)):
             explanations = method.explain(model, data.documents, label, seed=lab.seed)
             for i, (e, change) in enumerate(zip(explanations, changes, strict=True)):
@@ -202,9 +207,9 @@ def signs(lab: Lab) -> Outcome:
     """How many of the words that attention points to count against the label."""
     model, data = lab.main, lab.documents(lab.pick(60, 2000))
     results = Results("signs", data.name, lab.name)
-    attention = AttentionMean().explain(model, data.documents)
+    attention = AttentionMean(sink="kept").explain(model, data.documents)
     rows = Table()
-    for method in (LimeExact(), ShapleyExact()):
+    for method in (LimeExact(output="logit"), ShapleyExact(output="logit")):
         signed = method.explain(model, data.documents)
         for i, pair in enumerate(zip(attention, signed, strict=True)):
             weights, score = aligned(pair)
@@ -423,7 +428,11 @@ def anchors(lab: Lab) -> Outcome:
     rules = methods.Anchors().explain(model, data.documents, seed=lab.seed)
     others = {
         m.name: m.explain(model, data.documents, seed=lab.seed)
-        for m in (AttentionMean(), methods.GradientInput(), LimeExact())
+        for m in (
+            AttentionMean(sink="kept"),
+            methods.GradientInput(output="logit"),
+            LimeExact(output="logit"),
+        )
     }
     rows = Table()
     for i, rule in enumerate(rules):

@@ -155,7 +155,7 @@ def lime_theorem(lab: Lab) -> Outcome:
     (tokens,), (label,) = predicted(model, [document])
     units, _ = units_of(tokens, "word", True)
     samples = lab.pick(1000, 5000)
-    method = Lime(samples=samples, sampling="lime")
+    method = Lime(samples=samples, sampling="lime", output="logit")
     seeds = range(lab.seed, lab.seed + runs)
     limes = np.array(
         [method.explain(model, [document], int(label), seed=seed)[0].scores for seed in seeds]
@@ -340,12 +340,13 @@ def replacement(lab: Lab) -> Outcome:
     data = lab.documents(lab.pick(40, 500))
     results = Results("replacement", data.name, lab.name)
     fillers = _fillers(lab.main)
+    sampling = Lime(samples=1000, output="logit")
     rows = Table()
     for i, t, label in long_documents(lab.main, data, "replacements"):
         forms = {name: form(model, t, label) for name, model in fillers.items()}
         limes = {name: exact(f).lime.coefficients for name, f in forms.items()}
         sampled = {
-            name: Lime(samples=1000).explain(model, [t.document], label, seed=lab.seed)[0].scores
+            name: sampling.explain(model, [t.document], label, seed=lab.seed)[0].scores
             for name, model in fillers.items()
         }
         for name in fillers:

@@ -74,14 +74,15 @@ def _trained_rows(
 
 def _agreements(lab: Lab, model: Classifier, data: Dataset, samples: int) -> list[Row]:
     """How attention and gradient agree with LIME and with removal, document by document."""
+    lime = LimeExact(output="logit"), methods.Lime(samples=samples, output="logit")
     used: dict[str, methods.Method] = {
-        "attention": AttentionMean(),
-        "gradient": methods.GradientInput(),
-        "lime": LimeExact() if CLOSED in model.offers else methods.Lime(samples=samples),
-        "removal": methods.Occlusion(),
+        "attention": AttentionMean(sink="kept"),
+        "gradient": methods.GradientInput(output="logit"),
+        "lime": lime[0] if CLOSED in model.offers else lime[1],
+        "removal": methods.Occlusion(output="logit"),
     }
     if BETWEEN in model.offers:
-        used["rollout"] = methods.Rollout()
+        used["rollout"] = methods.Rollout(sink="kept")
     explanations = {
         key: method.explain(model, data.documents, seed=lab.seed) for key, method in used.items()
     }
@@ -272,7 +273,8 @@ def _pair_of_sets(lab: Lab, name: str) -> tuple[Dataset, Dataset]:
 def _pointing(model: Classifier, document: Document) -> Row:
     """Of as many top words as give the answer, the share that does, for attention and LIME."""
     row: Row = {}
-    for key, method in (("attention", AttentionMean()), ("lime", LimeExact(repeats="apart"))):
+    attention, lime = AttentionMean(sink="kept"), LimeExact(repeats="apart", output="logit")
+    for key, method in (("attention", attention), ("lime", lime)):
         (e,) = method.explain(model, [document])
         gold = marked(e)
         k = int(gold.sum())
@@ -297,7 +299,7 @@ def tokenizer(lab: Lab) -> Outcome:
     for name, (make, changes) in kinds.items():
         model = lab.train(f"tokens-{name}", changes, lab.seed, tokenizer=make)
         words, pieces = (
-            LimeExact(repeats="apart").explain(model, documents, unit=unit)
+            LimeExact(repeats="apart", output="logit").explain(model, documents, unit=unit)
             for unit in ("word", "token")
         )
         by_words[name] = words

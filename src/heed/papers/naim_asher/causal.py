@@ -251,11 +251,12 @@ def _searched(lab: EfficientLab, subject: Subject) -> list[Row]:
     """The adversary of Jain and Wallace, and efficient attention at the level of the prediction."""
     model, rows = subject.classifier, []
     for batch, tokens in subject.batches(lab.pick(6, 200)):
-        attending, parts = opened(model, tokens, "prediction", words=True)
+        words = [~t.special for t in tokens]
+        attending, parts = opened(model, tokens, "prediction", free=words)
         base = [attending.trace.classifying_rows()]
         target = model.probabilities(attending.trace.logits.detach().double().numpy())
         noise = [generator(lab.seed, "search", i) for i in batch]
-        candidates = Adversary(base, attending.trace, tokens).search(
+        candidates = Adversary(base, attending.trace, words).search(
             partial(_first, model.attending(tokens)),
             target,
             True,
