@@ -186,9 +186,9 @@ def models_table(audits: Audits) -> list[str]:
 
 
 def special_mass(audit: Audit) -> str:
-    """The share of the judged attention that lies on special tokens."""
+    """The share of the judged attention that lies on no word: on special tokens and sinks."""
     used = next(e for e in audit.evidence if e.claim.id == "used")
-    mass = used.mean("special_attention")
+    mass = used.mean("held_attention")
     return "–" if mass is None else f"{mass:.0%}"
 
 

@@ -143,6 +143,13 @@ def test_robust_shares_its_lime_with_other_claims() -> None:
         assert row[column] == pytest.approx(kendall(*runs))
 
 
+def test_examples_show_the_lime_that_a_claim_computed() -> None:
+    claims = [CLAIMS["agrees-lime"](samples=30)]  # type: ignore[call-arg]
+    audit = heed.audit(transformer("bert"), documents(3), claims, examples=2)
+    (shown,) = [e for e in audit.examples[0].explanations if e.method == "lime"]
+    assert shown.settings["samples"] == 30
+
+
 @pytest.mark.parametrize("kind", ["single-layer", "recurrent", "bert", "gpt2"])
 def test_random_weights_are_another_model_that_leaves_the_first_alone(kind: str) -> None:
     make = {
