@@ -44,7 +44,8 @@ from heed.methods import (
     make_method,
 )
 from heed.methods.comparison import rank_agreement
-from heed.methods.method import Job, Measured, units_of
+from heed.methods.method import Job, Measured
+from heed.methods.units import units_of
 from heed.metrics import bootstrap_mean
 from heed.models.classifier import CLOSED, Classifier
 from heed.models.single_layer import SingleLayer

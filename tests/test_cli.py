@@ -95,6 +95,7 @@ def plain_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "TTY_COMPATIBLE",
         "TTY_INTERACTIVE",
         "HEED_DATA",
+        "HEED_DEVICE",
     ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HEED_CACHE", str(tmp_path / "cache"))

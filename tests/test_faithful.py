@@ -235,11 +235,16 @@ def test_an_edit_is_what_the_other_text_has_not(model: SingleLayer) -> None:
     assert partners([one, two, alone]) == [two, one, None]
     study = Study(model, [one, two, alone])
     first, second, _ = study.explain()
+    (words, other_words) = (t.words for t in model.tokens([one, two]))
     assert [
-        u.text for u, g in zip(first.units, edited(first, two.text.split()), strict=True) if g
+        u.text
+        for u, g in zip(first.units, edited(first, words, two.text.split()), strict=True)
+        if g
     ] == ["good"]
     assert [
-        u.text for u, g in zip(second.units, edited(second, one.text.split()), strict=True) if g
+        u.text
+        for u, g in zip(second.units, edited(second, other_words, one.text.split()), strict=True)
+        if g
     ] == ["bad", "not"]
     rows = CLAIMS["edited"]().measure(study)
     top = {first.units[i].text for i in np.argsort(-first.scores)[:3]}

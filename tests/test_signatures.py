@@ -10,7 +10,7 @@ import torch
 
 import heed
 from heed.claims.signatures import Signature, signature
-from heed.methods.method import units_of
+from heed.methods.units import units_of
 from heed.metrics import kendall
 from heed.models.single_layer import Network, Shape, SingleLayer
 from heed.text import Tokenizer

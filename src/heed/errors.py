@@ -2,7 +2,8 @@
 
 HeedError
 ├── InputError        a text, label, setting or option that cannot be used
-│   └── UnknownName   a method, data set, claim or label that does not exist (the nearest is named)
+│   ├── UnknownName   a method, data set, claim or label that does not exist (the nearest is named)
+│   └── OutOfMemory   a text that is too long for the memory of the device
 ├── DataError         a data file or data set that cannot be found or read
 ├── CheckpointError   a model folder that is missing, broken or unsafe to read
 ├── OutputError       a file that cannot be written
@@ -50,6 +51,10 @@ class UnknownName(InputError):
             hint = f"there are {len(existing)}, see `heed list`."
         lacks = f"{owner} has no" if owner else "There is no"
         super().__init__(f"{lacks} {kind} '{quoted(name)}': {hint}")
+
+
+class OutOfMemory(InputError):
+    """A text that is too long for the memory of the device."""
 
 
 class DataError(HeedError):

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress
+from itertools import compress, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,7 +51,7 @@ class Document:
     """One text, or a pair of texts, to be classified.
 
     `label` is the index of the gold label, if known; `rationale` marks the characters that people
-    gave as its reason.
+    gave as its reason; `spans` are parts of the text that a user wants to score, each as a whole.
     """
 
     text: str
@@ -59,14 +59,28 @@ class Document:
     id: str = ""
     label: int | None = None
     rationale: tuple[Span, ...] = ()
+    spans: tuple[Span, ...] = ()
 
     def __post_init__(self) -> None:
+        for what, marked in (("rationale", self.rationale), ("span", self.spans)):
+            for span in marked:
+                if not self._has(*span):
+                    raise InputError(
+                        f"A {what} marks characters that the text lacks: {quoted(tuple(span))}."
+                    )
+        in_order = sorted((segment, start, end) for start, end, segment in self._spans())
+        for (s, start, end), (other, begin, stop) in pairwise(in_order):
+            if s == other and begin < end:
+                raise InputError(
+                    f"Spans must not overlap: ({start}, {end}) and ({begin}, {stop}) do."
+                )
+
+    def _has(self, start: int, end: int, segment: int = 0) -> bool:
         texts = self.segments
-        for start, end, segment in self.rationale:
-            inside = 0 <= segment < len(texts)
-            if not inside or not 0 <= start < end <= len(texts[segment]):
-                span = quoted((start, end, segment))
-                raise InputError(f"A rationale marks characters that the text lacks: {span}.")
+        return 0 <= segment < len(texts) and 0 <= start < end <= len(texts[segment])
+
+    def _spans(self) -> list[Span]:
+        return [Span(*span) for span in self.spans]
 
     @property
     def segments(self) -> tuple[str, ...]:

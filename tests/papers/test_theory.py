@@ -25,8 +25,8 @@ from heed.algebra.limits import (
 from heed.algebra.ratios import Ratios
 from heed.algebra.subsets import reciprocal, size_moments, size_sums
 from heed.errors import NotApplicable
-from heed.methods.method import units_of
 from heed.methods.perturbation import controls
+from heed.methods.units import units_of
 from heed.models.classifier import OUTPUTS, Classifier, output_of, output_slope
 from heed.models.single_layer import SingleLayer
 from tests.slow_limits import alphas, by_size, lime_limit_wide, lime_moments, sigmas

@@ -61,7 +61,8 @@ def make_examples(studies: Sequence[Study], count: int, spent: bool) -> tuple[Ex
     weights: list[Float[np.ndarray, "head unit"] | None] = [None] * len(documents)
     if ATTENTION in first.model.offers:
         # six decimals are all that a reader sees
-        weights = [of_document.round(6) for of_document in heads(first.model, documents)]
+        tables = heads(first.model, documents, first.unit)
+        weights = [of_document.round(6) for of_document in tables]
     examples = []
     for i, gold in enumerate(first.gold[: len(documents)]):
         explanations = tuple(column[i] for column in columns if i < len(column))

@@ -57,7 +57,7 @@ class Example(NamedTuple):
 class Audit:
     """What was measured, of which model, on which documents.
 
-    facts        model, revision, data, number of documents, seed, methods, settings, seconds,
+    facts        model, revision, data, number of documents, unit, seed, methods, settings, seconds,
                  version of heed
     evidence     rows per claim and explanation, or why there are none
     conditions   rows per document of what must be so for attention to explain
@@ -202,6 +202,8 @@ class _Facts(msgspec.Struct):
     truncated: int = 0
     unknown: float = 0.0
     unfit: str = ""
+    unit: str = "word"
+    runs: str = ""
     rejudged: str = ""
     command: str = ""
 

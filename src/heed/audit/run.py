@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from heed.audit.examples import make_examples
 from heed.audit.result import Audit
 from heed.claims import CLAIMS, ClaimTest, Evidence, Study
-from heed.claims.claim import GATES, Refusal
+from heed.claims.claim import GATES, Refusal, Row
 from heed.claims.conditions import measure as measure_conditions
 from heed.claims.study import NO_TRAINING
 from heed.data import Dataset
@@ -20,6 +20,8 @@ from heed.data.dataset import draw
 from heed.data.inputs import is_one
 from heed.errors import DataError, InputError, NotApplicable, UnknownName, quoted
 from heed.methods import AttentionMean, Imported, Method, make_method, reads_attention
+from heed.methods.explanation import UnitKind
+from heed.methods.units import units_of
 from heed.models import Model
 from heed.models import of as classifier_of
 from heed.models.classifier import ATTENTION, Classifier
@@ -43,6 +45,7 @@ def audit(
     base: str | Path | None = None,
     budget: float | None = None,
     columns: Mapping[str, str | None] | None = None,
+    unit: UnitKind = "word",
 ) -> Audit:
     """Test what an explanation (attention, by default) is worth on these documents.
 
@@ -62,6 +65,9 @@ def audit(
     base         what a transformer was fine-tuned from, for the claims that retrain it
     budget       start no new claim after this many minutes; slow ones run last
     columns      names of the columns of a table: {"text": "body", "label": "stars"}
+    unit         what gets a score: "word", "token", "sentence", "line", or "span" for the spans of
+                 the documents (a column spans). Where claims speak of words, these are meant.
+                 Claims that rank them leave out documents with fewer than three
     """
     began, model = time.perf_counter(), classifier_of(model)
 
@@ -73,6 +79,8 @@ def audit(
             "An audit takes a list of documents or a data set, got one text; for a file, pass"
             " heed.data.load(FILE)."
         )
+    if unit not in get_args(UnitKind):
+        raise UnknownName("unit", str(unit), get_args(UnitKind))
     if limit is not None and limit < 1:
         raise InputError(f"limit must be at least 1, got {limit}.")
     judged = _methods(model, methods)
@@ -85,11 +93,11 @@ def audit(
         if not data.documents:
             raise InputError("An audit needs documents, got none.")
     data, unfit = _explained_only(model, data, imported, limit, seed)
-    tokens = [t for t in model.tokens(data.documents) if t.words]
+    tokens = [t for t in model.tokens(data.documents) if units_of(t, unit)[0]]
     documents = [t.document for t in tokens]
     if not documents:
         raise InputError(
-            "An audit needs documents, and none of these has a word that the model can read."
+            f"An audit needs documents, and none of these has a {unit} that the model can read."
         )
     store = store if isinstance(store, Store) else Store(store)
     if store.folder is not None and model.revision == "unknown":
@@ -99,7 +107,7 @@ def audit(
         )
     gold = _gold(model, documents, data.labels)
     retraining = _retraining(model, training, validation, store, base)
-    first = Study(model, documents, judged[0], seed, gold, retraining, store)
+    first = Study(model, documents, judged[0], seed, gold, retraining, store, unit)
     studies = [replace(first, method=e) for e in judged]  # which share what they have explained
     tests = _tests(claims, studies)
     if not any(test.claim.of_explanation for test in tests):
@@ -123,9 +131,11 @@ def audit(
         "accuracy": _accuracy(model, documents, gold),
         "methods": {method.name: plain(method) for method in judged},
         "seed": seed,
+        "unit": unit,
         "settings": {test.claim.id: plain(test) for test in tests},
         "heed": metadata.version("heed"),
         "unfit": unfit,
+        "runs": model.runs,
     }
     conditions = measure_conditions(first)
     explained = make_examples(studies, examples, spent())
@@ -244,10 +254,13 @@ def _measure(test: ClaimTest, study: Study, spent: float | None) -> Evidence:
             rows = test.measure(study)
         except NotApplicable as error:
             refusal = Refusal("other", str(error).removesuffix("."))
-    keyed = [
+    keyed: list[Row] = [
         {"document": i} | ids | row
         for i, (ids, row) in enumerate(zip(study.ids, rows, strict=refusal is None))
     ]
+    if test.claim.ranks and keyed:
+        for row, rankable in zip(keyed, study.rankable, strict=True):
+            row["value"] = row["value"] if rankable else float("nan")
     return Evidence(test.claim, keyed, refusal, study.method.name)
 
 

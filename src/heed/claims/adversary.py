@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from heed.models.devices import as_numbers
 from heed.models.trace import Trace
 
 if TYPE_CHECKING:  # which loads torch
@@ -37,7 +38,7 @@ class Candidates(NamedTuple):
 class Adversary:
     """Replaces rows of attention by different weights.
 
-    base        the model's own rows, layer by layer
+    base        the model's own rows, layer by layer, on the CPU, where the search is
     plain       the forward pass that they come from
     free        of each document, the tokens whose weights may change
     """
@@ -74,7 +75,7 @@ class Adversary:
 
         def measured() -> tuple[Tensor, Tensor, Tensor, Tensor]:
             rows = [self._rows(x, base) for x, base in zip(free, self.base, strict=True)]
-            output = logits(rows).double()
+            output = logits(rows).cpu().double()
             moved = output.softmax(-1) if exclusive else output.sigmoid()
             change = (moved - wanted).abs()
             judged = [self._judged(r) for r in rows]
@@ -96,7 +97,8 @@ class Adversary:
         with torch.no_grad():
             far, moves, _, outputs = measured()
             rows = [self._rows(x, base) for x, base in zip(free, self.base, strict=True)]
-        return Candidates(far.double().numpy(), moves.numpy(), outputs.argmax(-1).numpy(), rows)
+        labels = outputs.argmax(-1).numpy()
+        return Candidates(as_numbers(far), as_numbers(moves), labels, rows)
 
     def _start(
         self,

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from heed.algebra.null_space import Variant
-from heed.claims.claim import Columns, Row, stated
+from heed.claims.claim import Columns, Refusal, Row, stated
 from heed.claims.row_test import Opened, RowTest, described
 from heed.claims.study import Study
 from heed.methods.problems import Problem, efficient_rows, movement, swapped
@@ -34,6 +34,17 @@ def ratio(above: str, below: str) -> Callable[[Columns], float]:
     return lambda columns: float(columns[above].mean() / max(columns[below].mean(), _LEAST))
 
 
+def _too_coarse(study: Study) -> Refusal | None:
+    """In half precision, attention that is put back moves the output by rounding alone."""
+    if not study.model.half:
+        return None
+    return Refusal(
+        "model",
+        "needs single precision (--dtype float32): rounding in half precision moves predictions as"
+        " far as what it measures",
+    )
+
+
 @dataclass(frozen=True)
 class EfficientSufficient(RowTest):
     """Replace the classifying rows by efficient attention in the running model.
@@ -44,6 +55,9 @@ class EfficientSufficient(RowTest):
     claim = stated("efficient-sufficient")
 
     variant: Variant = "norm"
+
+    def refusal(self, study: Study) -> Refusal | None:
+        return _too_coarse(study) or super().refusal(study)
 
     def rows(self, study: Study, tokens: Sequence[Tokens], opened: Opened) -> list[Row]:
         attending, parts = opened
@@ -75,6 +89,9 @@ class EfficientNecessary(RowTest):
 
     step: Annotated[float, Above(0)] = 0.1
     draws: Annotated[int, AtLeast(1)] = 8
+
+    def refusal(self, study: Study) -> Refusal | None:
+        return _too_coarse(study) or super().refusal(study)
 
     def rows(self, study: Study, tokens: Sequence[Tokens], opened: Opened) -> list[Row]:
         parts = opened[1]

@@ -69,6 +69,7 @@ class Claim:
     asks         what else documents must have, in words
     cost         what the test costs per document, in words, in passes through the model
     slow         whether it takes much longer than others: a time budget goes to quick claims first
+    ranks        whether it ranks words, of which a document must then have a few
     combine      computes the statistic from the columns of rows, if it is not the mean of `value`
     per_document what `value` means if `combine` is given
     """
@@ -87,6 +88,7 @@ class Claim:
     asks: str = ""
     cost: str = ""
     slow: bool = False
+    ranks: bool = False
     combine: Callable[[Columns], float] | None = field(default=None, compare=False, repr=False)
     per_document: str = ""
 

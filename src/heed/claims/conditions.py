@@ -17,6 +17,7 @@ from heed.claims.claim import FEWEST, Claim, Evidence, Row, stated
 from heed.claims.study import Study
 from heed.metrics import tvd
 from heed.models.classifier import REPLACEABLE, select_output
+from heed.models.devices import as_numbers
 from heed.text import Tokens
 
 CONDITIONS = (stated("one-signed"), stated("peaked"), stated("context"))
@@ -70,11 +71,8 @@ def measure(study: Study) -> list[Row]:
     if REPLACEABLE not in study.model.offers:
         return []
     tokens = study.model.tokens(study.documents)
-    rows: list[Row] = [{}] * len(tokens)
-    for batch in study.model.batches(tokens):
-        for i, row in zip(batch, _batch(study, [tokens[i] for i in batch]), strict=True):
-            rows[i] = study.ids[i] | row
-    return rows
+    rows = study.model.each(tokens, lambda batch: _batch(study, [tokens[i] for i in batch]))
+    return [ids | row for ids, row in zip(study.ids, rows, strict=True)]
 
 
 def _batch(study: Study, tokens: Sequence[Tokens]) -> list[Row]:
@@ -93,10 +91,8 @@ def _batch(study: Study, tokens: Sequence[Tokens]) -> list[Row]:
         (slopes,) = torch.autograd.grad(odds.sum(), weights)
     with torch.no_grad():
         moved = logits(even)
-        adds = plain.pooled(weights.detach() * slopes).sum(1).cpu().numpy()
-    before, after = (
-        study.model.probabilities(z.detach().double().cpu().numpy()) for z in (output, moved)
-    )
+        adds = plain.pooled(weights.detach() * slopes).sum(1).numpy()
+    before, after = (study.model.probabilities(as_numbers(z)) for z in (output, moved))
     change = (
         np.asarray(tvd(after, before)) if study.model.exclusive else np.abs(after - before).max(-1)
     )

@@ -21,6 +21,7 @@ from heed.methods.problems import Problem
 from heed.methods.sinks import Sink, held
 from heed.metrics import jsd, tvd
 from heed.models.classifier import Classifier
+from heed.models.devices import as_numbers
 from heed.models.trace import Trace
 from heed.progress import say
 from heed.settings import Above, AtLeast, AtMost
@@ -85,7 +86,7 @@ class Exclusive(ClaimTest):
         free = [study.free(t, self.positions, self.sink) for t in tokens]
         adversary = Adversary(base, plain, free)
         noise = [study.rng(self.claim.id, t.document) for t in tokens]
-        target = study.model.probabilities(plain.logits.double().numpy())
+        target = study.model.probabilities(as_numbers(plain.logits))
         distances, moves, labels, _ = adversary.search(
             logits,
             target,

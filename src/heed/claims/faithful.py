@@ -12,7 +12,7 @@ from heed.claims.claim import Columns, Refusal, Row, stated
 from heed.claims.study import ClaimTest, Study, best_lime
 from heed.methods import Explanation, GradientInput, Imported, Method, Occlusion
 from heed.methods.comparison import aligned
-from heed.methods.method import units_of
+from heed.methods.units import units_of
 from heed.metrics import spearman
 from heed.models.classifier import GRADIENT, Removal
 from heed.settings import AtLeast
@@ -158,7 +158,7 @@ class Sensitive(ClaimTest):
             for label in dict.fromkeys(e.label for e in explanations):
                 indices = [i for i, e in enumerate(explanations) if e.label == label]
                 documents = [explanations[i].document for i in indices]
-                others = study.method.explain(random, documents, label, seed=study.seed)
+                others = study.method.explain(random, documents, label, study.unit, study.seed)
                 for i, other in zip(indices, others, strict=True):
                     pair = aligned([explanations[i], other])
                     correlations[draw, i] = spearman(*(np.abs(scores) for scores in pair))

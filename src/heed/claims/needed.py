@@ -13,6 +13,7 @@ from heed.claims.claim import Row, stated
 from heed.claims.study import ClaimTest, Positions, Study, attention_facts
 from heed.methods.sinks import Sink
 from heed.metrics import tvd
+from heed.models.devices import as_numbers
 from heed.settings import AtLeast
 from heed.text import Tokens
 
@@ -76,9 +77,7 @@ class Used(ClaimTest):
             for b, t in enumerate(tokens):
                 self._shuffle(shuffled[:, b], free[b], study.rng(self.claim.id, t.document))
             moved = logits(shuffled)
-        before, after = (
-            study.model.probabilities(z.double().numpy()) for z in (plain.logits, moved)
-        )
+        before, after = (study.model.probabilities(as_numbers(z)) for z in (plain.logits, moved))
         moves = tvd(after, before) if study.model.exclusive else np.abs(after - before).max(-1)
         distance = np.median(moves, axis=0)
         return [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import compress
 
 import numpy as np
 from jaxtyping import Bool
@@ -13,14 +14,15 @@ from heed.claims.claim import Refusal, Row, stated
 from heed.claims.study import ClaimTest, Study
 from heed.methods import Explanation
 from heed.metrics import average_precision
-from heed.text import Document, Tokenizer
+from heed.text import Document, Span, Tokenizer, Word
 
 
 @dataclass(frozen=True)
 class Plausible(ClaimTest):
     """Average precision with which the scores rank the words that people marked as the reason.
 
-    The share of marked words, which random scores would reach, is subtracted.
+    The share of marked words, which random scores would reach, is subtracted. A word, or another
+    unit, counts as marked if it shares a character with what people marked.
     """
 
     claim = stated("plausible")
@@ -47,12 +49,17 @@ class Plausible(ClaimTest):
 
 def marked(explanation: Explanation) -> Bool[np.ndarray, "unit"]:
     """Which units touch what people marked."""
-    touched = np.zeros(len(explanation.units), dtype=bool)
-    for span in explanation.document.rationale:
+    return touched(explanation, explanation.document.rationale)
+
+
+def touched(explanation: Explanation, spans: Sequence[Span]) -> Bool[np.ndarray, "unit"]:
+    """Which units share a character with one of these spans."""
+    shares = np.zeros(len(explanation.units), dtype=bool)
+    for span in spans:
         for i, unit in enumerate(explanation.units):
             if unit.segment == span.segment:
-                touched[i] |= any(a < span.end and span.start < b for a, b in unit.spans)
-    return touched
+                shares[i] |= any(a < span.end and span.start < b for a, b in unit.spans)
+    return shares
 
 
 @dataclass(frozen=True)
@@ -79,10 +86,12 @@ class Edited(ClaimTest):
         rows = []
         # no limit on length: the other text is compared in full, even where the model would cut it
         whole = Tokenizer(study.model.tokenizer.backend, 10**9)
-        for e, partner in zip(study.explain(), partners(study.documents), strict=True):
+        tokens = study.model.tokens(study.documents)
+        triples = zip(study.explain(), tokens, partners(study.documents), strict=True)
+        for e, read, partner in triples:
             gold = np.zeros(len(e.units), dtype=bool)
             if partner is not None:
-                gold = edited(e, [word.text for word in whole([partner])[0].words])
+                gold = edited(e, read.words, [word.text for word in whole([partner])[0].words])
             n = max(3, round(len(gold) / 10))
             row = {"value": float("nan"), "hit": float("nan"), "edited": float(gold.mean())}
             if 0 < gold.sum() < len(gold) and n < len(gold):
@@ -105,18 +114,14 @@ def partners(documents: Sequence[Document]) -> list[Document | None]:
     return [other(d) for d in documents]
 
 
-def edited(explanation: Explanation, others: Sequence[str]) -> Bool[np.ndarray, "unit"]:
-    """Which units are missing from the other text, by an alignment of both."""
-    occurrences = []
-    for i, unit in enumerate(explanation.units):
-        occurrences += [(unit.segment, start, i) for start, _ in unit.spans]
-    occurrences.sort()
-    words = [explanation.units[i].text.casefold() for _, _, i in occurrences]
+def edited(
+    explanation: Explanation, words: Sequence[Word], others: Sequence[str]
+) -> Bool[np.ndarray, "unit"]:
+    """Which units hold words that are missing from the other text, by an alignment of both."""
     kept = np.zeros(len(words), dtype=bool)
-    matcher = SequenceMatcher(None, words, [w.casefold() for w in others], autojunk=False)
+    theirs = [other.casefold() for other in others]
+    matcher = SequenceMatcher(None, [w.text.casefold() for w in words], theirs, autojunk=False)
     for block in matcher.get_matching_blocks():
         kept[block.a : block.a + block.size] = True
-    changed = np.zeros(len(explanation.units), dtype=bool)
-    for (_, _, i), stays in zip(occurrences, kept, strict=True):
-        changed[i] |= not stays
-    return changed
+    changed = [Span(w.start, w.end, w.segment) for w in compress(words, ~kept)]
+    return touched(explanation, changed)

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 
 from heed.algebra.limits import exact
 from heed.methods.explanation import Unit
-from heed.methods.method import units_of
+from heed.methods.units import units_of
 from heed.metrics import kendall
 from heed.models.classifier import Classifier
 from heed.text import Tokens

@@ -16,8 +16,10 @@ from scipy.sparse.csgraph import connected_components
 
 from heed.claims.claim import Claim, Refusal, Row
 from heed.methods import AttentionMean, Explanation, Lime, LimeExact, Method
+from heed.methods.explanation import UnitKind
 from heed.methods.sinks import Sink, held
-from heed.models.classifier import CLOSED, Classifier, batches
+from heed.methods.units import units_of
+from heed.models.classifier import CLOSED, Classifier
 from heed.models.trace import Trace
 from heed.progress import bar, counter
 from heed.randomness import generator
@@ -32,6 +34,7 @@ if TYPE_CHECKING:  # which loads torch
 Positions = Annotated[Literal["words", "all"], "choice of positions"]
 
 CHUNK = 64  # documents that are explained before their explanations are stored
+FEWEST_UNITS = 3  # with fewer, a ranking is right or wrong by chance
 NO_TRAINING = Refusal("training", "only with --train, which retrains the model")
 
 
@@ -42,6 +45,7 @@ class Study:
     gold         the index of each document's true label among the model's; None if unknown
     retraining   how to retrain the model, or why that is impossible
     store        explanations and rows that were computed before
+    unit         what gets a score: words, tokens or passages
     """
 
     model: Classifier
@@ -51,6 +55,7 @@ class Study:
     gold: Sequence[int | None] = ()
     retraining: Retraining | Refusal = NO_TRAINING
     store: Store = field(default_factory=Store, repr=False)
+    unit: UnitKind = "word"
     _explanations: dict[Method, list[Explanation]] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -74,6 +79,12 @@ class Study:
             other = {} if group_ids[group] == document.id else {"group": group_ids[group]}
             rows.append({key: printable(id) for key, id in ({"id": document.id} | other).items()})
         return rows
+
+    @cached_property
+    def rankable(self) -> list[bool]:
+        """Whether each document has enough units for a ranking of them to mean anything."""
+        tokens = self.model.tokens(self.documents)
+        return [len(units_of(t, self.unit)[0]) >= FEWEST_UNITS for t in tokens]
 
     @property
     def trainer(self) -> Retraining:
@@ -111,22 +122,22 @@ class Study:
             explanations = self.explain(method)
             return [explanations[i] for i in indices]
         documents = [self.documents[i] for i in indices]
-        return method.explain(self.model, documents, seed=self.seed)
+        return method.explain(self.model, documents, unit=self.unit, seed=self.seed)
 
     def _explained(self, method: Method, repetition: int = 0) -> list[Explanation]:
         """Explain all documents; with a store on disk, a chunk at a time."""
         seed = self.seed + repetition
         store = self._store(method)
         if store.folder is None:
-            return method.explain(self.model, self.documents, seed=seed)
-        about = (method.name, asdict(method), repetition)
+            return method.explain(self.model, self.documents, unit=self.unit, seed=seed)
+        about = (method.name, asdict(method), repetition, self.unit)
         keys = [self._key("heed.methods", *about, asdict(d)) for d in self.documents]
 
         def missing(indices: list[int]) -> Iterator[Mapping[int, Any]]:
             for start in range(0, len(indices), CHUNK):
                 chunk = indices[start : start + CHUNK]
                 documents = [self.documents[i] for i in chunk]
-                explanations = method.explain(self.model, documents, seed=seed)
+                explanations = method.explain(self.model, documents, unit=self.unit, seed=seed)
                 yield {i: e.to_dict() for i, e in zip(chunk, explanations, strict=True)}
 
         return [Explanation.from_dict(values) for values in store.each(keys, missing)]
@@ -155,17 +166,20 @@ class Study:
         """
         tokens = self.model.tokens(self.documents)
         about = (type(test).__module__, test.claim.id, asdict(test))
-        keys = [self._key(*about, t.document.segments) for t in tokens]
+        keys = [self._key(*about, self.unit, t.document.segments, t.document.spans) for t in tokens]
         limit = most if together else min(most, self.model.batch_tokens)
 
         def missing(indices: list[int]) -> Iterator[Mapping[int, Row]]:
             widths = [self.model.width(tokens[i]) for i in indices]
+
+            def run(batch: list[int]) -> dict[int, Row]:
+                measured = [indices[position] for position in batch]
+                return dict(zip(measured, measure([tokens[i] for i in measured]), strict=True))
+
             with counter(len(indices), test.claim.id) as progress:
-                for batch in batches(widths, limit, self.model.even):
-                    measured = [indices[position] for position in batch]
-                    rows = measure([tokens[i] for i in measured])
-                    yield dict(zip(measured, rows, strict=True))
-                    progress.advance(len(batch))
+                for _, rows in self.model.in_batches(widths, run, limit):
+                    yield rows
+                    progress.advance(len(rows))
 
         return self._store(test).each(keys, missing)
 
@@ -176,7 +190,10 @@ class Study:
         explanations = self.explain()
         about = (type(test).__module__, test.claim.id, asdict(test), type(self.method).__name__)
         keys = [
-            self._key(*about, e.method, e.settings, e.label, e.scores.tolist(), asdict(e.document))
+            self._key(
+                *(*about, e.method, e.settings, e.label, e.unit),
+                *(e.scores.tolist(), asdict(e.document)),
+            )
             for e in explanations
         ]
 
@@ -189,10 +206,11 @@ class Study:
     def free(
         self, tokens: Tokens, positions: Positions = "words", sink: Sink = "apart"
     ) -> Bool[np.ndarray, "token"]:
-        """The tokens whose attention a test may change: those of words, or special ones too."""
+        """The tokens whose attention a test may change: those of units, or special ones too."""
         if positions == "all":
             return np.ones(len(tokens), dtype=bool)
-        return ~held(tokens, self.model.causal, sink)
+        inside = units_of(tokens, self.unit)[1] >= 0
+        return inside & ~held(tokens, self.model.causal, sink)
 
     def rng(self, claim: str, document: Document) -> np.random.Generator:
         """A random generator that depends only on seed, claim and text."""

@@ -65,8 +65,12 @@ def audit(
     text_column: options.TextColumn = None,
     label_column: options.LabelColumn = None,
     pair_column: options.PairColumn = None,
+    span_column: options.SpanColumn = None,
     classes: options.Classes = None,
     limit: Annotated[int, typer.Option(help="How many documents, drawn at random.", min=1)] = 200,
+    unit: Annotated[
+        options.Unit, typer.Option(help="What carries a score, where claims speak of words.")
+    ] = options.Unit.word,
     claim: Annotated[
         list[str] | None,
         typer.Option(
@@ -103,6 +107,9 @@ def audit(
             help="With --train: what the transformer was fine-tuned from, a folder or hub id."
         ),
     ] = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    batch_tokens: options.BatchTokens = None,
     cache: Annotated[
         Path | None,
         typer.Option(help="Keep rows and trained models in this folder, for later audits."),
@@ -153,7 +160,9 @@ def audit(
     """
     from heed.audit import audit as run
     from heed.methods import Imported
+    from heed.models.devices import check as check_device
 
+    check_device(device, dtype)
     claims = read_claims(names_of(claim), set_)
     names = [c.claim.id for c in claims]
     gated = any(c.claim.gated for c in claims)
@@ -176,7 +185,7 @@ def audit(
     if method or settings:
         judged = read_judged(names_of(method) or ["attention-mean"], settings)
     check_outputs(output, figures)
-    columns = column_names(text_column, label_column, pair_column)
+    columns = column_names(text_column, label_column, pair_column, span_column)
     imported = any(isinstance(m, Imported) for m in judged or ())
     if imported and data is None:
         if split or labels or classes or columns:
@@ -189,10 +198,11 @@ def audit(
         # imported scores may lack documents: the library draws from those that they have
         whole = None if imported else limit
         dataset = load_data(data, split, whole, seed, labels, classes, columns)
-    loaded = load_model(model)
+    loaded = load_model(model, device, dtype, batch_tokens)
     training, validation = _training_data(loaded, dataset) if train else (None, ())
     page = format == Format.html or any(path.suffix != ".json" for path in output or ())
-    about = [loaded.revision, seed, [repr(c) for c in claims], data, split, limit, classes]
+    asked = [data, split, limit, classes, unit.value]
+    about = [loaded.revision, seed, [repr(c) for c in claims], *asked]
     with _store(cache, rerun, about) as store, resumable() if store else nullcontext():
         audited = run(
             loaded,
@@ -207,6 +217,7 @@ def audit(
             store=store,
             base=base,
             budget=budget,
+            unit=unit.value,
         )
         audited.facts["command"] = shlex.join(["heed", *sys.argv[1:]])
         emit_audit(audited, format, output or [], figures)

@@ -44,6 +44,9 @@ def explain(
         str | None,
         typer.Option(help="Explain this label (name or index).", show_default="the predicted one"),
     ] = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    batch_tokens: options.BatchTokens = None,
     unit: Annotated[options.Unit, typer.Option(help="What carries a score.")] = options.Unit.word,
     seed: options.Seed = 0,
     format: Annotated[
@@ -60,11 +63,15 @@ def explain(
     Without --method, heed runs all quick methods.
 
     heed explain "a fine film" --method lime --set samples=5000
+
+    heed explain --file review.txt --unit sentence
     """
     from heed.methods import METHODS, quick_methods
     from heed.methods.comparison import by_reason
+    from heed.models.devices import check as check_device
     from heed.text import Document
 
+    check_device(device, dtype)
     named = names_of(method) or [n for n, cls in METHODS.items() if not cls.only_by_name]
     methods = read_methods(named, set_)
     form = _format(format, output)
@@ -72,7 +79,7 @@ def explain(
     document = Document(read_text(text, file), pair)
     if not all(segment.strip() for segment in document.segments):
         raise InputError("The text is empty: there is nothing to explain.")
-    loaded = load_model(model)
+    loaded = load_model(model, device, dtype, batch_tokens)
     left_out: dict[str, str] = {}
     if method is None:
         methods, left_out = quick_methods(loaded, document, unit.value, methods=methods)

@@ -78,12 +78,14 @@ def read_methods(names: Sequence[str], pairs: Sequence[str] | None) -> list[Meth
     return methods
 
 
-def load_model(model: str | None) -> Any:
+def load_model(
+    model: str | None, device: str = "auto", dtype: str = "auto", batch_tokens: int | None = None
+) -> Any:
     """A bundled model, a folder, or a model of the hub."""
     with status("loading the model"):
         from heed.models import load
 
-        return load(model)
+        return load(model, device, dtype, batch_tokens)
 
 
 def load_data(
@@ -121,10 +123,13 @@ def load_data(
         return data.load(name, split, limit, seed, columns=read, labels=names, classes=only)
 
 
-def column_names(text: str | None, label: str | None, pair: str | None) -> dict[str, str | None]:
+def column_names(
+    text: str | None, label: str | None, pair: str | None, spans: str | None = None
+) -> dict[str, str | None]:
     """The columns of a file that are named on the command line."""
-    named = {"text": text, "label": label, "pair": pair}
-    return {key: column for key, column in named.items() if column is not None}
+    named = {"text": text, "label": label, "pair": pair, "spans": spans}
+    given: dict[str, str | None] = {k: column for k, column in named.items() if column is not None}
+    return given | {"spans": None} if spans == "none" else given
 
 
 def load_held_out(name: str, split: str, seed: int, classes: str | None) -> Dataset | None:

@@ -18,6 +18,9 @@ class Format(StrEnum):
 class Unit(StrEnum):
     word = "word"
     token = "token"
+    sentence = "sentence"
+    line = "line"
+    span = "span"
 
 
 Model = Annotated[
@@ -28,6 +31,33 @@ Model = Annotated[
         help="A bundled model, one of `heed models`, a folder, or ORG/NAME on the Hugging Face"
         " hub.",
         show_default="bundled",
+    ),
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        metavar="cuda|mps|cpu|auto",
+        help="Where a transformer runs; cuda:1 is the second GPU. 'auto' is what HEED_DEVICE names,"
+        " else cuda or mps if there is one.",
+    ),
+]
+Dtype = Annotated[
+    str,
+    typer.Option(
+        "--dtype",
+        metavar="float32|bfloat16|float16|auto",
+        help="The precision of a transformer; 'auto' is float32 on the CPU, elsewhere what the file"
+        " has.",
+    ),
+]
+BatchTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--batch-tokens",
+        help="How many tokens a batch may hold; halved when memory runs out.",
+        min=1,
+        show_default="what fits",
     ),
 ]
 Figures = Annotated[
@@ -53,6 +83,14 @@ PairColumn = Annotated[
     str | None,
     typer.Option(
         "--pair-column", help="The column of a file's second texts.", show_default="pair, if any"
+    ),
+]
+SpanColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--span-column",
+        help="The column of a file's spans, for --unit span; 'none' reads none.",
+        show_default="spans, if any",
     ),
 ]
 

@@ -25,8 +25,8 @@ def documents(
 
     value        a string, a `heed.Document`, a pair of strings in a tuple, a dict such as
                  {"text": …}, or a list of these; a pandas Series; a pandas DataFrame or a Hugging
-                 Face data set, with the column text (and label, pair, rationale or id, if they are
-                 there); a `Dataset`
+                 Face data set, with the column text (and label, pair, rationale, spans or id, if
+                 they are there); a `Dataset`
     columns      names of the columns where they differ, as in {"text": "body", "label": "stars"}
     pairs        whether the model reads pairs: if not, a tuple is refused, since it may hold a text
                  and its label; `heed.Document(text, pair)` is always a pair

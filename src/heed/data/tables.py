@@ -18,7 +18,7 @@ import numpy as np
 
 from heed.data.dataset import Dataset
 from heed.data.rows import Row, spans
-from heed.errors import DataError, UnknownName, quoted
+from heed.errors import DataError, InputError, UnknownName, quoted
 from heed.progress import say
 from heed.text import Document, Span, counted
 
@@ -31,6 +31,7 @@ class Columns(NamedTuple):
     pair: str | None = "pair"
     rationale: str | None = "rationale"
     id: str | None = "id"
+    spans: str | None = "spans"
 
     @classmethod
     def of(cls, names: Mapping[str, str | None] | None) -> Columns:
@@ -138,9 +139,15 @@ def _document(row: Row, columns: Columns, keep_blank: bool) -> Document | None:
     if not keep_blank and not all(text.strip() for text in texts):
         return None
     rationale = _rationale(texts[0], row.get(columns.rationale or ""))
+    marked = _spans(row.get(columns.spans or ""))
     id = row.get(columns.id or "")
     name = "" if missing(id) else str(id)
-    return Document(texts[0], texts[1] if len(texts) > 1 else None, name, rationale=rationale)
+    pair = texts[1] if len(texts) > 1 else None
+    try:
+        return Document(texts[0], pair, name, rationale=rationale, spans=marked)
+    except InputError as error:
+        message = str(error)
+        raise DataError(message[0].lower() + message[1:]) from None
 
 
 def _check_columns(row: Row, columns: Columns, labelled: bool) -> None:
@@ -150,8 +157,9 @@ def _check_columns(row: Row, columns: Columns, labelled: bool) -> None:
         if column is None or column in row or (column == usual and key not in required):
             continue
         hint = f" Say which one it is by columns={{'{key}': …}}"
-        if key in ("text", "label", "pair"):
-            hint += f" or --{key}-column"
+        option = {"text": "text", "label": "label", "pair": "pair", "spans": "span"}.get(key)
+        if option:
+            hint += f" or --{option}-column"
         hint += "; --labels none reads texts without labels." if key == "label" else "."
         there = quoted(", ".join(map(str, row)))
         raise DataError(f"there is no column '{column}'; the columns are {there}.{hint}")
@@ -166,22 +174,38 @@ def _text(row: Row, column: str, keep_blank: bool) -> str:
     return value
 
 
-def _rationale(text: str, value: Any) -> tuple[Span, ...]:
+def _spans(value: Any) -> tuple[Span, ...]:
+    """Parts of a text that are scored as wholes, by their characters."""
+    ranges = _ranges(value)
+    good = all(len(r) in (2, 3) and _is_range(*r[:2]) for r in ranges or ())
+    if ranges is None or not good or not all(r[2] in (0, 1) for r in ranges if len(r) == 3):
+        raise DataError(
+            "spans must be a list of [start, end) in characters, like [[0, 12], [13, 40]], in pairs"
+            f" of texts [start, end, 0 or 1], got {reprlib.repr(value)}; to read no spans, pass"
+            " columns={'spans': None} or --span-column none."
+        )
+    return tuple(Span(*map(int, r)) for r in ranges)
+
+
+def _ranges(value: Any) -> list[list[Any]] | None:
+    """A list of lists, as it is or as JSON; None if it is something else."""
     value = value.tolist() if isinstance(value, np.ndarray) else value
     if missing(value) or value == "":
-        return ()
+        return []
     try:
-        pairs = json.loads(value) if isinstance(value, str) else value
-        ranges = [(start, end) for start, end in pairs]
-        good = all(_is_range(start, end) for start, end in ranges)
+        return [list(r) for r in (json.loads(value) if isinstance(value, str) else value)]
     except (ValueError, TypeError):
-        good = False
-    if not good:
+        return None
+
+
+def _rationale(text: str, value: Any) -> tuple[Span, ...]:
+    ranges = _ranges(value)
+    if ranges is None or not all(len(r) == 2 and _is_range(*r) for r in ranges):
         raise DataError(
             "a rationale must be a list of [start, end), like [[0, 2], [5, 6]],"
             f" got {reprlib.repr(value)}."
         )
-    last, words = max((end for _, end in ranges), default=0), len(text.split())
+    last, words = max((r[1] for r in ranges), default=0), len(text.split())
     if last > words:
         raise DataError(f"the rationale ends at word {last}, but the text has {words}.")
     return spans(text, ranges)

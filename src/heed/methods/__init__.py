@@ -32,7 +32,7 @@ from heed.methods.gradient import GradientMean as GradientMean
 from heed.methods.gradient import IntegratedGradients as IntegratedGradients
 from heed.methods.imported import Imported as Imported
 from heed.methods.method import Method as Method
-from heed.methods.method import refuse_empty, units_of
+from heed.methods.method import refuse_empty
 from heed.methods.perturbation import Lime as Lime
 from heed.methods.perturbation import Occlusion as Occlusion
 from heed.methods.perturbation import Shapley as Shapley
@@ -42,6 +42,7 @@ from heed.methods.propagation import Rollout as Rollout
 from heed.methods.table import METHODS as METHODS
 from heed.methods.table import make_method as make_method
 from heed.methods.table import reads_attention as reads_attention
+from heed.methods.units import units_of
 from heed.models import Model
 from heed.models import of as classifier_of
 from heed.models.classifier import Classifier
@@ -135,7 +136,7 @@ def quick_methods(
     if methods is None:
         methods = [make_method(name) for name, cls in METHODS.items() if not cls.only_by_name]
     (tokens,) = model.tokens([text])
-    refuse_empty([tokens])
+    refuse_empty([tokens], unit)
     seconds = _seconds_per_output(model, tokens)
     quick, left_out = [], {}
     for method in methods:

@@ -29,6 +29,7 @@ from heed.methods.method import Job, Keep, Measured, Method
 from heed.methods.perturbation import all_subsets
 from heed.models.classifier import Classifier, Removal
 from heed.settings import AtLeast, AtMost
+from heed.text import counted
 
 T = TypeVar("T")
 _ENTRIES = 1 << 27  # words of texts held at once for documents that are searched side by side
@@ -177,8 +178,8 @@ class Anchors(Method):
         return _Rule(tuple(words), precision, low, high, losses, errors, evaluations)
 
     def _notes(self, job: Job, event: _Event, rule: _Rule) -> Iterator[str]:
-        names = " and ".join(_name(job, w) for w in rule.words) or "no word is needed"
-        lose = ("lose words", "keep it and lose others", "keep them and lose others")
+        names = " and ".join(_name(job, w) for w in rule.words) or f"no {job.unit} is needed"
+        lose = (f"lose {job.unit}s", "keep it and lose others", "keep them and lose others")
         texts = f"the texts that {lose[min(len(rule.words), 2)]} at random"
         # rounded down, and the upper end up, so that no rule looks better than it is
         rates = rule.precision, rule.low, rule.high + 0.0009999
@@ -188,13 +189,13 @@ class Anchors(Method):
         yield f"Rule: {names} → {event.name} in {share} % of {texts} ({sure})."
         wanted = f"a precision of {100 * self.precision:.4g} %"
         if rule.high < self.precision:
-            words = f"{self.most} word{'s' * (self.most > 1)}"
-            yield f"No rule of at most {words} was found that reaches {wanted}."
+            units = counted(self.most, job.unit)
+            yield f"No rule of at most {units} was found that reaches {wanted}."
         elif rule.low < self.precision:
             unsure = "samples do not tell for sure whether the rule"
             yield f"{self.samples:,} {unsure} reaches {wanted}."
         if not event.predicted:
-            about = "the rule is about texts that lost some words"
+            about = f"the rule is about texts that lost some {job.unit}s"
             yield f"The whole text does not get this label: {about}."
 
 

@@ -12,8 +12,10 @@ import numpy as np
 from jaxtyping import Float
 
 from heed.errors import InputError
-from heed.methods.method import BatchMethod, Job, Measured, units_of
+from heed.methods.explanation import UnitKind
+from heed.methods.method import BatchMethod, Job, Measured
 from heed.methods.sinks import SinkMethod, held, sink_note, without
+from heed.methods.units import units_of
 from heed.models.classifier import ATTENTION, PROJECTED, Classifier
 from heed.models.trace import Trace
 from heed.settings import wrong
@@ -145,23 +147,28 @@ class AttentionHead(Attention):
         return np.mean([layer[self.head] for layer in layers], 0)
 
 
-def heads(model: Classifier, documents: Sequence[Any]) -> list[Float[np.ndarray, "head unit"]]:
-    """For each document, attention of the classifying row in the last layer: heads × words.
+def heads(
+    model: Classifier, documents: Sequence[Any], unit: UnitKind = "word"
+) -> list[Float[np.ndarray, "head unit"]]:
+    """For each document, attention of the classifying row in the last layer: heads × units.
 
     The attention on a sink is left out.
     """
     import torch
 
     tokens = model.tokens(documents)
-    tables: list[Float[np.ndarray, "head unit"]] = [np.zeros((0, 0))] * len(tokens)
-    for batch in model.batches(tokens):
+
+    def run(batch: list[int]) -> list[Float[np.ndarray, "head key"]]:
         with torch.no_grad():
-            weights = model.trace([tokens[i] for i in batch], layers=[-1]).classifying()
-        for i, rows in zip(batch, weights, strict=True):
-            units, groups = units_of(tokens[i])
-            groups = np.where(held(tokens[i], model.causal, "apart"), -1, groups)
-            tables[i] = np.zeros((len(rows), len(units)))
-            np.add.at(tables[i].T, groups[groups >= 0], rows[:, : len(groups)].T[groups >= 0])
+            return list(model.trace([tokens[i] for i in batch], layers=[-1]).classifying())
+
+    tables = []
+    for t, rows in zip(tokens, model.each(tokens, run), strict=True):
+        units, groups = units_of(t, unit)
+        groups = np.where(held(t, model.causal, "apart"), -1, groups)
+        table = np.zeros((len(rows), len(units)))
+        np.add.at(table.T, groups[groups >= 0], rows[:, : len(groups)].T[groups >= 0])
+        tables.append(table)
     return tables
 
 
@@ -192,10 +199,12 @@ class ValueNorm(LayerMethod):
         # ‖Σ_h a_h u_h‖² = Σ_hg a_h a_g u_h·u_g: products of heads instead of a vector per pair of
         # tokens, which would not fit into memory
         weights = trace.classifying_rows(layer).double()
-        values, projections = trace.values[layer].double(), trace.projections[layer].double()
+        values, projections = (
+            part[layer].cpu().double() for part in (trace.values, trace.projections)
+        )
         u = torch.einsum("bhkd,hdo->bkho", values, projections)
         products = u @ u.transpose(2, 3)
         by_head = torch.einsum("bhqk,bkhg->bgqk", weights, products) * weights
         # rounding may leave the square of a tiny norm below 0
         squares = by_head.sum(1, keepdim=True).clamp(min=0)
-        return trace.pooled(squares.sqrt()).squeeze(1).cpu().numpy()
+        return trace.pooled(squares.sqrt()).squeeze(1).numpy()

@@ -15,9 +15,10 @@ from heed.algebra.null_space import Efficient, Variant
 from heed.errors import InputError, NotApplicable
 from heed.methods import problems
 from heed.methods.method import BatchMethod, Job, Measured, Scores, split_rows
-from heed.methods.problems import Level, Problem, Tolerance, as_numbers
+from heed.methods.problems import Level, Problem, Tolerance
 from heed.metrics import tvd
 from heed.models.classifier import ATTENTION, PROJECTED, REPLACEABLE, Classifier
+from heed.models.devices import as_numbers
 from heed.settings import AtLeast
 
 Attention = Float[np.ndarray, "head query key"]

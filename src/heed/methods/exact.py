@@ -92,7 +92,8 @@ class LimeExact(ClosedForm):
     def solve(self, f: Ratios, job: Job) -> Measured:
         if f.units < 2:
             note = (
-                "LIME cannot compare a single word with others, so its score is 0: use occlusion."
+                f"LIME cannot compare a single {job.unit} with others, so its score is 0: use"
+                " occlusion."
             )
             return Measured(np.zeros(1), facts={"intercept": f.empty()}, notes=(note,))
         fit = exact(f, self.bandwidth, self.ridge).lime
@@ -145,7 +146,7 @@ class LimeTheorem(ClosedForm):
         plain = lime_theorem(f, 1.0)
         scores = self.constant * plain
         if f.units < 2:
-            note = "The theorem says nothing about a single word: use occlusion."
+            note = f"The theorem says nothing about a single {job.unit}: use occlusion."
             return Measured(scores, notes=(note,))
         truth = exact(f, self.bandwidth).lime.coefficients
         if not plain.any() or not truth.any():

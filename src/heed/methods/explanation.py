@@ -16,12 +16,13 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from heed.errors import InputError, quoted
 from heed.text import Document, Span
 
-UnitKind = Literal["word", "token"]
+UnitKind = Literal["word", "token", "sentence", "line", "span"]
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A word or token with one score; a word that occurs several times may have several spans.
+    """A word, a token or a passage with one score; a word that occurs several times may have
+    several spans.
 
     spans     characters [start, end) of each occurrence
     segment   0, or 1 in the second text of a pair

@@ -21,6 +21,7 @@ from heed.models.classifier import (
     output_of,
     select_output,
 )
+from heed.models.devices import as_numbers, on_cpu
 from heed.settings import AtLeast
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 Rows = Float[np.ndarray, "row"]
 
+_ROUNDING = 1e-5  # the largest share of the gradient that a mean of 0 may differ from it
 _ORTHOGONAL = 1e-3  # the largest cosine that counts as none
 _INCOMPLETE = 0.05  # the share of the change of the output that scores may miss without a warning
 
@@ -83,7 +85,8 @@ class GradientMean(GradientMethod):
         assert measured.rows is not None
         # A model that normalises its embeddings does not react when all dimensions move alike. Its
         # mean gradient is 0 but for rounding, and rounding must not be shown as scores.
-        if np.abs(measured.rows).max() > 1e-5 * np.abs(result.gradient).mean(1).max():
+        rounding = max(_ROUNDING, result.rounding)
+        if np.abs(measured.rows).max() > rounding * np.abs(result.gradient).mean(1).max():
             return measured
         note = (
             "The model normalises its embeddings, which makes the mean of the gradient 0: "
@@ -125,7 +128,8 @@ class GradientInput(GradientMethod):
         lengths = lengths * np.linalg.norm(result.embeddings, axis=1)
         # A norm right behind the embeddings makes the output blind to their scale. The gradient is
         # then orthogonal to them, and what is left of the product is rounding.
-        if lengths.any() and np.abs(products).max() < _ORTHOGONAL * lengths.max():
+        largest_cosine = max(_ORTHOGONAL, result.rounding)
+        if lengths.any() and np.abs(products).max() < largest_cosine * lengths.max():
             raise NotApplicable(
                 f"{self.name} is 0 on this model but for rounding: the model normalises these"
                 " embeddings, so their gradient is orthogonal to them. Use at=block if it has it,"
@@ -166,20 +170,25 @@ class IntegratedGradients(OutputMethod, TokenMethod):
     def _one(self, model: Classifier, job: Job) -> Measured:
         import torch
 
-        end, start = model.embeddings([job.tokens, model.blank(job.tokens)], self.at)
+        ends = model.embeddings([job.tokens, model.blank(job.tokens)], self.at)
+        end, start = on_cpu(ends)
         if self.baseline == "zero":
             start[torch.from_numpy(np.flatnonzero(~job.tokens.special))] = 0
         nodes, weights = np.polynomial.legendre.leggauss(self.steps)
         # the start is evaluated with the nodes, with weight 0, to know the output there
         shifts = torch.from_numpy(np.concatenate([[0], (nodes + 1) / 2])).to(end.dtype)
         weight = torch.from_numpy(np.concatenate([[0], weights / 2])).to(end.dtype)
-        mean, outputs = torch.zeros_like(end), []
-        for part in torch.arange(len(shifts)).split(max(1, model.batch_tokens // len(end))):
+
+        def run(part: list[int]) -> tuple[list[float], Float[Tensor, "token dim"]]:
             points = torch.lerp(start, end, shifts[part, None, None])
             output, gradient = self._gradient(model, job, points)
-            outputs += output.tolist()
-            mean += torch.einsum("n,ntd->td", weight[part], gradient)
-        rows = ((end - start) * mean).sum(1).double().numpy()
+            return output.tolist(), torch.einsum("n,ntd->td", weight[part], gradient)
+
+        mean, outputs = torch.zeros_like(end), []
+        for _, (output, gradient) in model.in_batches([len(end)] * len(shifts), run):
+            outputs += output
+            mean += gradient
+        rows = as_numbers(((end - start) * mean).sum(1))
         assert job.logits is not None
         whole = output_of(job.logits, job.label, self.explained(model), model.exclusive)
         change = float(whole) - outputs[0]

@@ -25,6 +25,7 @@ from heed.errors import DataError, InputError, OutputError, quoted
 from heed.methods.explanation import LARGEST, Explanation, check_span
 from heed.methods.method import Job, Measured, Method
 from heed.methods.table import METHODS
+from heed.methods.units import PASSAGES
 from heed.models.classifier import Classifier
 from heed.text import Document, Span, Tokens
 
@@ -153,8 +154,8 @@ class Imported(Method):
             return Measured(scores, forward_passes=0)
         share = missed / sum(map(abs, record.scores))
         note = (
-            f"{share:.0%} of the scores of {self.name} lie on pieces that are no words of the "
-            "model, and are left out."
+            f"{share:.0%} of the scores of {self.name} lie on pieces that are no {job.unit}s of "
+            f"the {'text' if job.unit in PASSAGES else 'model'}, and are left out."
         )
         return Measured(scores, forward_passes=0, facts={"left_out": share}, notes=(note,))
 

@@ -11,18 +11,19 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from heed.errors import InputError, NotApplicable, UnknownName
 from heed.methods.explanation import Explanation, Special, Unit, UnitKind
+from heed.methods.units import units_of
 from heed.models.classifier import NO_PAIRS, Classifier, Output
 from heed.progress import bar
 from heed.randomness import generator
 from heed.settings import check
-from heed.text import Tokens, Word
+from heed.text import Tokens
 
 Merge = Literal["sum", "max"]
 Scores = Float[np.ndarray, "unit"]
@@ -35,10 +36,11 @@ class Job:
     """One document to score.
 
     label    index of the label to explain; -1 for the predicted label where `logits` is None
-    units    what gets a score: words or tokens
-    groups   the unit of each token, -1 for special tokens
+    units    what gets a score: words, tokens or passages
+    groups   the unit of each token, -1 for special tokens and those outside of all units
     rng      randomness for this document alone
     logits   the output for the whole document; None if the method evaluates it itself
+    unit     what the units are
     """
 
     tokens: Tokens
@@ -47,6 +49,7 @@ class Job:
     groups: Int[np.ndarray, "token"]
     rng: np.random.Generator
     logits: Float[np.ndarray, "label"] | None = None
+    unit: UnitKind = "word"
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,8 +157,8 @@ class Method(ABC):
         """Explain each document for one label, by default the label that the model predicts."""
         if reason := self.refusal(model, documents):
             raise NotApplicable(reason)
-        if unit not in ("word", "token"):
-            raise UnknownName("unit", str(unit), ("word", "token"))
+        if unit not in get_args(UnitKind):
+            raise UnknownName("unit", str(unit), get_args(UnitKind))
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
             raise InputError(f"A seed must be a whole number, got {seed!r}.")
         index, seed = None if label is None else model.label(label), int(seed)
@@ -163,7 +166,7 @@ class Method(ABC):
         for start in bar(range(0, len(documents), _CHUNK), self.name, unit="chunk"):
             began = time.perf_counter()
             tokens = model.tokens(documents[start : start + _CHUNK])
-            refuse_empty(tokens, start, len(documents))
+            refuse_empty(tokens, unit, start, len(documents))
             jobs = self._jobs(model, tokens, index, unit, seed)
             measured = self.measure(model, jobs)
             seconds = (time.perf_counter() - began) / len(jobs)
@@ -183,7 +186,7 @@ class Method(ABC):
             wanted = predicted if label is None else label
             # randomness from (seed, method, text) alone: batches and order cannot change it
             rng = generator(seed, self.name, *t.document.segments)
-            jobs.append(Job(t, wanted, units, groups, rng, logits))
+            jobs.append(Job(t, wanted, units, groups, rng, logits, unit))
         return jobs
 
     def _assemble(
@@ -293,46 +296,8 @@ class BatchMethod(TokenMethod):
         """Score documents that one pass through the model can hold."""
 
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
-        results: list[Measured] = [Measured()] * len(jobs)
-        for batch in model.batches([job.tokens for job in jobs]):
-            measured = self.measure_batch(model, [jobs[i] for i in batch])
-            for i, m in zip(batch, measured, strict=True):
-                results[i] = m
-        return results
-
-
-def units_of(
-    tokens: Tokens, unit: UnitKind = "word", merge_repeats: bool = False
-) -> tuple[tuple[Unit, ...], Int[np.ndarray, "token"]]:
-    """The words (or tokens) of a document as units, and the unit of each token.
-
-    Special tokens belong to no unit: their entry is -1. With `merge_repeats`, all occurrences of a
-    word in the same text form one unit, whatever their capitals.
-    """
-    if unit == "word":
-        pieces = tokens.words
-        piece_of_token = tokens.word
-    else:
-        pieces = tuple(_token_as_word(tokens, int(i)) for i in np.flatnonzero(~tokens.special))
-        piece_of_token = np.where(tokens.special, -1, np.cumsum(~tokens.special) - 1)
-    if not merge_repeats:
-        return tuple(Unit(p.text, ((p.start, p.end),), p.segment) for p in pieces), piece_of_token
-    occurrences: dict[tuple[int, str], list[int]] = {}
-    for i, piece in enumerate(pieces):
-        occurrences.setdefault((piece.segment, piece.form), []).append(i)
-    units = []
-    unit_of_piece = np.empty(len(pieces), dtype=np.int64)
-    for j, same in enumerate(occurrences.values()):
-        first, spans = pieces[same[0]], tuple((pieces[i].start, pieces[i].end) for i in same)
-        units.append(Unit(first.text, spans, first.segment))
-        unit_of_piece[same] = j
-    return tuple(units), np.where(piece_of_token < 0, -1, unit_of_piece[piece_of_token])
-
-
-def _token_as_word(tokens: Tokens, i: int) -> Word:
-    text = tokens.text(i)
-    start, end = tokens.spans[i].tolist()
-    return Word(int(tokens.segment[i]), start, end, text, tokens.tokenizer.normalise(text))
+        tokens = [job.tokens for job in jobs]
+        return model.each(tokens, lambda batch: self.measure_batch(model, [jobs[i] for i in batch]))
 
 
 def split_rows(
@@ -351,23 +316,34 @@ def split_rows(
         # written in ascending order of size, so that the largest of a unit is written last
         order = np.argsort(np.abs(token_scores), kind="stable")
         scores[groups[order]] = token_scores[order]
+    outside = ~inside & ~tokens.special
+    if sink is not None:
+        outside[sink] = False
     specials = [
         Special(f"{tokens.names[i]} (sink)" if i == sink else tokens.names[i], float(rows[i]))
-        for i in np.flatnonzero(~inside)
+        for i in np.flatnonzero(~inside & ~outside)
     ]
+    if outside.any():
+        specials.append(Special("outside spans", float(rows[: len(tokens)][outside].sum())))
     if len(rows) > len(tokens):
         specials.append(Special("padding", float(rows[len(tokens) :].sum())))
     return scores, tuple(specials)
 
 
-def refuse_empty(tokens: Sequence[Tokens], start: int = 0, total: int = 1) -> None:
-    """Refuse texts without words; these are `total` texts from number `start` on."""
+def refuse_empty(
+    tokens: Sequence[Tokens], unit: UnitKind = "word", start: int = 0, total: int = 1
+) -> None:
+    """Refuse texts without units; these are `total` texts from number `start` on."""
     for i, t in enumerate(tokens, start + 1):
-        if not t.words:
-            which = "The text" if total == 1 else f"Text {i} of {total}"
-            blank = not any(segment.strip() for segment in t.document.segments)
-            why = "is empty" if blank else "has no word that the model can read"
-            raise InputError(f"{which} {why}: there is nothing to explain.")
+        if t.words and (unit != "span" or units_of(t, unit)[0]):
+            continue
+        which = "The text" if total == 1 else f"Text {i} of {total}"
+        if t.words:
+            wanted = "heed.Document(text, spans=…), or data with a column 'spans'"
+            raise InputError(f"{which} has no span that the model reads: give {wanted}.")
+        blank = not any(segment.strip() for segment in t.document.segments)
+        why = "is empty" if blank else "has no word that the model can read"
+        raise InputError(f"{which} {why}: there is nothing to explain.")
 
 
 def _reading_notes(tokens: Tokens, pairs: bool) -> tuple[str, ...]:

@@ -182,7 +182,7 @@ class Lime(HeadMethod, Repeating):
         scores, errors = np.zeros((2, d))
         scores[words], errors[words] = fitted.coefficients, fitted.standard_errors
         facts = {"intercept": fitted.intercept, "r2": fitted.r2}
-        return Measured(scores, None, errors, facts=facts, notes=self._notes(d))
+        return Measured(scores, None, errors, facts=facts, notes=self._notes(job))
 
     def _fit(self, keep: Keep, y: Outputs, words: Int[np.ndarray, "word"]) -> Ridge:
         d = keep.shape[1]
@@ -210,15 +210,14 @@ class Lime(HeadMethod, Repeating):
         design = Controlled(keep, words, removed, phi, psi)
         return ridge(design, y, weights, penalty, reported=len(words), pairs=True)
 
-    def _notes(self, d: int) -> tuple[str, ...]:
+    def _notes(self, job: Job) -> tuple[str, ...]:
+        d, unit = len(job.units), job.unit
         if d == 1 and self.ridge > 0:
-            return ("With a single word the ridge pulls LIME's score towards 0: use occlusion.",)
+            return (f"With a single {unit} the ridge pulls LIME's score towards 0: use occlusion.",)
         if self._scheme(d) == "every":
-            return (f"All {2**d:,} subsets of words were evaluated: nothing was sampled.",)
-        few = (
-            f"{self.samples:,} samples are few for {d:,} words: the standard errors are too small."
-        )
-        return (few,) if self.samples < 2 * d else ()
+            return (f"All {2**d:,} subsets of {unit}s were evaluated: nothing was sampled.",)
+        few = f"{self.samples:,} samples are few for {d:,} {unit}s"
+        return (f"{few}: the standard errors are too small.",) if self.samples < 2 * d else ()
 
 
 @dataclass(frozen=True)
@@ -260,7 +259,8 @@ class Shapley(Repeating):
             return Measured(np.array([change]), None, np.zeros(1))
         solve = self._fit_orders if self.estimator == "permutation" else self._fit_subsets
         scores, errors = solve(keep, outputs)
-        note = f"{d:,} words need more than {self.samples:,} samples: {len(keep):,} were taken."
+        many = f"{d:,} {job.unit}s need more than {self.samples:,} samples"
+        note = f"{many}: {len(keep):,} were taken."
         notes = (note,) if len(keep) > self.samples + 2 else ()
         return Measured(scores, None, errors, facts={"change": float(change)}, notes=notes)
 

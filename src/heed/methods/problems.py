@@ -27,6 +27,7 @@ from heed.algebra.null_space import Space, Variant
 from heed.errors import InputError, NotApplicable
 from heed.metrics import tvd
 from heed.models.classifier import Attending, Classifier
+from heed.models.devices import as_numbers
 from heed.models.trace import Trace
 from heed.settings import AtLeast, Below
 from heed.text import Tokens
@@ -100,7 +101,9 @@ def problems(
     count = weights.shape[1]
     if head is not None and not 0 <= head < count:
         raise InputError(f"There is no head {head}: the layer has heads 0 to {count - 1}.")
-    if not np.abs(weights[:, :, 0].sum(-1) - 1).max() < 1e-3:
+    # rounding moves a sum of weights by no more than the precision of each
+    rounding = max(1e-3, _epsilon(trace.attention[layer]))
+    if not np.abs(weights[:, :, 0].sum(-1) - 1).max() < rounding:
         raise NotApplicable(
             "The rows of this attention do not sum to one (it has sinks), "
             "so none of it is efficient."
@@ -144,15 +147,14 @@ def _visible(weighty: Bool[np.ndarray, "row key"], tokens: Tokens) -> Bool[np.nd
 
 
 def _precision(values: Tensor) -> float:
+    # half precision counts as single: its own rounding would fill the whole space
+    return min(_epsilon(values), float(np.finfo(np.float32).eps))
+
+
+def _epsilon(tensor: Tensor) -> float:
     import torch
 
-    # half precision counts as single: its own rounding would fill the whole space
-    return min(torch.finfo(values.dtype).eps, torch.finfo(torch.float32).eps)
-
-
-def as_numbers(tensor: Tensor) -> np.ndarray:
-    """A tensor as an array in double precision."""
-    return tensor.detach().double().cpu().numpy()
+    return torch.finfo(tensor.dtype).eps
 
 
 def _alike(
@@ -282,8 +284,8 @@ def movement(
     import torch
 
     unchanged = attending.trace.classifying_rows()
-    start = unchanged if base is None else torch.from_numpy(base).to(unchanged)
-    both = (start, torch.from_numpy(rows).to(unchanged))
+    start = unchanged if base is None else torch.from_numpy(base).to(unchanged.dtype)
+    both = (start, torch.from_numpy(rows).to(unchanged.dtype))
     with torch.no_grad():
         before, after = (model.probabilities(as_numbers(attending.logits(r))) for r in both)
     moved = np.asarray(tvd(after, before)) if model.exclusive else np.abs(after - before).max(-1)

@@ -19,6 +19,7 @@ from heed.models.classifier import (
     Classifier,
     select_output,
 )
+from heed.models.devices import as_numbers
 from heed.settings import AtLeast, Below
 
 _ONE = 2**30  # how many units of capacity 1 is; scipy needs whole numbers of 32 bits
@@ -65,7 +66,7 @@ class AttentionGraph(SinkMethod):
         results = []
         for row, (job, start) in enumerate(zip(jobs, trace.pooling(), strict=True)):
             real = slice(len(job.tokens))
-            weights = [w[row, :, real, real].double().cpu().numpy() for w in trace.attention]
+            weights = [as_numbers(w[row, :, real, real]) for w in trace.attention]
             mean = np.mean([w.mean((0, 1)) for w in weights], 0)
             sink = self.sink_in(mean, job.tokens, model)
             rows = self.follow(start[real], [self._edges(w, sink) for w in weights])
@@ -176,7 +177,7 @@ class AttentionGradient(OutputMethod, BatchMethod):
             total = select_output(trace.logits, labels, output, model.exclusive).sum()
             gradients = torch.autograd.grad(total, trace.attention)
         layers = [
-            (weights.detach() * gradient).clamp(min=0).double().mean(1).cpu().numpy()
+            np.maximum(as_numbers(weights) * as_numbers(gradient), 0).mean(1)
             for weights, gradient in zip(trace.attention, gradients, strict=True)
         ]
         results = []

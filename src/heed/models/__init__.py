@@ -9,6 +9,7 @@ from typing import Any
 from heed.errors import InputError
 from heed.models.classifier import Classifier
 from heed.models.function import Function
+from heed.progress import say
 
 # What users may pass as a model; the last of these is a pair of a transformer and its tokenizer.
 Model = Classifier | Callable[[list[Any]], Any] | tuple[Any, Any]
@@ -39,18 +40,39 @@ def of(model: Model) -> Classifier:
     )
 
 
-def load(model: str | Path | None = None) -> Classifier:
+def load(
+    model: str | Path | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    batch_tokens: int | None = None,
+) -> Classifier:
     """A model by its folder, by its hub id, or by the name of a bundled or installed public one.
 
     Without a name it is the default one.
-    """
-    from heed.models import folders
 
+    device         where a transformer runs: "cpu", "cuda", "cuda:1", "mps"; "auto" is what the
+                   environment variable HEED_DEVICE names, else cuda or mps if there is one
+    dtype          its precision: "float32", "bfloat16", "float16"; "auto" is float32 on the CPU,
+                   and elsewhere what the file has
+    batch_tokens   how many tokens a batch may hold at first; by default as many as fit
+    """
+    from heed.models import devices, folders
+
+    devices.check(device, dtype)
+    if batch_tokens is not None and batch_tokens < 1:
+        raise InputError(f"batch_tokens must be at least 1, got {batch_tokens}.")
+    loaded: Classifier
     if folders.is_transformer(model):
         from heed.models import transformer
 
-        return transformer.load(folders.transformer_at(str(model)))
-    folders.read_config(folders.find(model))  # refuse before torch is loaded
-    from heed.models import checkpoint
+        loaded = transformer.load(folders.transformer_at(str(model)), device, dtype)
+    else:
+        folders.read_config(folders.find(model))  # refuse before torch is loaded
+        from heed.models import checkpoint
 
-    return checkpoint.load(model)
+        loaded = checkpoint.load(model)
+        elsewhere = devices.choose(device).type != "cpu" and device != "auto"
+        if elsewhere or dtype not in ("auto", "float32"):
+            say(f"{loaded.name} is a model of heed's own, which runs on the CPU in float32.")
+    loaded.batch_tokens = batch_tokens or loaded.batch_tokens
+    return loaded

@@ -13,17 +13,21 @@ settled here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from heed.data import Dataset, documents
 from heed.data.inputs import is_one
-from heed.errors import InputError, NotApplicable, UnknownName
+from heed.errors import InputError, NotApplicable, OutOfMemory, UnknownName
+from heed.models import devices
+from heed.models.devices import as_numbers
 from heed.models.trace import Trace
 from heed.progress import say
 from heed.text import Tokenizer, Tokens
@@ -34,6 +38,7 @@ if TYPE_CHECKING:  # methods are listed and checked without loading torch
     from heed.algebra.ratios import Ratios
     from heed.models.arrays import Attention, Embeddings
 
+T = TypeVar("T")
 Logits = Float[np.ndarray, "batch label"]
 Keep = Bool[np.ndarray, "_ _"]  # a row for each choice of words, a column for each word
 Groups = Int[np.ndarray, "_"]  # the column that each token follows
@@ -55,10 +60,14 @@ CLOSED = "a closed form"  # outputs as sums of ratios of sums over words
 
 
 class Gradient(NamedTuple):
-    """Embeddings of one document (and of padding that attends), and the gradient of its output."""
+    """Embeddings of one document (and of padding that attends), and the gradient of its output.
+
+    rounding   the relative precision in which the model computed them
+    """
 
     embeddings: Float[np.ndarray, "row dim"]
     gradient: Float[np.ndarray, "row dim"]
+    rounding: float = float(np.finfo(np.float32).eps)
 
 
 class Attending(NamedTuple):
@@ -93,9 +102,11 @@ class Classifier(ABC):
     exclusive        whether a document has one label (softmax) or any number of them (a sigmoid
                      for each)
     notes            what a user of the model should know
-    batch_tokens     how many tokens a batch of traces may hold
+    batch_tokens     how many tokens a batch may hold; halved when one does not fit into memory
     even             whether only documents of equal length may share a batch
     causal           whether a token attends only to itself and to those before it
+    half             whether it computes in half precision
+    runs             where and in what precision, if not on the CPU in single precision
     """
 
     name: str
@@ -112,6 +123,8 @@ class Classifier(ABC):
     batch_tokens: int = 20_000
     even: bool = False
     causal: bool = False
+    half: bool = False
+    runs: str = ""
     tokenizer: Tokenizer
 
     # The four doors
@@ -207,8 +220,7 @@ class Classifier(ABC):
         """
         import torch
 
-        gradients: list[Gradient] = [None] * len(tokens)  # type: ignore[list-item]
-        for batch in self.batches(tokens):
+        def run(batch: list[int]) -> list[Gradient]:
             documents = [tokens[i] for i in batch]
             attention = None
             if held:
@@ -219,13 +231,14 @@ class Classifier(ABC):
                 indices = torch.tensor([labels[i] for i in batch])
                 total = select_output(trace.logits, indices, output, self.exclusive).sum()
                 (gradient,) = torch.autograd.grad(total, trace.embeddings)
-            for position, i in enumerate(batch):
-                take = slice(self.width(tokens[i]))
-                gradients[i] = Gradient(
-                    trace.embeddings[position].detach().cpu().numpy()[take],
-                    gradient[position].cpu().numpy()[take],
-                )
-        return gradients
+            rounding = torch.finfo(gradient.dtype).eps
+            embeddings, slopes = as_numbers(trace.embeddings), as_numbers(gradient)
+            return [
+                Gradient(e[: self.width(t)], g[: self.width(t)], rounding)
+                for e, g, t in zip(embeddings, slopes, documents, strict=True)
+            ]
+
+        return self.each(tokens, run)
 
     def ratios(
         self, tokens: Tokens, groups: Groups, units: int, label: int, removal: Removal = "replace"
@@ -249,10 +262,45 @@ class Classifier(ABC):
         """How many keys a pass holds for a document, padding that attends included."""
         return len(tokens)
 
-    def batches(self, tokens: Sequence[Tokens], most: int | None = None) -> Iterator[list[int]]:
-        """Indices of documents that may share a trace, in batches of at most so many tokens."""
-        limit = self.batch_tokens if most is None else min(most, self.batch_tokens)
-        return batches([self.width(t) for t in tokens], limit, self.even)
+    def batches(self, tokens: Sequence[Tokens]) -> Iterator[list[int]]:
+        """Indices of documents that may share a trace."""
+        return batches([self.width(t) for t in tokens], self.batch_tokens, self.even)
+
+    def each(self, tokens: Sequence[Tokens], run: Callable[[list[int]], Sequence[T]]) -> list[T]:
+        """What `run` gives for each document, from indices of documents that may share a trace."""
+        results: list[Any] = [None] * len(tokens)
+        for batch, measured in self.in_batches([self.width(t) for t in tokens], run):
+            for i, result in zip(batch, measured, strict=True):
+                results[i] = result
+        return results
+
+    def in_batches(
+        self, lengths: Sequence[int], run: Callable[[list[int]], T], limit: int | None = None
+    ) -> Iterator[tuple[list[int], T]]:
+        """Run documents of these lengths, in batches of at most `limit` tokens.
+
+        Gives the indices of each batch, and what came of it. A batch that does not fit into memory
+        is run again in halves, and the model remembers the size.
+        """
+        limit = limit or self.batch_tokens
+        waiting = deque(batches(lengths, limit, self.even))
+        while waiting:
+            batch = waiting.popleft()
+            results = _attempt(run, batch)
+            if results:
+                yield batch, results[0]
+                continue
+            longest = max(lengths[i] for i in batch)
+            if len(batch) == 1:
+                raise OutOfMemory(
+                    f"A text of {longest:,} tokens does not fit into memory: use another --device,"
+                    " half precision (--dtype bfloat16), or shorter texts."
+                )
+            limit = len(batch) * longest // 2
+            self.batch_tokens = min(self.batch_tokens, limit)
+            left = [*batch, *chain.from_iterable(waiting)]
+            smaller = batches([lengths[i] for i in left], limit, self.even)
+            waiting = deque([left[position] for position in part] for part in smaller)
 
     # Conveniences on top
 
@@ -380,7 +428,7 @@ def select_output(
     exclusive: bool = True,
 ) -> Float[Tensor, "*batch"]:
     """`output_of` for one label per document, differentiable."""
-    index = labels.expand(logits.shape[:-1]).unsqueeze(-1)
+    index = labels.to(logits.device).expand(logits.shape[:-1]).unsqueeze(-1)
     selected = logits.gather(-1, index).squeeze(-1)
     if output == "logit" or (output == "log-odds" and not exclusive):
         return selected
@@ -389,6 +437,18 @@ def select_output(
     if output == "probability":
         return (selected - logits.logsumexp(-1)).exp()
     return selected - logits.scatter(-1, index, float("-inf")).logsumexp(-1)
+
+
+def _attempt(run: Callable[[list[int]], T], batch: list[int]) -> tuple[T, ...]:
+    """What a batch gives; nothing if it does not fit into memory."""
+    try:
+        return (run(batch),)
+    except (RuntimeError, OutOfMemory) as error:
+        if not devices.is_out_of_memory(error):
+            raise
+    # only here, because the error holds on to all that the pass has filled the memory with
+    devices.release_memory()
+    return ()
 
 
 def batches(lengths: Sequence[int], tokens: int, even: bool = False) -> Iterator[list[int]]:

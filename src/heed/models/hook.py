@@ -29,6 +29,7 @@ from transformers.pytorch_utils import Conv1D
 
 from heed.models.arrays import Attention, Embeddings, Rows
 from heed.models.classifier import At
+from heed.models.devices import slack
 
 NAME = "heed"
 _DEFAULT = "heed_default_attention"  # where a config keeps what the model used before
@@ -113,18 +114,19 @@ class Recorder:
         wanted = self.attention.get(len(self.passed))
         if wanted is None:
             return weights
-        wanted = wanted.to(weights.dtype)
+        wanted = wanted.to(weights)
         left = wanted.isnan()
         if wanted.shape[2] == 1 and self.row is not None:
             replaced = torch.arange(weights.shape[2]) == self.row[:, None]
-            left = left | ~(replaced | (self.row < 0)[:, None])[:, None, :, None]
+            kept = ~(replaced | (self.row < 0)[:, None])[:, None, :, None]
+            left = left | kept.to(weights.device)
         return torch.where(left, weights, wanted)
 
     def elsewhere(
         self, values: Float[Tensor, "batch head key dim"]
     ) -> Float[Tensor, "many query head dim"]:
         """What the classifying row gets from values that are known, one variant after another."""
-        rows = self.attention[0].to(values.dtype)
+        rows = self.attention[0].to(values)
         return torch.einsum("...bhqt,bhtd->...bqhd", rows, values).flatten(0, -4).contiguous()
 
 
@@ -165,8 +167,9 @@ def watching(model: PreTrainedModel, recorder: Recorder) -> Iterator[Maps]:
         maps.called.append((len(recorder.passed), module))
         if recorder.passed and inputs and isinstance(inputs[0], Tensor):
             given, put_out = inputs[0].flatten(), recorder.passed[-1].outputs.flatten()
+            alike = (given.dtype, given.device) == (put_out.dtype, put_out.device)
             # compared by value, because some families copy it on the way
-            same = given.dtype == put_out.dtype and torch.equal(given, put_out)
+            same = alike and torch.equal(given, put_out)
             if same and _is_linear(module, inputs[0], output):
                 maps.fed.setdefault(len(recorder.passed) - 1, []).append(module)
 
@@ -186,9 +189,11 @@ def _is_linear(module: Any, given: Tensor, output: Any) -> bool:
         return True
     if not isinstance(output, Tensor) or weight.shape != (output.shape[-1], given.shape[-1]):
         return False
-    return weight.dtype == given.dtype and torch.allclose(
-        output, nn.functional.linear(given, weight, bias), rtol=1e-3, atol=1e-4
-    )
+    if weight.dtype != given.dtype or weight.device != given.device:
+        return False
+    near = slack(weight.dtype)
+    linear = nn.functional.linear(given, weight, bias)
+    return torch.allclose(output, linear, rtol=near, atol=near / 10)
 
 
 def mixes_otherwise(model: PreTrainedModel, recorder: Recorder) -> bool:
@@ -412,7 +417,10 @@ def keep_first_row(recorder: Recorder, maps: Maps) -> None:
     depth = len(recorder.passed)
     elsewhere = {module for layers, module in maps.called if layers < depth}
     for layers, module in maps.called:
-        if layers == depth and module not in elsewhere and type(module) is nn.Linear:
+        # a forward of its own, such as one of accelerate that brings weights in, has to be run
+        if type(module) is not nn.Linear or "forward" in vars(module):
+            continue
+        if layers == depth and module not in elsewhere:
             module.forward = partial(_first_row_of_map, module)  # type: ignore[method-assign]
 
 
@@ -536,6 +544,7 @@ def _embed(output: Tensor, turned: bool, at: At) -> Tensor:
         raise Reached
     # a clone, because some families write into it, and a leaf of the graph must not be written to
     used = recorder.looked_up.clone() if recorder.looked_up.requires_grad else recorder.looked_up
+    used = used.to(output)
     return used.transpose(0, 1) if turned else used
 
 

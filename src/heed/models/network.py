@@ -21,6 +21,7 @@ from heed.errors import CheckpointError, InputError, quoted
 from heed.models import classifier as offer
 from heed.models.arrays import Attended, Attention, Embeddings, Ids, Mask, Rows, Weights
 from heed.models.classifier import At, Attending, Classifier
+from heed.models.devices import as_numbers
 from heed.models.folders import ODD_TEXT, reading
 from heed.models.passes import Passes, Row, attended_to, pad
 from heed.models.trace import Trace
@@ -34,7 +35,7 @@ def fingerprint(state: Mapping[str, Tensor]) -> str:
     """What provenance says of the weights of a model."""
     digest = hashlib.sha256()
     for key, value in sorted(state.items()):
-        digest.update(key.encode() + value.detach().contiguous().numpy().tobytes())
+        digest.update(key.encode() + value.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()[:12]
 
 
@@ -129,7 +130,7 @@ class NetworkClassifier(Passes):
 
     def outputs(self, rows: Sequence[Row]) -> Float[np.ndarray, "row label"]:
         ids, real = pad([r.ids for r in rows])
-        return self.network(ids, attended_to(rows, real)).double().numpy()
+        return as_numbers(self.network(ids, attended_to(rows, real)))
 
     def trace(
         self,

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from heed.models.arrays import Ids, Mask
-from heed.models.classifier import Classifier, Keep, Logits, Removal, batches
+from heed.models.classifier import Classifier, Keep, Logits, Removal
 from heed.progress import counter
 from heed.text import Tokens
 
@@ -61,8 +61,9 @@ class Passes(Classifier):
         """Logits of many rows, in batches of similar length; rows are made when needed."""
         outputs = np.empty((len(lengths), len(self.labels)))
         with torch.inference_mode(), counter(len(lengths), "forward passes") as bar:
-            for batch in batches(lengths, self.batch_tokens, self.even):
-                outputs[batch] = self.outputs([row(i) for i in batch])
+            passes = self.in_batches(lengths, lambda batch: self.outputs([row(i) for i in batch]))
+            for batch, logits in passes:
+                outputs[batch] = logits
                 bar.advance(len(batch))
         return outputs
 

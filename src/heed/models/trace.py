@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from heed.models.devices import as_numbers, on_cpu
+
 if TYPE_CHECKING:  # naming a tensor's type is no reason to load torch
     from torch import Tensor
 
@@ -34,6 +36,9 @@ class Trace:
 
     Keys beyond a document's tokens carry no attention where the model masks padding, and do where
     it does not.
+
+    `tokens` and `row` are on the CPU. All other tensors are where the model computed them, in its
+    precision; logits are in single precision at least. What methods of a trace give is on the CPU.
     """
 
     logits: Float[Tensor, "*variant batch label"]
@@ -51,13 +56,13 @@ class Trace:
         """The rows that classify, in the form that replaces them: one per document, or all."""
         weights = self.attention[layer].detach()
         if weights.shape[2] == 1 or bool((self.row < 0).any()):
-            return weights
+            return on_cpu(weights)
         index = self.row.view(-1, 1, 1, 1).expand(-1, weights.shape[1], 1, weights.shape[3])
-        return weights.gather(2, index)
+        return on_cpu(weights.gather(2, index.to(weights.device)))
 
     def classifying(self, layer: int = -1) -> Float[np.ndarray, "batch head key"]:
         """The attention of the row that classifies, in one layer, of a trace without variants."""
-        return self.pooled(self.classifying_rows(layer)).cpu().numpy()
+        return self.pooled(self.classifying_rows(layer)).numpy()
 
     def pooled(
         self, rows: Float[Tensor, "batch head query key"]
@@ -70,6 +75,6 @@ class Trace:
 
     def pooling(self) -> Float[np.ndarray, "batch token"]:
         """How much each row counts: the one that classifies all, or all of them the same."""
-        real = self.tokens.double().cpu().numpy()
-        row = self.row.cpu().numpy()[:, None]
+        real = as_numbers(self.tokens)
+        row = self.row.numpy()[:, None]
         return np.where(row < 0, real / real.sum(1, keepdims=True), np.arange(real.shape[1]) == row)

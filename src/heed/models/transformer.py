@@ -44,9 +44,10 @@ from transformers.utils import logging
 
 from heed.errors import CheckpointError, InputError, NotApplicable, quoted
 from heed.models import classifier as offer
-from heed.models import folders, hook, softmax
+from heed.models import devices, folders, hook, softmax
 from heed.models.arrays import Attention, Embeddings, Mask, Rows
 from heed.models.classifier import At, Attending
+from heed.models.devices import as_numbers
 from heed.models.hook import Recorder, recording
 from heed.models.network import fingerprint, redraw_weights
 from heed.models.passes import Passes, Row, attended_to, pad
@@ -72,7 +73,6 @@ class Transformer(Passes):
     """
 
     withheld: dict[str, str]
-    batch_tokens = 2048  # on few cores larger batches are slower
     facts: Mapping[str, Any] = MappingProxyType({})  # how heed trained it, if it did
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str):
@@ -93,15 +93,21 @@ class Transformer(Passes):
         self.model = model = _view(model)
         self.pretrained_tokenizer = tokenizer
         table: Any = hook.lookup(model)
+        self._device = devices.input_device(model, table)
         # a tokenizer may have more ids, if tokens were added to it
         self._embedded = len(tokenizer) if table is None else len(table.weight)
-        self.notes = _set_padding(model, tokenizer, self._embedded)
+        self.runs = devices.described(model, self._device)
+        self.notes = (f"The model ran {self.runs}.",) if self.runs else ()
+        self.notes += _set_padding(model, tokenizer, self._embedded)
         self._pad = int(model.config.pad_token_id)
         types = "token_type_ids"
         self._typed = types in tokenizer.model_input_names and _takes(model, types)
         self._uncached = {"use_cache": False} if _takes(model, "use_cache") else {}
         backend = tokenizers.Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self.tokenizer = Tokenizer(backend, longest(model, tokenizer), tokenizer.unk_token_id)
+        self.batch_tokens = devices.batch_tokens(model, self.tokenizer.max_tokens)
+        self.half = model.dtype.itemsize < 4
+        self._near = devices.slack(model.dtype)
         self.labels = _labels(model)
         if model.config.num_labels == 1:
             self.notes += (
@@ -133,8 +139,9 @@ class Transformer(Passes):
 
     @cached_property
     def revision(self) -> str:  # type: ignore[override]
-        state = self.model.state_dict()
-        return fingerprint({key: value.float() for key, value in state.items()})
+        state = {key: value.float() for key, value in _weights(self.model).items()}
+        # the same weights in another precision give other values
+        return "-".join([fingerprint(state), *devices.dtypes(self.model)])
 
     # The four doors
 
@@ -165,35 +172,48 @@ class Transformer(Passes):
         if not isinstance(below, Tensor) or below.shape[:2] != real.shape:
             return super().attending(tokens)
         index = trace.row.view(-1, 1, 1).expand(-1, 1, below.shape[2])
-        state = below.gather(1, index)
-        alone = {key: value.gather(1, trace.row[:, None]) for key, value in inputs.items()}
+        state = below.gather(1, index.to(below.device))
+        row = trace.row[:, None].to(self._device)
+        alone = {key: value.gather(1, row) for key, value in inputs.items()}
 
         def logits(rows: Attention) -> Float[Tensor, "*variant batch label"]:
-            many = rows.shape[:-4]
-            n = many.numel()
-            given: Any = state.repeat(n, 1, 1)
-            if several:
-                given = type(recorder.below)((given, *others))
-            repeated = {key: value.repeat(n, 1) for key, value in alone.items()}
-            with recording(Recorder({0: rows}, given=given, seen=trace.values[-1])):
-                output = self.model(**repeated, **self._uncached)
-            return self._spread(output.logits).unflatten(0, (*many, len(tokens)))
+            variants = rows.reshape(-1, *rows.shape[-4:])
+
+            def run(part: list[int]) -> Float[Tensor, "variant batch label"]:
+                given: Any = state.repeat(len(part), 1, 1)
+                if several:
+                    given = type(recorder.below)((given, *others))
+                repeated = {key: value.repeat(len(part), 1) for key, value in alone.items()}
+                these = {0: variants[part[0] : part[-1] + 1]}
+                with recording(Recorder(these, given=given, seen=trace.values[-1])):
+                    output = self.model(**repeated, **self._uncached)
+                return self._spread(output.logits).unflatten(0, (len(part), len(tokens)))
+
+            # one row of each document is little: all variants at once, if memory allows
+            lengths = [len(tokens)] * len(variants)
+            outputs = [z for _, z in self.in_batches(lengths, run, limit=sum(lengths))]
+            return torch.cat(outputs).reshape(*rows.shape[:-4], len(tokens), -1)
 
         # a layer that needs more than one row may do anything: then whole passes are run
         with torch.no_grad(), suppress(Exception):
             again = logits(trace.classifying_rows())
-            if torch.allclose(again, trace.logits, rtol=1e-3, atol=1e-4):
+            if torch.allclose(again, trace.logits, rtol=self._near, atol=self._near / 10):
                 return Attending(trace, logits)
         return super().attending(tokens)
 
     def randomised(self, seed: int) -> Transformer:
+        if not all(p.is_floating_point() for p in self.model.parameters()):
+            raise NotApplicable(
+                f"The weights of {self.name} are quantised: none can be drawn anew."
+            )
         config = copy.deepcopy(self.model.config)
         with quiet(), torch.random.fork_rng(devices=[]):
-            attention = {"attn_implementation": hook.before(config)}
-            network = AutoModelForSequenceClassification.from_config(config, **attention)
-        network.load_state_dict(self.model.state_dict())
+            single = {"attn_implementation": hook.before(config), "dtype": torch.float32}
+            network = AutoModelForSequenceClassification.from_config(config, **single)
+        network.load_state_dict(_weights(self.model))
         redraw_weights(network, seed)
         name = f"{self.name}, weights drawn anew"
+        network.to(self._device, self.model.dtype)
         return Transformer(network, self.pretrained_tokenizer, name)
 
     def embeddings(self, tokens: Sequence[Tokens], at: At | None = None) -> Embeddings:
@@ -262,29 +282,30 @@ class Transformer(Passes):
     ) -> Trace:
         """Many replacements for the same documents, a few at a time; only logits are kept."""
         count = max(w.shape[0] for w in attention.values() if w.ndim > 4)
-        step = max(1, self.batch_tokens // real.numel())
-        parts = []
-        for start in range(0, count, step):
-            n = min(step, count - start)
+
+        def run(part: list[int]) -> Trace:
+            n = len(part)
             replaced = {}
             for layer, w in attention.items():
-                part = w[start : start + n] if w.ndim > 4 else w.expand(n, *w.shape)
-                replaced[layer] = part.flatten(0, 1)
+                these = w[part[0] : part[-1] + 1] if w.ndim > 4 else w.expand(n, *w.shape)
+                replaced[layer] = these.flatten(0, 1)
             repeated = {key: value.repeat(n, 1) for key, value in inputs.items()}
             states = None if embeddings is None else embeddings.repeat(n, 1, 1)
-            trace, _ = self._recorded(repeated, real.repeat(n, 1), replaced, states, (), at)
-            parts.append(trace.logits.unflatten(0, (n, -1)))
-        looked_up = trace.embeddings[: len(real)]
-        return Trace(torch.cat(parts), (), (), looked_up, real, self._rows(inputs))
+            return self._recorded(repeated, real.repeat(n, 1), replaced, states, (), at)[0]
+
+        traces = [trace for _, trace in self.in_batches([real.numel()] * count, run)]
+        logits = torch.cat([trace.logits.unflatten(0, (-1, len(real))) for trace in traces])
+        looked_up = traces[0].embeddings[: len(real)]
+        return Trace(logits, (), (), looked_up, real, self._rows(inputs))
 
     # Passes
 
     def outputs(self, rows: Sequence[Row]) -> Float[np.ndarray, "row label"]:
         inputs, _ = self.inputs(rows)
-        return self._spread(self.model(**inputs, **self._uncached).logits).double().numpy()
+        return as_numbers(self._spread(self.model(**inputs, **self._uncached).logits))
 
     def inputs(self, rows: Sequence[Row]) -> tuple[dict[str, Tensor], Mask]:
-        """What the model takes, padded on the right, and which of it is real."""
+        """What the model takes, padded on the right and on its device, and which of it is real."""
         if not all(len(row.ids) for row in rows):
             raise InputError(f"A text without a single token cannot be read by {self.name}.")
         if min(len(row.ids) for row in rows) < self._shortest:
@@ -299,10 +320,14 @@ class Transformer(Passes):
         inputs = {"input_ids": ids, "attention_mask": attended_to(rows, real).long()}
         if self._typed:
             inputs["token_type_ids"], _ = pad([row.types for row in rows])
-        return inputs, real
+        return {name: value.to(self._device) for name, value in inputs.items()}, real
 
     def _spread(self, logits: Float[Tensor, "batch output"]) -> Float[Tensor, "batch label"]:
-        """Half of a single logit is for its label, half against the other: both are explained."""
+        """The logits of all labels, in single precision at least.
+
+        Half of a single logit is for its label, half against the other: both are explained.
+        """
+        logits = logits.float() if logits.dtype.itemsize < 4 else logits
         return torch.cat([-logits / 2, logits / 2], -1) if logits.shape[-1] == 1 else logits
 
     def _rows(self, inputs: Mapping[str, Tensor]) -> Rows:
@@ -311,7 +336,7 @@ class Transformer(Passes):
         Decoders take the last one whose id is not that of padding; behind an encoder, the last that
         ends a text.
         """
-        ids = inputs["input_ids"]
+        ids = inputs["input_ids"].cpu()
         if self._row == "last":
             ends = self.model.config.eos_token_id
             counted = ids == ends if self.model.config.is_encoder_decoder else ids != self._pad
@@ -360,10 +385,9 @@ class Transformer(Passes):
 
     def _close(self, a: Any, b: Any) -> bool:
         """Whether outputs are the same but for rounding."""
-        a, b = torch.as_tensor(a).double(), torch.as_tensor(b).double()
-        exact = self.model.dtype in (torch.float32, torch.float64)
-        scale = max(1.0, float(b.abs().max()))
-        return bool((a - b).abs().max() <= (1e-3 if exact else 5e-2) * scale)
+        a, b = (as_numbers(torch.as_tensor(x)) for x in (a, b))
+        scale = max(1.0, float(np.abs(b).max()))
+        return bool(np.abs(a - b).max() <= self._near * scale)
 
     def _find_attention(self) -> str:
         """Let recorders see attention; if that cannot be, why."""
@@ -478,7 +502,8 @@ class Transformer(Passes):
                     even = torch.full_like(weights[last], 1 / real.shape[1])
                     other, recorder = self._recorded(inputs, real, {last: even}, None, None, None)
                     layer = recorder.passed[last]
-                    literal = torch.einsum("bhqk,bhkd->bqhd", even, layer.values)
+                    weighted = even.to(layer.values), layer.values
+                    literal = torch.einsum("bhqk,bhkd->bqhd", *weighted)
                     arrived = self._close(layer.outputs, literal)
             # rows of padding may hold anything
             kept, seen = ([w.nan_to_num() for w in t.attention[:last]] for t in (trace, other))
@@ -562,13 +587,13 @@ class Transformer(Passes):
             again, _ = self._recorded(others, real, {}, trace.embeddings, (), "block")
         # other words with the embeddings of the first: the same, unless words take another way
         scale = trace.logits.abs().max().clamp(min=1)
-        same = (trace.logits - again.logits).abs().max() < 1e-4 * scale
+        same = (trace.logits - again.logits).abs().max() < self._near / 10 * scale
         return ("block", *looked_up) if same else looked_up
 
 
 def _total(logits: Float[Tensor, "batch label"]) -> Float[Tensor, ""]:
     """Any combination of logits, but not their sum: heads may be trained to opposite weights."""
-    return (logits * torch.linspace(1, 2, logits.shape[-1])).sum()
+    return (logits * torch.linspace(1, 2, logits.shape[-1], device=logits.device)).sum()
 
 
 def _ends(tokenizer: PreTrainedTokenizerBase, token: int) -> bool:
@@ -577,22 +602,38 @@ def _ends(tokenizer: PreTrainedTokenizerBase, token: int) -> bool:
     return re.search("end.?of.?text|eot|eos|</s>", name) is not None
 
 
-def load(model: str | Path) -> Transformer:
+def load(model: str | Path, device: str = "cpu", dtype: str = "auto") -> Transformer:
     """A sequence classifier by its folder or hub id; safetensors only, no code of others."""
-    network, tokenizer, missing = read(model)
+    place = devices.choose(device)
+    network, tokenizer, missing = read(model, devices.precision(dtype, place))
     if missing:
         raise CheckpointError(
             f"The model {quoted(str(model))} is not a trained classifier: it lacks"
             f" {quoted(', '.join(missing[:3]))}."
         )
-    classifier = Transformer(network, tokenizer, _name(model))
+    classifier = Transformer(_moved(network, place, model), tokenizer, _name(model))
     if (Path(model) / folders.FACTS).is_file():
         classifier.facts = folders.facts(Path(model))
     return classifier
 
 
+def _moved(network: PreTrainedModel, device: torch.device, name: str | Path) -> PreTrainedModel:
+    """A network on its device."""
+    try:
+        return network.to(device)
+    except RuntimeError as error:
+        if not devices.is_out_of_memory(error):
+            raise
+    raise InputError(
+        f"The model {quoted(str(name))} does not fit into the memory of {device}: use another"
+        " --device, or half precision (--dtype bfloat16)."
+    )
+
+
 def wrap(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Transformer:
-    """A model and its tokenizer as a user holds them."""
+    """A model and its tokenizer as a user holds them; it stays where and as it is."""
+    if hasattr(model, "get_base_model"):  # of PEFT, whose adapters are inside of the base
+        model = model.get_base_model()
     if not any(cls.__name__.endswith("ForSequenceClassification") for cls in type(model).__mro__):
         raise InputError(f"heed explains sequence classifiers, got {type(model).__name__}.")
     name = model.config.name_or_path or model.config.model_type
@@ -600,9 +641,9 @@ def wrap(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Transfor
 
 
 def read(
-    model: str | Path, **options: Any
+    model: str | Path, dtype: torch.dtype | str = torch.float32, **options: Any
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list[str]]:
-    """A network in single precision, its tokenizer, and names of weights that the files lack."""
+    """A network on the CPU, its tokenizer, and names of weights that the files lack."""
     safe: dict[str, Any] = {"trust_remote_code": False}
     name = quoted(str(model))
     with folders.reading(f"The model {name} cannot be loaded"), quiet():
@@ -619,7 +660,7 @@ def read(
         if getattr(config, "num_hidden_layers", 0) > _MOST_LAYERS:
             raise ValueError(f"its config.json names {config.num_hidden_layers} layers")
         tokenizer = AutoTokenizer.from_pretrained(model, **safe)
-        safe |= {"use_safetensors": True, "output_loading_info": True, "dtype": torch.float32}
+        safe |= {"use_safetensors": True, "output_loading_info": True, "dtype": dtype}
         load_network = AutoModelForSequenceClassification.from_pretrained
         network, info = load_network(model, **safe, **options)
         vocabulary = int(getattr(network.config, "vocab_size", 0))
@@ -662,13 +703,29 @@ def quiet() -> Iterator[None]:
 
 def _view(model: PreTrainedModel) -> PreTrainedModel:
     """Modules and configuration of its own over the same weights, in eval mode."""
-    kinds = {(p.device.type, p.dtype) for p in model.parameters()}
-    if not kinds <= {("cpu", torch.float32), ("cpu", torch.float64)}:
-        raise InputError("heed computes on the CPU in single precision: pass model.float().cpu().")
     shared: dict[int, Any] = {id(b): b for b in model.buffers()}
     for parameter in model.parameters():
-        shared[id(parameter)] = nn.Parameter(parameter.data, requires_grad=False)
+        frozen = nn.Parameter(parameter.data, requires_grad=False)
+        # those of a class of their own are quantised, and know more than their data
+        own_class = type(parameter) is not nn.Parameter and issubclass(
+            type(parameter), nn.Parameter
+        )
+        shared[id(parameter)] = parameter if own_class else frozen
+    for module in model.modules():
+        # where accelerate keeps weights that it brings in for each pass
+        kept = getattr(getattr(module, "_hf_hook", None), "weights_map", None)
+        if kept is not None:
+            shared[id(kept)] = kept
     return copy.deepcopy(model, shared).eval()
+
+
+def _weights(model: PreTrainedModel) -> dict[str, Tensor]:
+    """All weights by name, also those that accelerate keeps out of memory."""
+    if not any(p.is_meta for p in model.parameters()):
+        return model.state_dict()
+    from accelerate.utils.modeling import get_state_dict_offloaded_model
+
+    return get_state_dict_offloaded_model(model)
 
 
 def _takes(model: PreTrainedModel, argument: str) -> bool:

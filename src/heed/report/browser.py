@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
+from heed.methods.units import PASSAGES
 from heed.report.words import verdict_key
 from heed.text import harmless, printable
 
@@ -32,7 +33,8 @@ def content(audit: Audit, room: int) -> dict[str, Any]:
     documents.
     """
     if not audit.examples:
-        return {"methods": [], "labels": [], "documents": [], "claims": [], "removal": None}
+        nothing: dict[str, Any] = {"methods": [], "labels": [], "documents": [], "claims": []}
+        return nothing | {"removal": None, "passages": False}
     names = audit.example_methods
     for kind in (np.int16, np.int8):
         documents = [_document(i, example, names, kind) for i, example in enumerate(audit.examples)]
@@ -47,6 +49,7 @@ def content(audit: Audit, room: int) -> dict[str, Any]:
         "methods": list(_methods(audit)),
         "labels": [printable(label) for label in audit.examples[0].explanations[0].probabilities],
         "removal": names.index("occlusion") if "occlusion" in names else None,
+        "passages": audit.examples[0].explanations[0].unit in PASSAGES,
         "documents": _fitting(documents, room),
         "claims": claims,
     }

@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from heed.methods.comparison import by_reason
+from heed.methods.units import PASSAGES
 from heed.report.explanation import html as explanation_html
-from heed.report.explanation import legend, line
+from heed.report.explanation import legend, line, numbered
 from heed.report.numbers import cell
 from heed.report.shading import colours
 from heed.text import printable
@@ -53,7 +54,13 @@ def table(comparison: Comparison, width: int = 80) -> Group:
 def side_by_side(
     explanations: Sequence[Explanation], console: Console, options: ConsoleOptions
 ) -> RenderResult:
-    """One line per explanation, the method's name and the shaded document, and a legend."""
+    """One line per explanation, the method's name and the shaded document, and a legend.
+
+    Passages have numbers, which stand for them in the lines.
+    """
+    if explanations[0].unit in PASSAGES:
+        yield from numbered(explanations[0], options.max_width)
+        yield Text("")
     width = max(len(e.method) for e in explanations) + 2
     for e in explanations:
         text = line(e, options.max_width - width, colours(console))

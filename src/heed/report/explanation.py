@@ -12,11 +12,14 @@ import numpy as np
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from heed.methods.units import PASSAGES
 from heed.report import shading
 from heed.report.numbers import number, short
 from heed.report.shading import Piece, colours, pieces, shares, word
 from heed.report.words import FACTS
 from heed.text import counted, printable
+
+_BRIEF = 40  # characters of a passage in a list of the strongest
 
 if TYPE_CHECKING:
     from heed.methods.explanation import Explanation
@@ -57,8 +60,14 @@ def legend(explanations: Sequence[Explanation], colours: int) -> Iterator[Text]:
 
 
 def shaded(explanation: Explanation, colours: int) -> Text:
-    """The whole document with its words shaded."""
+    """The whole document with its words shaded; of passages, their numbers."""
     share = shares(explanation)
+    if explanation.unit in PASSAGES:
+        numbers = (
+            word(str(i), share[i - 1], explanation.signed, colours)
+            for i in range(1, len(share) + 1)
+        )
+        return Text(" ").join(numbers)
     text = Text()
     for index, segment in enumerate(pieces(explanation)):
         if index:
@@ -77,9 +86,10 @@ def line(explanation: Explanation, width: int, colours: int) -> Text:
     if whole.cell_len <= width:
         return whole
     share = shares(explanation)
-    units = [
-        (piece, share[i]) for piece, i in chain.from_iterable(pieces(explanation)) if i is not None
-    ]
+    named = [(piece, i) for piece, i in chain.from_iterable(pieces(explanation)) if i is not None]
+    if explanation.unit in PASSAGES:
+        named = [(str(i + 1), i) for i in range(len(share))]
+    units = [(piece, share[i]) for piece, i in named]
     words = [word(piece, score, explanation.signed, colours) for piece, score in units]
     strongest: set[int] = set()
     best = Text("…")
@@ -91,6 +101,34 @@ def line(explanation: Explanation, width: int, colours: int) -> Text:
         best = excerpt
     best.truncate(width, overflow="ellipsis")
     return best
+
+
+def numbered(explanation: Explanation, width: int) -> Iterator[Text]:
+    """The passages of a document, one per line, with their numbers."""
+    digits = len(str(len(explanation.units)))
+    for i, unit in enumerate(explanation.units, 1):
+        text = Text.assemble((f"{i:>{digits}}  ", "dim"), printable(unit.text))
+        text.truncate(width, overflow="ellipsis")
+        yield text
+
+
+def listed(explanation: Explanation, console: Console, width: int) -> Iterator[Text]:
+    """The passages of a document, each with its score before it, and what lies between them."""
+    share, many = shares(explanation), colours(console)
+    scores = [number(x, signed=explanation.signed) for x in explanation.scores]
+    margin = max(map(len, scores), default=0)
+    for index, segment in enumerate(pieces(explanation)):
+        if index:
+            yield Text("‖", style="dim")
+        for piece, i in segment:
+            if not piece.strip():
+                continue
+            score, text = "", Text(printable(piece.strip()), style="dim")
+            if i is not None:
+                look = shading.style(share[i], explanation.signed, many)
+                score, text = scores[i], Text(printable(piece), style=look)
+            for k, part in enumerate(text.wrap(console, max(10, width - margin - 2))):
+                yield Text.assemble((f"{'' if k else score:>{margin}}  ", "dim"), part)
 
 
 def _excerpt(words: Sequence[Text], kept: set[int]) -> Text:
@@ -215,14 +253,17 @@ def terminal(explanation: Explanation, console: Console, options: ConsoleOptions
         (printable(explanation.label), "bold"),
         f" {_probability(explanation)} · {provenance(explanation)}",
     )
-    if explanation.intervals is None:
+    if explanation.unit in PASSAGES:
+        yield from listed(explanation, console, options.max_width)
+    elif explanation.intervals is None:
         # of a very long text, only the strongest words
         yield line(explanation, 12 * options.max_width, many)
     else:
         yield from banded(explanation, options.max_width, many)
         yield Text(band_legend(explanation), style="dim")
     yield from legend([explanation], many)
-    yield Text.assemble(("strongest  ", "dim"), "  ".join(strongest(explanation)))
+    if explanation.unit not in PASSAGES:  # which have their scores beside them
+        yield Text.assemble(("strongest  ", "dim"), "  ".join(strongest(explanation)))
     if explanation.specials:
         yield Text.assemble(
             ("special tokens: ", "dim"), "  ".join(map(printable, apart(explanation)))
@@ -251,7 +292,13 @@ def strongest(explanation: Explanation, n: int = 8) -> Iterator[str]:
             low, high = explanation.intervals[i]
             error = f" [{number(low)}, {number(high)}]"
         score = number(explanation.scores[i], signed=explanation.signed)
-        yield f"{printable(explanation.units[i].text)} {score}{error}"
+        yield f"{_brief(explanation.units[i].text)} {score}{error}"
+
+
+def _brief(text: str) -> str:
+    """The beginning of a passage, or a whole word."""
+    text = printable(text)
+    return text if len(text) <= _BRIEF else text[: _BRIEF - 1].rstrip() + "…"
 
 
 def apart(explanation: Explanation) -> list[str]:
@@ -317,6 +364,9 @@ def html_text(explanation: Explanation) -> str:
 def _html_word(explanation: Explanation, text: str, i: int, share: float) -> str:
     title = number(explanation.scores[i], signed=explanation.signed)
     style = "border-radius:3px;padding:0 2px"
+    if explanation.unit in PASSAGES:  # where one ends and the next begins must be seen
+        style += ";box-decoration-break:clone;-webkit-box-decoration-break:clone"
+        style += ";border-left:2px solid #888;padding-left:4px"
     if abs(share) >= shading.FAINTEST:
         style += f";background-color:{shading.tint(share, explanation.signed)}"
     if explanation.intervals is not None and not np.isnan(explanation.intervals[i, 0]):
@@ -368,7 +418,7 @@ def _interval_row(explanation: Explanation, i: int) -> str:
     )
     return (
         '<tr><th style="text-align:right;font-weight:400;padding:0 .8em 0 0">'
-        f"{escape(printable(explanation.units[i].text))}</th>"
+        f"{escape(_brief(explanation.units[i].text))}</th>"
         '<td style="width:60%;min-width:6em;padding:0">'
         '<div style="position:relative;height:16px;margin:0 6px">'
         f'<i style="position:absolute;top:5px;height:6px;left:{left:.1f}%;width:{width:.1f}%;'

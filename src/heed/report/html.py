@@ -85,6 +85,7 @@ def audit(audit: Audit) -> str:
             for index, verdict in enumerate(audit.verdicts)
         ],
         summary=list(summary(audit).items()),
+        unit=facts.get("unit", "word"),
         documents=len(audit.examples),
         shown=len(content["documents"]),
         legend=legend(),
@@ -165,9 +166,12 @@ def render(template: str, **values: Any) -> str:
 def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
     facts = audit.facts
     yield from ((name, facts[name]) for name in ("model", "revision", "data"))
+    if facts.get("runs"):
+        yield "the model ran", facts["runs"]
     yield "documents", f"{facts['documents']:,}"
     if facts.get("left_out"):
-        yield "left out", f"{facts['left_out']:,} blank, or without a word that the model can read"
+        unread = f"without a {facts.get('unit', 'word')} that the model can read"
+        yield "left out", f"{facts['left_out']:,} blank, or {unread}"
     if facts.get("unfit"):
         yield "not explained", facts["unfit"]
     if facts.get("rejudged"):
@@ -178,6 +182,8 @@ def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
         yield "unknown words", f"{facts['unknown']:.1%}"
     if facts.get("accuracy") is not None:
         yield "accuracy", number(facts["accuracy"])
+    if (unit := facts.get("unit", "word")) != "word":
+        yield "scored", f"{unit}s: they are meant where claims speak of words"
     judged = "judged" if len(facts["methods"]) > 1 else "explanation judged"
     yield judged, ", ".join(facts["methods"])
     if text := changed(audit):

@@ -13,6 +13,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from heed.methods import Comparison, agreement
+from heed.methods.units import PASSAGES
 from heed.report.comparison import side_by_side
 from heed.report.explanation import by_document, comparable, shaded
 from heed.report.numbers import number
@@ -94,7 +95,8 @@ def _head(audit: Audit) -> Iterator[RenderableType]:
     yield Text.assemble(("Audit of ", "dim"), (model, "bold"), (" on ", "dim"), (data, "bold"))
     parts = [counted(facts["documents"])]
     if facts.get("left_out"):
-        parts.append(f"{facts['left_out']:,} left out (blank, or no word that the model can read)")
+        unread = f"no {facts.get('unit', 'word')} that the model can read"
+        parts.append(f"{facts['left_out']:,} left out (blank, or {unread})")
     if facts.get("unfit"):
         parts.append(f"left out: {printable(facts['unfit'])}")
     if facts.get("rejudged"):
@@ -105,6 +107,8 @@ def _head(audit: Audit) -> Iterator[RenderableType]:
         parts.append(f"{facts['truncated']:,} longer than the model reads")
     if facts.get("unknown"):
         parts.append(f"{facts['unknown']:.1%} unknown words")
+    if facts.get("unit", "word") != "word":
+        parts.append(f"{printable(facts['unit'])}s are meant where claims speak of words")
     parts += [f"judged: {', '.join(map(printable, facts['methods']))}", f"seed {facts['seed']}"]
     yield Text(" · ".join(parts))
 
@@ -243,8 +247,10 @@ class _Block:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self._title()
-        if shaded(self.explanations[0], colours(console)).cell_len > options.max_width - 24:
-            yield Text(_shortened(self.explanations[0]), style="dim")
+        first = self.explanations[0]
+        wide = shaded(first, colours(console)).cell_len > options.max_width - 24
+        if wide and first.unit not in PASSAGES:
+            yield Text(_shortened(first), style="dim")
         yield Text("")
         if comparable(self.explanations):
             yield Comparison(tuple(self.explanations), agreement(self.explanations))

@@ -92,8 +92,11 @@ class TransformerRetraining(Retraining):
         return kind(trained.network, trained.tokenizer, name)
 
     def _copied(self, name: str) -> Transformer:
-        network = copy.deepcopy(self.model.model)
-        return Transformer(network, self.model.pretrained_tokenizer, name)
+        return Transformer(self._network(), self.model.pretrained_tokenizer, name)
+
+    def _network(self) -> Any:
+        """Weights of its own to learn, which is done on the CPU in single precision."""
+        return copy.deepcopy(self.model.model).cpu().float()
 
     def _trainable(self, model: Any) -> nn.Module:
         return TrainableTransformer(model)
@@ -107,7 +110,7 @@ class TransformerRetraining(Retraining):
             safetensors.torch.save_file(copies, scratch / _WEIGHTS)
 
     def _load(self, folder: Path, name: str, settings: Mapping[str, Any]) -> Classifier:
-        network = copy.deepcopy(self.model.model)
+        network = self._network()
         with reading(f"The model {folder} cannot be loaded"):
             network.load_state_dict(safetensors.torch.load_file(folder / _WEIGHTS))
         kind = UniformTransformer if settings["kind"] == "uniform" else Transformer

@@ -14,6 +14,7 @@ from torch import Tensor
 from heed.errors import InputError
 from heed.models.arrays import Attended, Ids, Mask
 from heed.models.classifier import Classifier
+from heed.models.devices import as_numbers
 from heed.models.passes import pad
 from heed.text import Document, Tokenizer, Tokens
 
@@ -139,12 +140,16 @@ def outputs_of(
 ) -> list[tuple[Tokens, Float[np.ndarray, "label"], Float[np.ndarray, "token"]]]:
     """Tokens, probabilities and attention (classifying row, mean over heads) of each document."""
     tokens = model.tokens(documents)
-    outputs: list[Any] = [None] * len(tokens)
-    for batch in model.batches(tokens):
+
+    def run(batch: list[int]) -> list[tuple[Tokens, Any, Any]]:
+        documents_of_batch = [tokens[i] for i in batch]
         with torch.no_grad():
-            trace = model.trace([tokens[i] for i in batch], layers=[-1])
+            trace = model.trace(documents_of_batch, layers=[-1])
         weights = trace.classifying().mean(1)
-        probabilities = model.probabilities(trace.logits.double().numpy())
-        for row, i in enumerate(batch):
-            outputs[i] = (tokens[i], probabilities[row], weights[row, : len(tokens[i])])
-    return outputs
+        probabilities = model.probabilities(as_numbers(trace.logits))
+        return [
+            (t, probabilities[row], weights[row, : len(t)])
+            for row, t in enumerate(documents_of_batch)
+        ]
+
+    return model.each(tokens, run)

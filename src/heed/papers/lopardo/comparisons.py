@@ -14,8 +14,8 @@ from heed.algebra.limits import exact
 from heed.claims.signatures import LOW, signature
 from heed.methods import AttentionMean, Explanation, LimeExact, Method, ShapleyExact
 from heed.methods.comparison import agreement, aligned
-from heed.methods.method import units_of
 from heed.methods.perturbation import uniform_subsets
+from heed.methods.units import units_of
 from heed.metrics import kendall, spearman
 from heed.papers.lab import Lab
 from heed.papers.lopardo.theorems import by_unit, form, long_documents

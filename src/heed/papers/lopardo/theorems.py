@@ -14,7 +14,7 @@ from heed.algebra.limits import exact, mixture_moments, ratio_bound, relative_er
 from heed.algebra.limits import lime_theorem as theorem
 from heed.data import Dataset
 from heed.methods import Lime
-from heed.methods.method import units_of
+from heed.methods.units import units_of
 from heed.metrics import kendall, spearman
 from heed.models.classifier import Classifier
 from heed.papers.lab import Lab

@@ -148,7 +148,7 @@ class EfficientLab(CutLab):
     def single(self, name: str) -> Classifier:
         """Trained on a data set; in a smoke test the bundled one."""
         if self.scale == "smoke":
-            return load("single-layer-imdb")
+            return load("single-layer-imdb", device="cpu")
         corpus = self.corpus(name)
         epochs = max(RECIPES["default"].epochs, -(-_SEEN // len(corpus.train)))
         changes = {"max_words": MAX_WORDS[name], "epochs": epochs}
@@ -157,7 +157,7 @@ class EfficientLab(CutLab):
     def scratch(self, name: str, family: str) -> Transformer:
         """A small transformer for long documents; in a smoke test BERT is the bundled one."""
         if self.scale == "smoke" and family == "bert":
-            return load("transformer-imdb")  # type: ignore[return-value]
+            return load("transformer-imdb", device="cpu")  # type: ignore[return-value]
         changes: dict[str, Any] = {"family": family, "max_tokens": 256}
         if self.scale == "smoke":
             changes |= {"epochs": 1, "vocabulary": 2000, "average": 0.0}
@@ -206,7 +206,7 @@ class EfficientLab(CutLab):
         if not folder.exists():
             self.store.model(key, train, save, load)
             self.store.finish(key)
-        return load(str(folder))  # type: ignore[return-value]
+        return load(str(folder), device="cpu")  # type: ignore[return-value]
 
     def every(
         self,

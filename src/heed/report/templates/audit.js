@@ -29,6 +29,8 @@
     if (size >= 1000) return Math.round(x).toLocaleString("en-US");
     return (x + 0).toFixed(size >= 100 ? 1 : 3);
   };
+  /* The beginning of a passage, or a whole word. */
+  const brief = (text) => ([...text].length > 40 ? `${cut([...text], 0, 39).trimEnd()}…` : text);
   const unpacked = (packed) => {
     const bytes = Uint8Array.from(atob(packed.shares), (c) => c.charCodeAt(0));
     if (packed.bytes === 1) return Float64Array.from(new Int8Array(bytes.buffer), (x) => x / 127);
@@ -146,7 +148,7 @@
     if (!shares) return null;
     const label = `Text shaded by ${method.name}`;
     const group = { tabindex: "0", role: "group", "aria-label": label };
-    const text = make("div", { class: "text words", ...group });
+    const text = make("div", { class: `text words${known.passages ? " passages" : ""}`, ...group });
     let i = 0;
     d.segments.forEach((whole, s) => {
       const segment = [...whole];
@@ -205,7 +207,7 @@
         svg.append(bar);
       });
       const top = [...weights.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, 3);
-      const caption = make("figcaption", {}, `head ${h} · ${top.map((i) => words[i]).join(", ")}`);
+      const caption = make("figcaption", {}, `head ${h} · ${top.map((i) => brief(words[i])).join(", ")}`);
       figures.push(make("figure", { class: "head" }, svg, caption));
     }
     $("heads").replaceChildren(...figures);
@@ -234,7 +236,7 @@
         return make(
           "tr",
           {},
-          make("th", { scope: "row", "data-word": i }, words[i]),
+          make("th", { scope: "row", "data-word": i }, brief(words[i])),
           make("td", { class: "plot" }, svg),
           make("td", { class: "numbers" }, `${number(raw)} → ${number(made)}${range}`),
         );
