@@ -28,7 +28,7 @@ check: .venv/.test  ## format, lint, types
 	$(BIN)/mypy
 
 bench: .venv/.test  ## speed beside the peers and beside the bare forward passes, as ratios within one run
-	$(BIN)/python -m bench single-layer sampling debate efficient
+	$(BIN)/python -m bench single-layer sampling debate efficient prompted
 	OMP_NUM_THREADS=2 $(BIN)/python -m bench transformer
 
 reproduce: .venv/.demo  ## train every model that the README speaks of, and run every paper again (hours; needs the data sets)

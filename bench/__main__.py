@@ -13,6 +13,7 @@ from bench import (
     efficient,
     families,
     known_truth,
+    prompted,
     same_output,
     sampling,
     single_layer,
@@ -29,6 +30,7 @@ PARTS = {
     "known-truth": known_truth.run,
     "coverage": coverage.run,
     "families": families.run,
+    "prompted": prompted.run,
 }
 
 if __name__ == "__main__":

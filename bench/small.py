@@ -171,7 +171,7 @@ def config(family: str, **more: Any) -> Any:
 
 def network(family: str, seed: int = 0, **more: Any) -> PreTrainedModel:
     """A small network with large random weights, so that mistakes show."""
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         built = AutoModelForSequenceClassification.from_config(config(family, **more))
         for parameter in built.parameters():

@@ -24,7 +24,7 @@ _setup_privateuseone_for_python_backend("sim")
 DEVICE = torch.device("sim:0")
 
 # the operations that take things from one device to another
-_TRANSFERS = {"aten::_to_copy", "aten::copy_", "aten::_local_scalar_dense"}
+_TRANSFERS = {"aten::to", "aten::_to_copy", "aten::copy_", "aten::_local_scalar_dense"}
 # those whose indices may be on the CPU
 _INDEXED = {"aten::index", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_"}
 
@@ -101,16 +101,17 @@ def simulated() -> Iterator[torch.device]:
 
 
 def _run(function: Any, arguments: Any, named: dict[str, Any]) -> Any:
-    tensors = [x for x in pytree.tree_leaves((arguments, named)) if isinstance(x, torch.Tensor)]
-    asked = named.get("device")
+    leaves = pytree.tree_leaves((arguments, named))
+    tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
+    asked = [x.type for x in leaves if isinstance(x, torch.device)]
     on_device = any(isinstance(x, Simulated) for x in tensors)
-    if not on_device and (asked is None or torch.device(asked).type != DEVICE.type):
+    if not on_device and DEVICE.type not in asked:
         return function(*arguments, **named)
     name = function._schema.name
     if name not in _TRANSFERS:
         _refuse_mixture(name, arguments, tensors)
-    if asked is not None:
-        on_device = torch.device(asked).type == DEVICE.type
+    if asked:
+        on_device = DEVICE.type in asked
     # tensors made in inference mode cannot stand for others
     with torch.inference_mode(False), torch.no_grad():
         output = function(*pytree.tree_map(_raw, arguments), **pytree.tree_map(_raw, named))

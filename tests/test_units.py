@@ -210,11 +210,18 @@ def test_equal_sentences_stay_apart(model: SingleLayer) -> None:
         ((Span(0, 99),), "lacks"),
         ((Span(3, 3),), "lacks"),
         ((Span(0, 3, 1),), "lacks"),
+        (((0, 4, 0, 1),), r"A span is \(start, end\)"),
+        ((("a", "b"),), r"A span is \(start, end\)"),
+        ((5,), r"A span is \(start, end\)"),
     ],
 )
 def test_spans_that_cannot_be_are_refused(spans: tuple[Span, ...], says: str) -> None:
     with pytest.raises(InputError, match=says):
         Document("good film", spans=spans)
+
+
+def test_spans_may_be_plain_pairs() -> None:
+    assert Document("good film", spans=((0, 4), [5, 9])).spans == (Span(0, 4), Span(5, 9))
 
 
 def test_texts_without_spans_and_unknown_units_are_refused(model: SingleLayer) -> None:

@@ -10,7 +10,9 @@ from heed.methods import Comparison, Explanation, Imported, Method, compare, exp
 from heed.methods.imported import load_explanations, save_explanations
 from heed.models import load
 from heed.models.classifier import Classifier
+from heed.models.entailed import entailed
 from heed.models.function import Function
+from heed.models.prompted import prompted
 from heed.models.trace import Trace
 from heed.progress import show_progress
 from heed.text import Document, Tokens
@@ -32,9 +34,11 @@ __all__ = [
     "audit",
     "compare",
     "data",
+    "entailed",
     "explain",
     "load",
     "load_explanations",
+    "prompted",
     "save_explanations",
     "show_progress",
     "tasks",

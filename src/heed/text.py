@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tokenizers
@@ -27,6 +27,7 @@ from heed.errors import CheckpointError, InputError, quoted
 Ids = Int[np.ndarray, "token"]
 Mask = Bool[np.ndarray, "token"]
 UNKNOWN, CLS, SEP = "<unk>", "<cls>", "<sep>"
+SPECIAL, TEMPLATE = -1, -2  # segments of tokens that come from no text of the document
 
 # A word is a run of letters, marks and digits, with English contractions split off (do|n't, it|'s),
 # so that raw and pre-tokenised text give the same tokens. A run of one symbol (..., !!!, an emoji)
@@ -59,28 +60,23 @@ class Document:
     id: str = ""
     label: int | None = None
     rationale: tuple[Span, ...] = ()
-    spans: tuple[Span, ...] = ()
+    spans: Sequence[Any] = ()  # a tuple of `Span`, made of whatever is given
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "spans", tuple(map(_span, self.spans)))
         for what, marked in (("rationale", self.rationale), ("span", self.spans)):
             for span in marked:
                 if not self._has(*span):
                     raise InputError(
                         f"A {what} marks characters that the text lacks: {quoted(tuple(span))}."
                     )
-        in_order = sorted((segment, start, end) for start, end, segment in self._spans())
-        for (s, start, end), (other, begin, stop) in pairwise(in_order):
-            if s == other and begin < end:
-                raise InputError(
-                    f"Spans must not overlap: ({start}, {end}) and ({begin}, {stop}) do."
-                )
+        for one, other in pairwise(sorted(self.spans, key=lambda s: (s.segment, s.start))):
+            if one.segment == other.segment and other.start < one.end:
+                raise InputError(f"Spans must not overlap: {one[:2]} and {other[:2]} do.")
 
-    def _has(self, start: int, end: int, segment: int = 0) -> bool:
+    def _has(self, start: int, end: int, segment: int) -> bool:
         texts = self.segments
         return 0 <= segment < len(texts) and 0 <= start < end <= len(texts[segment])
-
-    def _spans(self) -> list[Span]:
-        return [Span(*span) for span in self.spans]
 
     @property
     def segments(self) -> tuple[str, ...]:
@@ -100,6 +96,14 @@ class Document:
         raise InputError(f"A text must be a string or a pair of strings, got {kind}.")
 
 
+def _span(given: Any) -> Span:
+    """A span as a user may write it: (start, end), or (start, end, 0 or 1) in a pair of texts."""
+    listed = isinstance(given, Sequence) and len(given) in (2, 3)
+    if listed and all(isinstance(i, int) for i in given):
+        return Span(*given)
+    raise InputError(f"A span is (start, end) or (start, end, 0 or 1), got {quoted(given)}.")
+
+
 class Word(NamedTuple):
     """A word of a document: where it stands, and the form in which the tokenizer reads it."""
 
@@ -116,8 +120,8 @@ class Tokens:
 
     ids        the vocabulary ids that the model reads
     spans      characters [start, end) of each token within its segment; (0, 0) for special tokens
-    segment    0 or 1, the text a token comes from; -1 for special tokens
-    word       index into `words`; -1 for special tokens
+    segment    0 or 1, the text a token comes from; SPECIAL or TEMPLATE for those around the texts
+    word       index into `words`; -1 for tokens around the texts
     types      the type of each token, by which models of pairs tell the two texts apart
     names      the tokens as the vocabulary spells them
     dropped    number of words cut off because the document is longer than the model reads
@@ -140,7 +144,13 @@ class Tokens:
 
     @property
     def special(self) -> Bool[np.ndarray, "token"]:
+        """Tokens that are no part of a word: special ones, and those of a template."""
         return self.word < 0
+
+    @property
+    def template(self) -> Bool[np.ndarray, "token"]:
+        """Tokens of the template that the texts stand in."""
+        return self.segment == TEMPLATE
 
     @property
     def unknown(self) -> Bool[np.ndarray, "token"]:
@@ -172,6 +182,14 @@ class Tokens:
         return Word(segment, start, start + len(text), text, self.tokenizer.normalise(text))
 
 
+class Placed(NamedTuple):
+    """Where tokens stand: the segment, the tokenizer's word (or -1), and the characters of each."""
+
+    segment: Ids
+    word: Ids
+    spans: Int[np.ndarray, "token 2"]
+
+
 class Tokenizer:
     """Documents to `Tokens`, by a `tokenizers.Tokenizer`, cut to what the model reads."""
 
@@ -186,27 +204,37 @@ class Tokenizer:
 
     def __call__(self, documents: Iterable[Document]) -> list[Tokens]:
         documents = list(documents)
-        texts = [d.text if d.pair is None else (d.text, d.pair) for d in documents]
         try:
-            encodings = self.backend.encode_batch(texts)
+            encodings = self.encode(documents)
         except TypeError:  # half of a surrogate pair, as from a file of another encoding
             raise InputError(
                 "A text holds characters that are not Unicode: decode it as UTF-8 first."
             ) from None
-        return [self._tokens(d, e) for d, e in zip(documents, encodings, strict=True)]
+        return [self.tokens(d, e) for d, e in zip(documents, encodings, strict=True)]
 
-    def _tokens(self, document: Document, encoding: tokenizers.Encoding) -> Tokens:
+    def encode(self, documents: Sequence[Document]) -> list[tokenizers.Encoding]:
+        """What the library makes of documents."""
+        texts = [d.text if d.pair is None else (d.text, d.pair) for d in documents]
+        return self.backend.encode_batch(texts)
+
+    def place(self, document: Document, encoding: tokenizers.Encoding) -> Placed:
+        """Where the tokens of a document stand in its texts."""
         segment, word = _filled(encoding.sequence_ids), _filled(encoding.word_ids)
-        segment[word < 0] = -1
+        segment[word < 0] = SPECIAL
+        spans = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        spans[word < 0] = 0
+        return Placed(segment, word, spans)
+
+    def tokens(self, document: Document, encoding: tokenizers.Encoding) -> Tokens:
+        """What is read of a document."""
+        segment, word, spans = self.place(document, encoding)
         read = self._read(segment)
         key = np.where(word < 0, -1, word * 2 + segment)
         starts = (key >= 0) & (np.diff(key, prepend=-1) != 0)
-        spans = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
         if self._mends:
             key, starts = _mended(document, segment, spans, key, starts)
         every = np.where(key < 0, -1, np.cumsum(starts) - 1)
         number = every[read]
-        spans[word < 0] = 0
         kept = np.unique(number[number >= 0])
         return Tokens(
             document=document,
@@ -222,7 +250,10 @@ class Tokenizer:
         )
 
     def _read(self, segment: Int[np.ndarray, "token"]) -> Bool[np.ndarray, "token"]:
-        """Which tokens fit: special ones, and the beginning of each text, the longer cut first."""
+        """Which tokens fit: those around the texts, and the beginning of each text.
+
+        The longer text is cut first.
+        """
         read = np.ones(len(segment), dtype=bool)
         if len(segment) <= self.max_tokens:
             return read

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import cache
@@ -14,8 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 import heed
+from bench import small
 from heed.methods import METHODS, make_method
 from heed.models import devices
 from heed.models.transformer import Transformer
@@ -62,7 +65,7 @@ def test_a_claim_measures_what_it_does_on_the_cpu(claim: str, family: str) -> No
         next(e for e in audited(family, there).evidence if e.claim.id == claim)
         for there in (False, True)
     )
-    assert here.refusal == there.refusal
+    assert here.refusal is None and there.refusal is None
     assert len(here.rows) == len(there.rows)
     # fused attention on the CPU rounds otherwise, which may swap two words that score the same
     for one, other in zip(here.rows, there.rows, strict=True):
@@ -119,6 +122,42 @@ def test_attention_at_a_softmax_is_seen_and_replaced_on_the_device(name: str) ->
         np.testing.assert_allclose(other.scores, one.scores, atol=1e-3 * np.abs(one.scores).max())
 
 
+def spread(family: str) -> Any:
+    """The last layer and what follows it on the device, the rest on the CPU."""
+    net = network(family)
+    base = net.base_model
+    layers = base.encoder.layer if family == "bert" else base.layers
+    ends = (base.pooler, net.classifier) if family == "bert" else (base.norm, net.score)
+    for part in (layers[-1], *ends):
+        part.to(DEVICE)
+        part.register_forward_pre_hook(_move, with_kwargs=True)
+    return net
+
+
+def _move(module: Any, inputs: Any, named: Any) -> Any:
+    """As accelerate does: what a module is given comes to where its weights are."""
+    return pytree.tree_map(
+        lambda x: x.to(DEVICE) if isinstance(x, torch.Tensor) else x, (inputs, named)
+    )
+
+
+SPREAD = ["attention-mean", "value-norm", "rollout", "attention-gradient", "efficient"]
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_a_model_may_be_spread_over_devices(family: str) -> None:
+    here, there = model(family, there=False), Transformer(spread(family), tokenizer(), family)
+    assert (there.offers, there.withheld) == (here.offers, here.withheld)
+    assert there.runs == "on cpu and sim:0, in float32"
+    devices_of = [w.device.type for w in there.trace(there.tokens(TEXTS)).attention]
+    assert devices_of == ["cpu", "sim"]
+    for name in [*SPREAD, "gradient-input", "integrated-gradients", "lime"]:
+        method = make_method(name, QUICK.get(name, {}))
+        (one,), (other,) = (method.explain(m, TEXTS[:1]) for m in (here, there))
+        np.testing.assert_allclose(other.scores, one.scores, atol=1e-3 * np.abs(one.scores).max())
+
+
 @pytest.mark.usefixtures("device")
 def test_models_that_are_handed_in_stay_where_they_are() -> None:
     net = network("bert").to(DEVICE)
@@ -157,3 +196,32 @@ def test_the_device_refuses_what_accelerators_refuse() -> None:
     assert (there + torch.tensor(1.0)).tolist() == [2, 2, 2]
     assert there[torch.tensor([0, 1])].device == DEVICE
     assert (there.cpu() + here).tolist() == [2, 2, 2]
+
+
+@cache
+def asked(kind: str, there: bool) -> Any:
+    """A language model that is prompted, or a model of entailment."""
+    from tests import test_entailed, test_prompted
+
+    net = test_entailed.network() if kind == "entailed" else test_prompted.network()
+    net = copy.deepcopy(net).to(DEVICE) if there else net
+    if kind == "entailed":
+        judged = {"entailment": 2, "tokenizer": small.tokenizer()}
+        return heed.entailed(net, test_entailed.LABELS, test_entailed.HYPOTHESIS, **judged)
+    labels = test_prompted.LONGER if kind == "longer" else test_prompted.LABELS
+    template = "the film is good and the plot is not very great : {text} ."
+    return heed.prompted(net, test_prompted.tokenizer(), template, labels, calibrate=True)
+
+
+@pytest.mark.parametrize("kind", ["prompted", "longer", "entailed"])
+def test_a_model_that_is_asked_gives_the_numbers_of_the_cpu(kind: str) -> None:
+    for name in ("attention-mean", "attention-gradient", "gradient-input", "occlusion"):
+        if make_method(name).refusal(asked(kind, there=False), TEXTS[:1]):
+            continue
+        one = heed.explain(asked(kind, there=False), TEXTS[0], name)
+        with simulated():
+            other = heed.explain(asked(kind, there=True), TEXTS[0], name)
+        largest = max(1e-3, np.abs(one.scores).max())
+        np.testing.assert_allclose(other.scores, one.scores, atol=1e-3 * largest)
+    if kind != "entailed":
+        assert asked(kind, there=True).shares == asked(kind, there=False).shares > 0

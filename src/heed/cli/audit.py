@@ -14,6 +14,7 @@ import typer
 
 from heed.cli import options
 from heed.cli.inputs import (
+    Asked,
     column_names,
     is_of_claim,
     load_data,
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
 @app.command()
 def audit(
     model: options.Model = None,
+    template: options.Template = None,
+    hypothesis: options.Hypothesis = None,
+    chat: options.Chat = False,
+    calibrate: options.Calibrate = False,
     data: Annotated[
         str | None,
         typer.Option(
@@ -58,7 +63,8 @@ def audit(
     labels: Annotated[
         str | None,
         typer.Option(
-            help="Names of a file's labels in order, as a,b,c; 'none' if it has no labels.",
+            help="Names of a file's labels in order, as a,b,c; 'none' if it has no labels. With"
+            f" --template or --hypothesis: {options.MODEL_LABELS}",
             show_default="from the file",
         ),
     ] = None,
@@ -163,6 +169,7 @@ def audit(
     from heed.models.devices import check as check_device
 
     check_device(device, dtype)
+    ask = Asked(template, hypothesis, labels, chat, calibrate).checked(model)
     claims = read_claims(names_of(claim), set_)
     names = [c.claim.id for c in claims]
     gated = any(c.claim.gated for c in claims)
@@ -188,7 +195,7 @@ def audit(
     columns = column_names(text_column, label_column, pair_column, span_column)
     imported = any(isinstance(m, Imported) for m in judged or ())
     if imported and data is None:
-        if split or labels or classes or columns:
+        if split or ask.data_labels or classes or columns:
             raise InputError(
                 "Leave out --split, --labels, --classes and columns, or name the --data that they"
                 " choose from."
@@ -197,8 +204,8 @@ def audit(
     else:
         # imported scores may lack documents: the library draws from those that they have
         whole = None if imported else limit
-        dataset = load_data(data, split, whole, seed, labels, classes, columns)
-    loaded = load_model(model, device, dtype, batch_tokens)
+        dataset = load_data(data, split, whole, seed, ask.data_labels, classes, columns)
+    loaded = load_model(model, ask, device, dtype, batch_tokens)
     training, validation = _training_data(loaded, dataset) if train else (None, ())
     page = format == Format.html or any(path.suffix != ".json" for path in output or ())
     asked = [data, split, limit, classes, unit.value]

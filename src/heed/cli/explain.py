@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from heed.cli import options
-from heed.cli.inputs import load_model, names_of, read_methods, read_text
+from heed.cli.inputs import Asked, load_model, names_of, read_methods, read_text
 from heed.cli.options import Format
 from heed.cli.outputs import check_writable, console, say, write
 from heed.cli.root import app
@@ -32,6 +32,17 @@ def explain(
     ] = None,
     pair: Annotated[str | None, typer.Option(help="The second text, for a model of pairs.")] = None,
     model: options.Model = None,
+    template: options.Template = None,
+    hypothesis: options.Hypothesis = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            help=f"With --template or --hypothesis: {options.MODEL_LABELS}",
+            show_default="those of the model",
+        ),
+    ] = None,
+    chat: options.Chat = False,
+    calibrate: options.Calibrate = False,
     method: Annotated[
         list[str] | None,
         typer.Option(
@@ -65,6 +76,8 @@ def explain(
     heed explain "a fine film" --method lime --set samples=5000
 
     heed explain --file review.txt --unit sentence
+
+    heed explain "a fine film" -m smollm2 --template "{text} It was" --labels bad,good
     """
     from heed.methods import METHODS, quick_methods
     from heed.methods.comparison import by_reason
@@ -74,12 +87,15 @@ def explain(
     check_device(device, dtype)
     named = names_of(method) or [n for n, cls in METHODS.items() if not cls.only_by_name]
     methods = read_methods(named, set_)
+    ask = Asked(template, hypothesis, labels, chat, calibrate).checked(model)
+    if labels is not None and not ask.asks:
+        raise InputError("--labels says what to ask a model for: add --template or --hypothesis.")
     form = _format(format, output)
     check_writable(output)
     document = Document(read_text(text, file), pair)
     if not all(segment.strip() for segment in document.segments):
         raise InputError("The text is empty: there is nothing to explain.")
-    loaded = load_model(model, device, dtype, batch_tokens)
+    loaded = load_model(model, ask, device, dtype, batch_tokens)
     left_out: dict[str, str] = {}
     if method is None:
         methods, left_out = quick_methods(loaded, document, unit.value, methods=methods)

@@ -78,11 +78,68 @@ def read_methods(names: Sequence[str], pairs: Sequence[str] | None) -> list[Meth
     return methods
 
 
+class Asked(NamedTuple):
+    """How a model is asked for a label, if it has none of its own.
+
+    labels   as people type them
+    """
+
+    template: str | None
+    hypothesis: str | None
+    labels: str | None
+    chat: bool
+    calibrate: bool
+
+    @property
+    def asks(self) -> bool:
+        return self.template is not None or self.hypothesis is not None
+
+    @property
+    def data_labels(self) -> str | None:
+        """The labels, unless they are the model's: then the data names its own."""
+        return None if self.asks else self.labels
+
+    def checked(self, model: str | None) -> Asked:
+        """The same, unless it does not go together, before anything is loaded."""
+        for name in ("chat", "calibrate"):
+            if getattr(self, name) and self.template is None:
+                raise InputError(f"--{name} is for a language model: add --template.")
+        if not self.asks:
+            return self
+        if self.template is not None and self.hypothesis is not None:
+            raise InputError("Give --template or --hypothesis, not both.")
+        option = "--hypothesis" if self.template is None else "--template"
+        if model is None:
+            raise InputError(f"{option} needs a model that can be asked: name it with --model.")
+        if self.labels is None:
+            raise InputError(f"{option} needs --labels, as in --labels negative,positive.")
+        return self
+
+    def load(self, model: str, **runs: Any) -> Any:
+        """The model as a classifier; `runs` says where and how."""
+        assert self.labels is not None
+        if self.template is None:
+            from heed.models.entailed import entailed
+
+            return entailed(model, self.labels, self.hypothesis or "", **runs)
+        from heed.models.prompted import prompted
+
+        text = self.template.replace("\\n", "\n")
+        asked: dict[str, Any] = {"chat": self.chat, "calibrate": self.calibrate}
+        return prompted(model, None, text, self.labels, **asked, **runs)
+
+
 def load_model(
-    model: str | None, device: str = "auto", dtype: str = "auto", batch_tokens: int | None = None
+    model: str | None,
+    ask: Asked,
+    device: str = "auto",
+    dtype: str = "auto",
+    batch_tokens: int | None = None,
 ) -> Any:
-    """A bundled model, a folder, or a model of the hub."""
+    """A bundled model, a folder, a model of the hub, or one that is asked for labels."""
     with status("loading the model"):
+        if ask.asks:
+            return ask.load(str(model), device=device, dtype=dtype, batch_tokens=batch_tokens)
         from heed.models import load
 
         return load(model, device, dtype, batch_tokens)

@@ -33,6 +33,37 @@ Model = Annotated[
         show_default="bundled",
     ),
 ]
+Template = Annotated[
+    str | None,
+    typer.Option(
+        help="Ask a language model by this prompt, as 'Review: {text}\\nSentiment:'; \\n is a line"
+        " break, {pair} a second text.",
+        show_default="none",
+    ),
+]
+Hypothesis = Annotated[
+    str | None,
+    typer.Option(
+        help="Ask a model of entailment whether a text entails this, as 'This text is about {}.'",
+        show_default="none",
+    ),
+]
+Chat = Annotated[
+    bool,
+    typer.Option("--chat", metavar="", help="Make the template the user's message in a chat."),
+]
+Calibrate = Annotated[
+    bool,
+    typer.Option(
+        "--calibrate",
+        metavar="",
+        help="Subtract what the language model says of each label behind an empty text.",
+    ),
+]
+MODEL_LABELS = (
+    "the model's labels, as negative,positive; or with the words that stand for them, as"
+    " negative=bad|awful,positive=good."
+)
 Device = Annotated[
     str,
     typer.Option(

@@ -35,7 +35,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Special:
-    """The score of a special token, or of all padding together."""
+    """The score of a special token, or of a whole template, or of all padding together."""
 
     text: str
     score: float
@@ -46,7 +46,7 @@ class Explanation:
     """What one method says about one document and one label, and how it was computed.
 
     scores           one per unit; if `signed`, positive scores speak for the label
-    specials         scores of special tokens and padding, apart from the words
+    specials         scores of special tokens, template and padding, apart from the words
     standard_errors  uncertainty of each score due to sampling, for sampled methods
     probabilities    the model's prediction for the document
     removal          how words were removed, for methods that remove words

@@ -303,7 +303,7 @@ class BatchMethod(TokenMethod):
 def split_rows(
     job: Job, rows: Float[np.ndarray, "row"], merge: Merge, sink: int | None = None
 ) -> tuple[Scores, tuple[Special, ...]]:
-    """Scores of tokens merged into units; special tokens, padding and a sink apart."""
+    """Scores of tokens merged into units; special tokens, template, padding and a sink apart."""
     tokens = job.tokens
     scores = np.zeros(len(job.units))
     inside = job.groups >= 0
@@ -317,14 +317,16 @@ def split_rows(
         order = np.argsort(np.abs(token_scores), kind="stable")
         scores[groups[order]] = token_scores[order]
     outside = ~inside & ~tokens.special
+    template = tokens.template
     if sink is not None:
-        outside[sink] = False
+        outside[sink] = template[sink] = False
     specials = [
         Special(f"{tokens.names[i]} (sink)" if i == sink else tokens.names[i], float(rows[i]))
-        for i in np.flatnonzero(~inside & ~outside)
+        for i in np.flatnonzero(~inside & ~outside & ~template)
     ]
-    if outside.any():
-        specials.append(Special("outside spans", float(rows[: len(tokens)][outside].sum())))
+    for name, together in (("template", template), ("outside spans", outside)):
+        if together.any():
+            specials.append(Special(name, float(rows[: len(tokens)][together].sum())))
     if len(rows) > len(tokens):
         specials.append(Special("padding", float(rows[len(tokens) :].sum())))
     return scores, tuple(specials)

@@ -62,12 +62,13 @@ def _passages(tokens: Tokens, unit: UnitKind) -> tuple[tuple[Unit, ...], Int[np.
     owner = np.full(len(tokens), -1)
     for segment, text in enumerate(tokens.document.segments):
         here = [i for i, passage in enumerate(passages) if passage.segment == segment]
-        starts = [passages[i].start for i in here]
+        inside = [passages[i] for i in here]
+        starts = [passage.start for passage in inside]
         for t in np.flatnonzero(tokens.segment == segment).tolist():
             start, end = tokens.spans[t].tolist()
             start += len(text[start:end]) - len(text[start:end].lstrip())
             end -= len(text[start:end]) - len(text[start:end].rstrip())
-            best = _largest([passages[i] for i in here], starts, start, end)
+            best = _largest(inside, starts, start, end)
             owner[t] = -1 if best is None else here[best]
     for t in np.flatnonzero((owner < 0) & ~tokens.special).tolist():
         if not tokens.text(t).strip():
@@ -102,6 +103,6 @@ def _largest(passages: Sequence[Span], starts: Sequence[int], start: int, end: i
 def passages_of(document: Document, unit: UnitKind) -> list[Span]:
     """The sentences, lines or spans of a document in order, whether the model reads them or not."""
     if unit == "span":
-        return sorted((Span(*span) for span in document.spans), key=lambda s: (s.segment, s.start))
+        return sorted(document.spans, key=lambda s: (s.segment, s.start))
     cut = sentences if unit == "sentence" else lines
     return [Span(*part, s) for s, text in enumerate(document.segments) for part in cut(text)]

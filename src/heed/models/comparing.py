@@ -25,9 +25,9 @@ from heed.models import onnx_graph, transformer
 from heed.models.onnx_graph import Graph
 from heed.models.passes import Row
 from heed.models.sources import Check
+from heed.models.transformer import CAUSAL
 from heed.text import Document
 
-CAUSAL = ("ForCausalLM", "LMHeadModel")  # how the names of language models' classes end
 LEAST_EQUAL = 0.75  # labels that must be the same where a file's rounding cannot be undone
 _SECONDS = 900  # for onnxruntime, on all texts
 _MEMORY = 2**33  # bytes, for onnxruntime beside six times the file

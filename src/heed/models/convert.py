@@ -40,10 +40,10 @@ from transformers.pytorch_utils import Conv1D
 
 from heed.errors import CheckpointError, InputError, quoted
 from heed.models import comparing, folders, onnx_graph, sources, transformer
-from heed.models.comparing import CAUSAL
 from heed.models.folders import CONVERTED
 from heed.models.onnx_graph import Graph
 from heed.models.sources import Check, Conversion, Source
+from heed.models.transformer import CAUSAL, is_causal
 from heed.text import Document
 
 _LARGEST_COUNT = 1000  # layers, experts and the like: more would be built for hours
@@ -96,7 +96,7 @@ def convert(
         for path in source.copied:
             shutil.copyfile(path, scratch / path.name)
         size = sum(path.stat().st_size for path in scratch.iterdir())
-    classifies = not _is_causal(network.config)
+    classifies = not is_causal(network.config)
     labels = tuple(str(network.config.id2label[i]) for i in range(network.config.num_labels))
     return Conversion(
         folder,
@@ -135,7 +135,7 @@ def _convert_tensors(
     _save(network, tokenizer, scratch, fp16)
     if graph is None:
         return network, comparing.check_reloaded(network, tokenizer, scratch, documents, fp16)
-    if _is_causal(config):
+    if is_causal(config):
         raise CheckpointError("heed converts language models from GGUF files and state dicts only.")
     classifier = transformer.load(scratch)
     _check_tokens(source, classifier, documents)
@@ -186,12 +186,8 @@ def _check_counts(config: Mapping[str, Any]) -> None:
                 raise CheckpointError(f"The config.json sets {quoted(key)} to {quoted(value)}.")
 
 
-def _is_causal(config: PreTrainedConfig) -> bool:
-    return any(name.endswith(CAUSAL) for name in config.architectures or ())
-
-
 def _auto(config: PreTrainedConfig) -> Any:
-    return AutoModelForCausalLM if _is_causal(config) else AutoModelForSequenceClassification
+    return AutoModelForCausalLM if is_causal(config) else AutoModelForSequenceClassification
 
 
 def _empty(config: PreTrainedConfig) -> PreTrainedModel:

@@ -82,9 +82,16 @@ def input_device(model: Any, table: nn.Module | None) -> torch.device:
     device = next((p.device for p in weights), torch.device("cpu"))
     if device.type != "meta":
         return device
-    # weights that are not in memory are brought in by a hook of accelerate
-    hook = getattr(table, "_hf_hook", None) or getattr(model, "_hf_hook", None)
-    return torch.device(getattr(hook, "execution_device", None) or "cpu")
+    # weights that are not in memory are brought in by hooks of accelerate
+    hooks = [*accelerate_hooks(table), *accelerate_hooks(model)]
+    places = [getattr(hook, "execution_device", None) for hook in hooks]
+    return torch.device(next((place for place in places if place is not None), "cpu"))
+
+
+def accelerate_hooks(module: Any) -> tuple[Any, ...]:
+    """What accelerate runs around the passes of a module, to move its weights and inputs."""
+    hook = getattr(module, "_hf_hook", None)
+    return () if hook is None else tuple(getattr(hook, "hooks", [hook]))
 
 
 def dtypes(model: nn.Module) -> list[str]:

@@ -146,6 +146,22 @@ def recording(recorder: Recorder) -> Iterator[Recorder]:
         _recorder.reset(token)
 
 
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """A pass that belongs to no trace, in the middle of one that does."""
+    token = _recorder.set(None)
+    try:
+        yield
+    finally:
+        _recorder.reset(token)
+
+
+def runs_one_row() -> bool:
+    """Whether only the row that classifies is run, from what is known of the layers below."""
+    recorder = _recorder.get()
+    return recorder is not None and recorder.given is not None
+
+
 @dataclass
 class Maps:
     """The linear maps of a pass.

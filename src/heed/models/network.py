@@ -31,11 +31,13 @@ from heed.text import Tokenizer, Tokens
 _MOST_WORDS = 1_000_000  # more than any document has; positions take memory for each
 
 
-def fingerprint(state: Mapping[str, Tensor]) -> str:
-    """What provenance says of the weights of a model."""
+def fingerprint(state: Mapping[str, Tensor], single: bool = False) -> str:
+    """What provenance says of the weights of a model, as they are or in `single` precision."""
     digest = hashlib.sha256()
-    for key, value in sorted(state.items()):
-        digest.update(key.encode() + value.detach().cpu().contiguous().numpy().tobytes())
+    for key in sorted(state):
+        value = state[key].detach().cpu()  # one at a time: all in single precision may not fit
+        value = value.float() if single else value
+        digest.update(key.encode() + value.contiguous().numpy().tobytes())
     return digest.hexdigest()[:12]
 
 

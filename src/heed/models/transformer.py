@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from logging import ERROR
@@ -44,13 +44,14 @@ from transformers.utils import logging
 
 from heed.errors import CheckpointError, InputError, NotApplicable, quoted
 from heed.models import classifier as offer
-from heed.models import devices, folders, hook, softmax
+from heed.models import devices, folders, hook, prefix, softmax
 from heed.models.arrays import Attention, Embeddings, Mask, Rows
 from heed.models.classifier import At, Attending
 from heed.models.devices import as_numbers
 from heed.models.hook import Recorder, recording
 from heed.models.network import fingerprint, redraw_weights
 from heed.models.passes import Passes, Row, attended_to, pad
+from heed.models.prefix import Beginning
 from heed.models.trace import Trace
 from heed.text import Tokenizer, Tokens
 
@@ -60,6 +61,7 @@ _ATTENTION = frozenset(
 _PROBED = (7, 5, 12)  # lengths of texts in the probe, the longest last
 _ESTIMATED = {"yoso"}  # families whose backward pass is not the derivative of the forward pass
 _MARKS = ("bos", "eos", "pad", "sep", "cls")  # tokens that are no words
+CAUSAL = ("ForCausalLM", "LMHeadModel")  # how the names of language models' classes end
 _LONGEST = 4096  # tokens read by models that set no limit
 _MOST_LAYERS = 1000  # more would be built for hours before the weights turned out not to fit
 
@@ -84,14 +86,10 @@ class Transformer(Passes):
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str
     ) -> None:
         self.name = name
-        if not getattr(tokenizer, "is_fast", False):
-            raise CheckpointError(
-                f"The tokenizer of {name} has no fast version, which heed needs to find words in"
-                " the text."
-            )
-        _check_classifies(model, name)
-        self.model = model = _view(model)
+        check_fast(tokenizer, name)
         self.pretrained_tokenizer = tokenizer
+        self.model = model = self.opened(model)
+        _check_classifies(model, name)
         table: Any = hook.lookup(model)
         self._device = devices.input_device(model, table)
         # a tokenizer may have more ids, if tokens were added to it
@@ -103,8 +101,7 @@ class Transformer(Passes):
         types = "token_type_ids"
         self._typed = types in tokenizer.model_input_names and _takes(model, types)
         self._uncached = {"use_cache": False} if _takes(model, "use_cache") else {}
-        backend = tokenizers.Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-        self.tokenizer = Tokenizer(backend, longest(model, tokenizer), tokenizer.unk_token_id)
+        self.tokenizer = self.reader(longest(model, tokenizer))
         self.batch_tokens = devices.batch_tokens(model, self.tokenizer.max_tokens)
         self.half = model.dtype.itemsize < 4
         self._near = devices.slack(model.dtype)
@@ -119,7 +116,7 @@ class Transformer(Passes):
         self.exclusive = not several or model.config.num_labels == 1
         with quiet():
             self._hooked = hook.install(model)
-        self._depth, self._shortest = 0, 1
+        self._depth, self._shortest, self.shares = 0, 1, 0
         self._skippable = False
         self._projections: tuple[nn.Module, ...] = ()
         self.offers, self.withheld = frozenset({offer.GRADIENT}), {}
@@ -134,14 +131,28 @@ class Transformer(Passes):
                 "The decoder reads the text again: gradients are those through the encoder alone.",
             )
         self.filler, self.removals = self._find_filler()
+        self.shares = self._find_shared()
         with suppress(InputError):  # an added token without an embedding: other texts can be read
             self([folders.ODD_TEXT])
 
+    def opened(self, model: PreTrainedModel) -> PreTrainedModel:
+        """The network that heed works on, which answers with logits of labels."""
+        return _view(model)
+
+    def reader(self, longest: int) -> Tokenizer:
+        """What makes tokens of documents, at most so many."""
+        tokenizer = self.pretrained_tokenizer
+        return Tokenizer(backend(tokenizer), longest, tokenizer.unk_token_id)
+
+    def like(self, network: PreTrainedModel, name: str) -> Transformer:
+        """Another network in the place of this one."""
+        return Transformer(network, self.pretrained_tokenizer, name)
+
     @cached_property
     def revision(self) -> str:  # type: ignore[override]
-        state = {key: value.float() for key, value in _weights(self.model).items()}
+        digest = fingerprint(_weights(self.model), single=True)
         # the same weights in another precision give other values
-        return "-".join([fingerprint(state), *devices.dtypes(self.model)])
+        return "-".join([digest, *devices.dtypes(self.model)])
 
     # The four doors
 
@@ -209,12 +220,11 @@ class Transformer(Passes):
         config = copy.deepcopy(self.model.config)
         with quiet(), torch.random.fork_rng(devices=[]):
             single = {"attn_implementation": hook.before(config), "dtype": torch.float32}
-            network = AutoModelForSequenceClassification.from_config(config, **single)
+            network = type(self.model)._from_config(config, **single)
         network.load_state_dict(_weights(self.model))
         redraw_weights(network, seed)
-        name = f"{self.name}, weights drawn anew"
         network.to(self._device, self.model.dtype)
-        return Transformer(network, self.pretrained_tokenizer, name)
+        return self.like(network, f"{self.name}, weights drawn anew")
 
     def embeddings(self, tokens: Sequence[Tokens], at: At | None = None) -> Embeddings:
         """Without a whole pass: what comes behind the embeddings is not run."""
@@ -301,8 +311,25 @@ class Transformer(Passes):
     # Passes
 
     def outputs(self, rows: Sequence[Row]) -> Float[np.ndarray, "row label"]:
-        inputs, _ = self.inputs(rows)
-        return as_numbers(self._spread(self.model(**inputs, **self._uncached).logits))
+        inputs: dict[str, Any] = self.inputs(rows)[0]
+        beginning = prefix.NOTHING
+        if max(len(row.ids) for row in rows) <= self.shares:
+            beginning = prefix.begin(rows, self._go_on)
+        inputs = beginning.before(inputs) if len(beginning) else inputs | self._uncached
+        return as_numbers(self._spread(self.model(**inputs).logits))
+
+    def _go_on(self, beginning: Beginning, row: Row) -> Beginning:
+        """Read a row that starts with a beginning."""
+        inputs = beginning.before(self.inputs([row])[0])
+        self.model(**inputs)
+        return Beginning.of(row.ids, inputs["past_key_values"])
+
+    def run(
+        self, lengths: Sequence[int], row: Callable[[int], Row]
+    ) -> Float[np.ndarray, "row label"]:
+        """Texts that begin alike are read once up to where they part, where that is exact."""
+        with prefix.remembered():
+            return super().run(lengths, row)
 
     def inputs(self, rows: Sequence[Row]) -> tuple[dict[str, Tensor], Mask]:
         """What the model takes, padded on the right and on its device, and which of it is real."""
@@ -383,11 +410,12 @@ class Transformer(Passes):
                 return 1 if length == 2 else length
         return min(_PROBED)
 
-    def _close(self, a: Any, b: Any) -> bool:
-        """Whether outputs are the same but for rounding."""
+    def _close(self, a: Any, b: Any, rounding: float = 1e-3) -> bool:
+        """Whether outputs are the same but for rounding, which is more in half precision."""
         a, b = (as_numbers(torch.as_tensor(x)) for x in (a, b))
         scale = max(1.0, float(np.abs(b).max()))
-        return bool(np.abs(a - b).max() <= self._near * scale)
+        near = self._near if self.half else rounding
+        return bool(np.abs(a - b).max() <= near * scale)
 
     def _find_attention(self) -> str:
         """Let recorders see attention; if that cannot be, why."""
@@ -543,6 +571,26 @@ class Transformer(Passes):
         )
         return self._pad, removals
 
+    def _find_shared(self) -> int:
+        """Up to how many tokens texts that begin alike may be read once up to where they part.
+
+        None, unless the answers then are the same: with padding, with a token that is hidden, and
+        in a text longer than a window if it is short. Else texts must fit into the window.
+        """
+        if not self.causal or not _takes(self.model, "past_key_values"):
+            return 0
+        window, most = prefix.window(self.model.config), self.tokenizer.max_tokens
+        length = min(most, 24 if window is None or window > 64 else window + 24)
+        rows = [self._probe_row(n) for n in (length, length, length - 3)]
+        seen = np.arange(length) != length - 5
+        rows[1] = rows[1]._replace(seen=seen)
+        with torch.inference_mode(), prefix.remembered(), suppress(Exception):
+            plain = self._together(rows)
+            self.shares = most
+            if self._close(self._together(rows), plain, rounding=1e-5):
+                return most if window is None or window < length else window
+        return 0
+
     def _probe_row(self, length: int, shift: int = 0) -> Row:
         """A text of so many tokens, which the model has embeddings of; others with a `shift`."""
         most = min(len(self.tokenizer), self._embedded)  # added tokens may have no embedding
@@ -602,19 +650,46 @@ def _ends(tokenizer: PreTrainedTokenizerBase, token: int) -> bool:
     return re.search("end.?of.?text|eot|eos|</s>", name) is not None
 
 
+def check_fast(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
+    """Refuse a tokenizer that does not say which characters its tokens come from."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise CheckpointError(
+            f"The tokenizer of {name} has no fast version, which heed needs to find words in the"
+            " text."
+        )
+
+
+def backend(tokenizer: PreTrainedTokenizerBase) -> tokenizers.Tokenizer:
+    """A copy of what a fast tokenizer runs."""
+    return tokenizers.Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+
+
 def load(model: str | Path, device: str = "cpu", dtype: str = "auto") -> Transformer:
     """A sequence classifier by its folder or hub id; safetensors only, no code of others."""
-    place = devices.choose(device)
-    network, tokenizer, missing = read(model, devices.precision(dtype, place))
+    network, tokenizer, missing = placed(model, device, dtype)
+    if missing and is_causal(network.config):
+        raise CheckpointError(
+            f"{quoted(name_of(model))} is a language model: say how to ask it for a label, by"
+            " --template and --labels, or by heed.prompted."
+        )
     if missing:
         raise CheckpointError(
             f"The model {quoted(str(model))} is not a trained classifier: it lacks"
             f" {quoted(', '.join(missing[:3]))}."
         )
-    classifier = Transformer(_moved(network, place, model), tokenizer, _name(model))
+    classifier = Transformer(network, tokenizer, name_of(model))
     if (Path(model) / folders.FACTS).is_file():
         classifier.facts = folders.facts(Path(model))
     return classifier
+
+
+def placed(
+    model: str | Path, device: str, dtype: str, kind: Any = AutoModelForSequenceClassification
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list[str]]:
+    """As `read`, with the network on a device and in a precision that people name."""
+    place = devices.choose(device)
+    network, tokenizer, missing = read(model, devices.precision(dtype, place), kind)
+    return _moved(network, place, model), tokenizer, missing
 
 
 def _moved(network: PreTrainedModel, device: torch.device, name: str | Path) -> PreTrainedModel:
@@ -635,13 +710,23 @@ def wrap(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Transfor
     if hasattr(model, "get_base_model"):  # of PEFT, whose adapters are inside of the base
         model = model.get_base_model()
     if not any(cls.__name__.endswith("ForSequenceClassification") for cls in type(model).__mro__):
-        raise InputError(f"heed explains sequence classifiers, got {type(model).__name__}.")
+        kind = type(model).__name__
+        asked = ": ask a language model by heed.prompted" if kind.endswith(CAUSAL) else ""
+        raise InputError(f"heed explains sequence classifiers, got {kind}{asked}.")
     name = model.config.name_or_path or model.config.model_type
-    return Transformer(model, tokenizer, _name(name))
+    return Transformer(model, tokenizer, name_of(name))
+
+
+def is_causal(config: Any) -> bool:
+    """Whether a model was saved as a language model, which goes on with a text."""
+    return any(str(name).endswith(CAUSAL) for name in config.architectures or ())
 
 
 def read(
-    model: str | Path, dtype: torch.dtype | str = torch.float32, **options: Any
+    model: str | Path,
+    dtype: torch.dtype | str = torch.float32,
+    kind: Any = AutoModelForSequenceClassification,
+    **options: Any,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list[str]]:
     """A network on the CPU, its tokenizer, and names of weights that the files lack."""
     safe: dict[str, Any] = {"trust_remote_code": False}
@@ -661,8 +746,7 @@ def read(
             raise ValueError(f"its config.json names {config.num_hidden_layers} layers")
         tokenizer = AutoTokenizer.from_pretrained(model, **safe)
         safe |= {"use_safetensors": True, "output_loading_info": True, "dtype": dtype}
-        load_network = AutoModelForSequenceClassification.from_pretrained
-        network, info = load_network(model, **safe, **options)
+        network, info = kind.from_pretrained(model, **safe, **options)
         vocabulary = int(getattr(network.config, "vocab_size", 0))
     if 10 * len(tokenizer) < vocabulary:  # the library makes one up where files lack
         raise CheckpointError(
@@ -679,7 +763,7 @@ def _hub_answers() -> bool:
     return False
 
 
-def _name(model: str | Path) -> str:
+def name_of(model: str | Path) -> str:
     """A folder goes by its last part, a hub id as it is."""
     return Path(model).absolute().name if Path(model).exists() else str(model)
 
@@ -712,10 +796,11 @@ def _view(model: PreTrainedModel) -> PreTrainedModel:
         )
         shared[id(parameter)] = parameter if own_class else frozen
     for module in model.modules():
-        # where accelerate keeps weights that it brings in for each pass
-        kept = getattr(getattr(module, "_hf_hook", None), "weights_map", None)
-        if kept is not None:
-            shared[id(kept)] = kept
+        for accelerate_hook in devices.accelerate_hooks(module):
+            # where it keeps the weights that it brings in for each pass
+            kept = getattr(accelerate_hook, "weights_map", None)
+            if kept is not None:
+                shared[id(kept)] = kept
     return copy.deepcopy(model, shared).eval()
 
 

@@ -365,7 +365,6 @@ def _html_word(explanation: Explanation, text: str, i: int, share: float) -> str
     title = number(explanation.scores[i], signed=explanation.signed)
     style = "border-radius:3px;padding:0 2px"
     if explanation.unit in PASSAGES:  # where one ends and the next begins must be seen
-        style += ";box-decoration-break:clone;-webkit-box-decoration-break:clone"
         style += ";border-left:2px solid #888;padding-left:4px"
     if abs(share) >= shading.FAINTEST:
         style += f";background-color:{shading.tint(share, explanation.signed)}"
