@@ -101,7 +101,7 @@ def write_texts() -> None:
     files = {
         "prompts": jailbreaks(100) + benign,
         "questions": questions(200, 25),
-        "short-reviews": reviews(200, 10),
+        "short-reviews": reviews(200, 8),
     }
     for name, rows in files.items():
         with (OUT / f"{name}.csv").open("w", encoding="utf8", newline="") as file:
@@ -130,7 +130,7 @@ SUBJECTS = (
     Subject("question-classifier", "BERT, 2 layers", "questions from newsgroups"),
     Subject("minilm-sick", "BERT, 6 layers", "SICK, pairs of sentences"),
     Subject("minilm-sst", "BERT, 6 layers", "SST, sentences of film reviews"),
-    Subject("smollm2", "Llama, 30 layers, prompted", "SST, sentences of at most 10 words"),
+    Subject("smollm2", "Llama, 30 layers, prompted", "SST, sentences of at most 8 words"),
     Subject("transformer-imdb", "BERT, 2 layers", "IMDB, film reviews"),
 )
 Audits = Mapping[Subject, Audit]
