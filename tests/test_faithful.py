@@ -15,8 +15,8 @@ from heed.claims import CLAIMS, Study
 from heed.claims.faithful import RIVAL, SHARES
 from heed.claims.plausible import edited, marked, partners
 from heed.errors import NotApplicable
-from heed.methods import AttentionMean, GradientInput, LimeExact, Occlusion
-from heed.metrics import average_precision, spearman
+from heed.methods import AttentionMean, GradientInput, Lime, LimeExact, Occlusion
+from heed.metrics import average_precision, kendall, spearman
 from heed.models.single_layer import SingleLayer
 from heed.text import Document, Span
 from tests.conftest import TEXTS, WORDS, build
@@ -106,6 +106,48 @@ def test_sufficiency_stands_beside_comprehensiveness(model: SingleLayer) -> None
     for row, e in zip(CLAIMS["removes"]().measure(study), study.explain(), strict=True):
         expected = fall(model, e.document, e.scores, model.label(e.label), True)
         np.testing.assert_allclose(row["sufficiency"], expected, atol=1e-9)
+
+
+def test_no_choice_of_words_is_evaluated_twice(
+    model: SingleLayer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a text of six words, the shares from 5 % to 50 % leave out one, two or three."""
+    study = Study(model, [Document("the film was good and quick")])
+    evaluated: list[np.ndarray] = []
+    score = model.score
+
+    def counted(tokens: list, keep: list[np.ndarray], *rest: object) -> list[np.ndarray]:
+        evaluated.extend(keep)
+        return score(tokens, keep, *rest)  # type: ignore[arg-type]
+
+    study.explain(), study.explain(Occlusion(output="probability"))
+    study.explain(GradientInput(output="probability")), study.explain(LimeExact(output="log-odds"))
+    monkeypatch.setattr(model, "score", counted)
+    CLAIMS["competitive"]().measure(study)
+    assert [len(rows) for rows in evaluated] == [4] * 4  # the whole text, and three without words
+    evaluated.clear()
+    CLAIMS["removes"](orders=50).measure(study)  # type: ignore[call-arg]
+    (rows,) = evaluated
+    assert len(rows) == len(np.unique(rows, axis=0)) <= 1 + 6 + 15 + 20 + 15 + 6
+
+
+def test_robust_shares_its_lime_with_other_claims() -> None:
+    """Both runs are as before: one by the model's own way to remove words, one by the other."""
+    study = Study(transformer("bert"), documents(2))
+    (row, _) = CLAIMS["robust"](samples=40).measure(study)  # type: ignore[call-arg]
+    shared = Lime(samples=40, output="log-odds")
+    assert study.model.removals[0] == "replace" and study.has_explained(shared)
+    for way, column in (("replace", "again"), ("delete", "again_deleted")):
+        lime = Lime(samples=40, removal=way, output="log-odds")  # type: ignore[arg-type]
+        runs = [lime.explain(study.model, study.documents[:1], seed=s)[0].scores for s in (0, 1)]
+        assert row[column] == pytest.approx(kendall(*runs))
+
+
+def test_examples_show_the_lime_that_a_claim_computed() -> None:
+    claims = [CLAIMS["agrees-lime"](samples=30)]  # type: ignore[call-arg]
+    audit = heed.audit(transformer("bert"), documents(3), claims, examples=2)
+    (shown,) = [e for e in audit.examples[0].explanations if e.method == "lime"]
+    assert shown.settings["samples"] == 30
 
 
 @pytest.mark.parametrize("kind", ["single-layer", "recurrent", "bert", "gpt2"])

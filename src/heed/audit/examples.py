@@ -74,9 +74,16 @@ def _methods(studies: Sequence[Study]) -> list[Method]:
     """What is judged, and the others; of two with one name, the one that is judged."""
     judged = [study.method for study in studies]
     by_name: dict[str, Method] = {}
-    for method in (*judged, *ALWAYS, best_lime(studies[0], AgreesLime.samples)):
+    for method in (*judged, *ALWAYS, _lime(studies[0])):
         by_name.setdefault(method.name, method)
     return list(by_name.values())
+
+
+def _lime(study: Study) -> Method:
+    """LIME with the samples that a claim took; those of agrees-lime if no claim has computed it."""
+    usual = best_lime(study, AgreesLime.samples)
+    computed = [m for m in study.explained if type(m) is type(usual) and m.removal == usual.removal]
+    return usual if usual in computed or not computed else computed[0]
 
 
 def _with_intervals(study: Study, explanations: list[Explanation]) -> list[Explanation]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -42,7 +41,10 @@ class Removes(ClaimTest):
         def row(_: int, e: Explanation) -> Row:
             rng = study.rng(self.claim.id, e.document)
             ranks = [ranking(e), *(rng.permutation(len(e.units)) for _ in range(self.orders))]
-            falls, rests = falls_of(study, e, ranks, self.removal)
+            without = np.stack([kept_after_removal(rank) for rank in ranks])
+            # first the falls without the top words, then those with only the top words
+            kept = np.concatenate([without, ~without])
+            falls, rests = falls_of(study, e, kept, self.removal).reshape(2, -1)
             top, random = float(falls[0]), float(falls[1:].mean())
             return {
                 "value": top - random,
@@ -92,7 +94,8 @@ class Competitive(ClaimTest):
         return study.by_explanation(self, row)
 
     def _area(self, study: Study, explanation: Explanation) -> float:
-        return float(falls_of(study, explanation, [ranking(explanation)], self.removal)[0][0])
+        without = kept_after_removal(ranking(explanation))
+        return float(falls_of(study, explanation, without[None], self.removal)[0])
 
 
 def ranking(explanation: Explanation) -> Int[np.ndarray, "unit"]:
@@ -103,23 +106,23 @@ def ranking(explanation: Explanation) -> Int[np.ndarray, "unit"]:
 def falls_of(
     study: Study,
     explanation: Explanation,
-    ranks: Sequence[Int[np.ndarray, "unit"]],
+    kept: Bool[np.ndarray, "ranking share unit"],
     removal: Removal | None,
-) -> tuple[Float[np.ndarray, "ranking"], Float[np.ndarray, "ranking"]]:
-    """How far the label's probability falls without the top words, and with only the top words.
+) -> Float[np.ndarray, "ranking"]:
+    """How far the label's probability falls if only these units are kept, as the mean over shares.
 
-    Both are averaged over shares of the words.
+    Each choice of units is evaluated once: in short texts many are the same.
     """
     (tokens,) = study.model.tokens([explanation.document])
     together = any(len(u.spans) > 1 for u in explanation.units)
     _, groups = units_of(tokens, explanation.unit, together)
-    without = [kept_after_removal(r) for r in ranks]
-    n = len(explanation.units)
-    keep = np.concatenate([np.ones((1, n), dtype=bool), *without, *(~k for k in without)])
-    logits = study.model.score([tokens], [keep], [groups], removal)[0]
-    probability = study.model.probabilities(logits)[:, study.model.label(explanation.label)]
-    falls = (probability[0] - probability[1:]).reshape(2, len(ranks), len(SHARES)).mean(-1)
-    return falls[0], falls[1]
+    whole = np.ones((1, kept.shape[-1]), dtype=bool)
+    rows = np.concatenate([whole, kept.reshape(-1, kept.shape[-1])])
+    distinct, index = np.unique(rows, axis=0, return_inverse=True)
+    logits = study.model.score([tokens], [distinct], [groups], removal)[0]
+    label = study.model.label(explanation.label)
+    probability = study.model.probabilities(logits)[index.ravel(), label]
+    return (probability[0] - probability[1:]).reshape(kept.shape[:2]).mean(-1)
 
 
 def kept_after_removal(rank: Int[np.ndarray, "unit"]) -> Bool[np.ndarray, "share unit"]:

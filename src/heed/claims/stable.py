@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from heed.claims.claim import Refusal, Row, stated
 from heed.claims.study import ClaimTest, Study, best_lime
-from heed.methods import Lime
+from heed.methods import Lime, Method
 from heed.metrics import kendall
-from heed.models.classifier import CLOSED
+from heed.models.classifier import CLOSED, Removal
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,10 @@ class Robust(ClaimTest):
     def measure(self, study: Study) -> list[Row]:
         # samples are cheap for models with a closed form
         samples = 2 * self.samples if CLOSED in study.model.offers else self.samples
-        replaced = replace(best_lime(study, samples), removal="replace")
-        deleted = Lime(samples=samples, removal="delete", output="log-odds")
+        replaced: Method = best_lime(study, samples)  # exact LIME replaces words
+        if isinstance(replaced, Lime):
+            replaced = self._lime(study, samples, "replace")
+        deleted = self._lime(study, samples, "delete")
         runs = []
         for method in (replaced, deleted):
             runs += [study.explain(method), study.explain_again(method)]
@@ -48,3 +50,8 @@ class Robust(ClaimTest):
                 value = kendall(one.scores, other_again.scores)
             rows.append({"value": value, "again": again, "again_deleted": again_deleted})
         return rows
+
+    def _lime(self, study: Study, samples: int, removal: Removal) -> Lime:
+        # the model's own way to remove words goes by None, so that claims share explanations
+        way = None if removal == study.model.removals[0] else removal
+        return Lime(samples=samples, removal=way, output="log-odds")

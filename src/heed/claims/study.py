@@ -107,6 +107,11 @@ class Study:
         """The explanation of each document by the method under audit, and then by these."""
         return zip(self.explain(), *map(self.explain, methods), strict=True)
 
+    @property
+    def explained(self) -> list[Method]:
+        """The methods that claims have computed, in order."""
+        return list(self._explanations)
+
     def has_explained(self, method: Method) -> bool:
         """Whether a claim has already computed these explanations."""
         return method in self._explanations

