@@ -108,27 +108,24 @@ def test_sufficiency_stands_beside_comprehensiveness(model: SingleLayer) -> None
         np.testing.assert_allclose(row["sufficiency"], expected, atol=1e-9)
 
 
-def test_no_choice_of_words_is_evaluated_twice(
+def test_competitive_asks_for_nothing_but_what_is_left_without_top_words(
     model: SingleLayer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a text of six words, the shares from 5 % to 50 % leave out one, two or three."""
+    """For attention and three rivals: the whole text, and the text without 5 % to 50 %."""
     study = Study(model, [Document("the film was good and quick")])
-    evaluated: list[np.ndarray] = []
+    asked: list[np.ndarray] = []
     score = model.score
 
     def counted(tokens: list, keep: list[np.ndarray], *rest: object) -> list[np.ndarray]:
-        evaluated.extend(keep)
+        asked.extend(keep)
         return score(tokens, keep, *rest)  # type: ignore[arg-type]
 
     study.explain(), study.explain(Occlusion(output="probability"))
     study.explain(GradientInput(output="probability")), study.explain(LimeExact(output="log-odds"))
     monkeypatch.setattr(model, "score", counted)
     CLAIMS["competitive"]().measure(study)
-    assert [len(rows) for rows in evaluated] == [4] * 4  # the whole text, and three without words
-    evaluated.clear()
-    CLAIMS["removes"](orders=50).measure(study)  # type: ignore[call-arg]
-    (rows,) = evaluated
-    assert len(rows) == len(np.unique(rows, axis=0)) <= 1 + 6 + 15 + 20 + 15 + 6
+    assert [len(rows) for rows in asked] == [1 + len(SHARES)] * 4
+    assert all((~rows).sum(1).max() == 3 for rows in asked)  # half of six words
 
 
 def test_robust_shares_its_lime_with_other_claims() -> None:

@@ -109,19 +109,14 @@ def falls_of(
     kept: Bool[np.ndarray, "ranking share unit"],
     removal: Removal | None,
 ) -> Float[np.ndarray, "ranking"]:
-    """How far the label's probability falls if only these units are kept, as the mean over shares.
-
-    Each choice of units is evaluated once: in short texts many are the same.
-    """
+    """How far the label's probability falls if only these units are kept, mean over shares."""
     (tokens,) = study.model.tokens([explanation.document])
     together = any(len(u.spans) > 1 for u in explanation.units)
     _, groups = units_of(tokens, explanation.unit, together)
     whole = np.ones((1, kept.shape[-1]), dtype=bool)
     rows = np.concatenate([whole, kept.reshape(-1, kept.shape[-1])])
-    distinct, index = np.unique(rows, axis=0, return_inverse=True)
-    logits = study.model.score([tokens], [distinct], [groups], removal)[0]
-    label = study.model.label(explanation.label)
-    probability = study.model.probabilities(logits)[index.ravel(), label]
+    logits = study.model.score([tokens], [rows], [groups], removal)[0]
+    probability = study.model.probabilities(logits)[:, study.model.label(explanation.label)]
     return (probability[0] - probability[1:]).reshape(kept.shape[:2]).mean(-1)
 
 
