@@ -22,6 +22,7 @@ import numpy as np
 from heed import data
 from heed.audit import Audit
 from heed.claims import CLAIMS, Verdict
+from heed.claims.faithful import RIVAL
 from heed.data.dataset import draw
 from heed.models.install import downloaded
 from heed.models.public import Wheel
@@ -216,6 +217,30 @@ def conditions(audits: Audits) -> Iterator[list[str]]:
         yield [f"*{id}*", sentence, condition.side(), *cells]
 
 
+# What the rows of a claim hold besides its statistic: the claim, the column, what it is in words.
+BESIDES = (
+    ("removes", "random", "fall of the probability without random words"),
+    ("competitive", "comprehensiveness", "… without the top words of attention"),
+    ("competitive", f"{RIVAL}gradient-input", "… of gradient × input"),
+    ("competitive", f"{RIVAL}occlusion", "… of occlusion"),
+    ("competitive", f"{RIVAL}lime", "… of LIME"),
+    ("tracks", "spearman", "rank correlation with the change on removal: attention"),
+    ("tracks", "spearman_gradient", "… gradient × input"),
+    ("robust", "again", "τ between two runs of LIME"),
+)
+
+
+def besides_table(audits: Audits) -> list[str]:
+    rows = []
+    for claim, column, words in BESIDES:
+        cells = []
+        for audit in audits.values():
+            evidence = next(e for e in audit.evidence if e.claim.id == claim)
+            cells.append(number(evidence.mean(column), decimals=2))
+        rows.append([words, *cells])
+    return markdown(["mean over documents", *(subject.name for subject in audits)], rows)
+
+
 def remarks(audits: Audits) -> list[str]:
     """For each model the command, what is not default, and why claims are open or not judged."""
     lines = []
@@ -246,6 +271,10 @@ def section(audits: Audits) -> str:
         *verdicts_table(audits),
         "",
         "![Verdicts on every claim and every model](verdicts.svg)",
+        "",
+        "What the audits measured besides, by the predicted label's probability and log-odds:",
+        "",
+        *besides_table(audits),
         "",
         *remarks(audits),
     ]
