@@ -122,17 +122,13 @@ class Subject:
     texts: str
 
 
-SUBJECTS = (
-    Subject(
-        "prompt-guard",
-        "DeBERTa-v2, 12 layers",
-        "how 100 jailbreaks begin, 50 reviews, 50 questions",
-    ),
-    Subject("question-classifier", "BERT, 2 layers", "questions from newsgroups"),
-    Subject("minilm-sick", "BERT, 6 layers", "SICK, pairs of sentences"),
-    Subject("minilm-sst", "BERT, 6 layers", "SST, sentences of film reviews"),
-    Subject("smollm2", "Llama, 30 layers, prompted", "SST, sentences of at most 8 words"),
+SUBJECTS = (  # from few layers to many
     Subject("transformer-imdb", "BERT, 2 layers", "IMDB, film reviews"),
+    Subject("question-classifier", "BERT, 2 layers", "questions from newsgroups"),
+    Subject("minilm-sst", "BERT, 6 layers", "SST, sentences of film reviews"),
+    Subject("minilm-sick", "BERT, 6 layers", "SICK, pairs of sentences"),
+    Subject("prompt-guard", "DeBERTa-v2, 12 layers", "how 100 jailbreaks begin; 100 harmless"),
+    Subject("smollm2", "Llama, 30 layers, prompted", "SST, sentences of at most 8 words"),
 )
 Audits = Mapping[Subject, Audit]
 

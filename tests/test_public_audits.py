@@ -44,7 +44,7 @@ def test_the_page_shows_every_verdict_and_keeps_what_people_wrote(page: Path) ->
     assert text.startswith("# Title\n\nBefore.\n\n## Verdicts\n")
     assert text.endswith("## Learnt\n\nAfter.\n") and "stale" not in text
     header = next(line for line in text.splitlines() if line.startswith("| claim |"))
-    assert header == "| claim |  | holds if | prompt-guard | minilm-sst |"
+    assert header == "| claim |  | holds if | minilm-sst | prompt-guard |"
     audit = Audit.load(page.parent / "minilm-sst.parquet")
     for verdict in audit.verdicts:
         (row,) = [s for s in text.splitlines() if s.startswith(f"| `{verdict.claim.id}` |")]
