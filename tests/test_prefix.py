@@ -120,6 +120,31 @@ def test_a_beginning_goes_on_from_the_last_one() -> None:
     assert tokens == [15, 2 * 5, 3, 2 * 6, 2 * 9]
 
 
+def test_a_beginning_of_other_types_is_another_beginning() -> None:
+    ids = np.arange(8)
+    types = np.zeros(8, dtype=np.int64)
+    read = []
+
+    def go_on(beginning: prefix.Beginning, row: Row) -> prefix.Beginning:
+        read.append((len(beginning), len(row.ids)))
+        return prefix.Beginning(row, ())
+
+    with prefix.remembered():
+        for kinds in (types, np.where(ids < 3, 0, 1), np.where(ids < 3, 0, 1)):
+            prefix.begin([Row(ids, kinds)] * 5, go_on)
+    assert read == [(0, 7), (3, 7)]
+
+
+def test_positions_that_depend_on_the_length_share_nothing() -> None:
+    """What a beginning leaves is other keys in a longer text."""
+    m = heed.prompted(network("phi3"), tokenizer(), TEMPLATE, LABELS)
+    assert prefix.unscaled(m.model.config) == 32 < m.tokenizer.max_tokens
+    assert m.shares == 0
+    short = heed.prompted(network("phi3"), tokenizer(), TEMPLATE, LABELS)
+    short.model.config.rope_parameters["original_max_position_embeddings"] = 96
+    assert short._find_shared() == 96
+
+
 def test_rows_share_what_all_of_them_see() -> None:
     ids = np.arange(6)
     types = np.zeros(6, dtype=np.int64)

@@ -45,6 +45,26 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "cohere": SIZES | {"logit_scale": 0.3},
     "granite": SIZES | {"logits_scaling": 5.0},
 }
+ODD_FAMILIES: dict[str, dict[str, Any]] = {
+    "mistral": SIZES | {"sliding_window": 24},
+    # counts positions by what is seen
+    "opt": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 40}
+    | {"max_position_embeddings": 96, "word_embed_proj_dim": 32},
+    # turns by other angles in texts of more than 32 tokens
+    "phi3": SIZES
+    | {
+        "original_max_position_embeddings": 32,
+        "pad_token_id": 1,
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "rope_theta": 10000.0,
+            "short_factor": [1.0] * 4,
+            "long_factor": [4.0, 3.0, 2.0, 1.0],
+            "original_max_position_embeddings": 32,
+            "factor": 3.0,
+        },
+    },
+}
 SMALL: dict[str, dict[str, Any]] = {
     "lime": {"samples": 61},
     "shapley": {"samples": 61},
@@ -79,7 +99,8 @@ def tokenizer() -> Any:
 def network(family: str = "llama", seed: int = 0) -> Any:
     """A small language model with large random weights, so that mistakes show."""
     ids = {"vocab_size": len(tokenizer()), "eos_token_id": 0, "bos_token_id": 0}
-    config = transformers.AutoConfig.for_model(family, **FAMILIES[family], **ids)
+    sizes = (FAMILIES | ODD_FAMILIES)[family]
+    config = transformers.AutoConfig.for_model(family, **sizes, **ids)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         built = transformers.AutoModelForCausalLM.from_config(config)
@@ -149,6 +170,62 @@ def test_words_of_several_tokens_multiply_their_probabilities(family: str) -> No
             listed = [words] if isinstance(words, str) else words
             parts = [log_probability(filled(text), word, family) for word in listed]
             expected.append(np.logaddexp.reduce(parts))
+        np.testing.assert_allclose(row, expected, rtol=1e-4, atol=1e-4)
+
+
+def literal(family: str, ids: np.ndarray, seen: np.ndarray | None = None) -> list[float]:
+    """Logits of LONGER, by one pass over the prompt and each word."""
+    mask = np.ones(len(ids), dtype=int) if seen is None else seen.astype(int)
+    logits = []
+    for words in LONGER.values():
+        parts = []
+        for word in [words] if isinstance(words, str) else words:
+            tokens = tokenizer()(word).input_ids
+            whole = torch.tensor([[*ids, *tokens[:-1]]])
+            both = torch.tensor([[*mask, *[1] * (len(tokens) - 1)]])
+            with torch.no_grad():
+                p = network(family)(whole, attention_mask=both).logits[0].double().log_softmax(-1)
+            parts.append(sum(float(p[len(ids) - 1 + i, token]) for i, token in enumerate(tokens)))
+        logits.append(float(np.logaddexp.reduce(parts)))
+    return logits
+
+
+def test_padding_takes_no_room_in_a_window_that_words_of_several_tokens_look_back() -> None:
+    m = model("mistral", "longer")
+    texts = [TEXT, TEXT + " and it is slow and it is great" * 4, *OTHERS]
+    tokens = m.tokens(texts)
+    assert min(len(t) for t in tokens) < 24 < max(len(t) for t in tokens)
+    expected = [literal("mistral", t.ids) for t in tokens]
+    np.testing.assert_allclose(m(texts), expected, rtol=1e-4, atol=1e-4)
+    trace = m.trace(tokens[:1]).logits.detach()
+    np.testing.assert_allclose(trace, expected[:1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["llama", "opt", "mistral"])
+def test_words_of_several_tokens_follow_a_prompt_without_some_of_its_words(family: str) -> None:
+    m = model(family, "longer")
+    (t,) = m.tokens([TEXT])
+    keep = np.ones((1, len(t.words)), dtype=bool)
+    keep[0, 3:6] = False
+    present = np.where(t.word >= 0, keep[0][t.word], True)
+    expected = {
+        "delete": literal(family, t.ids[present]),
+        "hide": literal(family, t.ids, present),
+    }
+    assert m.removals == (("delete",) if family == "opt" else ("delete", "hide"))
+    for removal in m.removals:
+        (got,) = m.score([t], [keep], removal=removal)
+        np.testing.assert_allclose(got[0], expected[removal], rtol=1e-4, atol=1e-4)
+
+
+def test_positions_that_depend_on_the_length_are_those_of_each_text() -> None:
+    m = model("phi3")
+    assert m.even and m.shares == 0
+    texts = [TEXT, TEXT + " and it is slow and it is great" * 3]
+    assert [len(t) > 32 for t in m.tokens(texts)] == [False, True]
+    ids = [word[0] for word in m.completions.words]
+    for text, row in zip(texts, m(texts), strict=True):
+        expected = following(filled(text), "phi3")[ids]
         np.testing.assert_allclose(row, expected, rtol=1e-4, atol=1e-4)
 
 

@@ -327,7 +327,7 @@ class Transformer(Passes):
         """Read a row that starts with a beginning."""
         inputs = beginning.before(self.inputs([row])[0])
         self.model(**inputs)
-        return Beginning.of(row.ids, inputs["past_key_values"])
+        return Beginning.of(row, inputs["past_key_values"])
 
     def run(
         self, lengths: Sequence[int], row: Callable[[int], Row]
@@ -390,7 +390,7 @@ class Transformer(Passes):
             self._together(rows[-1:]), alone[-1:]
         ):
             self.notes += ("The model's answer to the same text changes from pass to pass.",)
-        self.even = not self._close(together, alone) or hook.switches(self.model)
+        self.even = not self._close(together, alone) or self.needs_even_batches()
         inputs, _ = self.inputs(rows[:1])
         reason = "it cannot be recorded in this family"
         with suppress(Exception):  # the code of a family may do anything: the rest still works
@@ -403,6 +403,15 @@ class Transformer(Passes):
             self.withheld = dict.fromkeys(sorted(_ATTENTION), reason)
             self._skippable, self._projections = False, ()
             self._row = self._find_row(inputs)
+
+    def needs_even_batches(self) -> bool:
+        """Whether padding changes answers to texts that are longer than those of the probe."""
+        return hook.switches(self.model) or self._scaled_by_length()
+
+    def _scaled_by_length(self) -> bool:
+        """Whether positions depend on the length of the longest text in a batch."""
+        unscaled = prefix.unscaled(self.model.config)
+        return unscaled is not None and unscaled < longest(self.model, self.pretrained_tokenizer)
 
     def _together(self, rows: Sequence[Row]) -> Float[np.ndarray, "row label"]:
         return self.run([len(row.ids) for row in rows], rows.__getitem__)
@@ -583,6 +592,8 @@ class Transformer(Passes):
         in a text longer than a window if it is short. Else texts must fit into the window.
         """
         if not self.causal or not _takes(self.model, "past_key_values"):
+            return 0
+        if self._scaled_by_length():  # the keys of a beginning change with what follows
             return 0
         window, most = prefix.window(self.model.config), self.tokenizer.max_tokens
         length = min(most, 24 if window is None or window > 64 else window + 24)
