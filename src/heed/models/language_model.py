@@ -38,7 +38,7 @@ from heed.models.passes import Row, pad
 from heed.models.template import Prompt, PromptTokenizer
 from heed.models.transformer import Transformer
 from heed.store import key_of
-from heed.text import Document, Tokenizer
+from heed.text import Tokenizer
 
 
 class Forward(Protocol):
@@ -120,7 +120,8 @@ class Prompted(Transformer):
         self.prompt = prompt
         self.pretrained_tokenizer = tokenizer
         self._offset: Tensor | None = None
-        self.completions = Completions.of(prompt, self._tokenizer(sys.maxsize))
+        self._prompts = self._tokenizer(sys.maxsize)
+        self.completions = Completions.of(prompt, self._prompts)
         super().__init__(model, tokenizer, name)
         self.pairs = prompt.template.pairs
         words = "; ".join(
@@ -134,8 +135,13 @@ class Prompted(Transformer):
                 " predicted.",
             )
         if prompt.calibrate:
-            blank = Document("", "" if self.pairs else None)
-            self._offset = torch.from_numpy(self.logits(self.tokenizer([blank])))
+            blank = self.tokenizer([self._prompts.empty])
+            if not len(blank[0]):
+                raise InputError(
+                    "Calibration reads the template with an empty text, which has no token here:"
+                    " add words to the template."
+                )
+            self._offset = torch.from_numpy(self.logits(blank))
 
     @cached_property
     def revision(self) -> str:  # type: ignore[override]

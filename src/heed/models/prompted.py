@@ -46,6 +46,7 @@ def prompted(
     calibrate   subtract the log-probabilities of the labels behind a prompt with an empty text
     device, dtype, batch_tokens   as in heed.load, for a model that is named
     """
+    devices.check_batch_tokens(batch_tokens)
     layout = Template(template)
     if system is not None and not chat:
         raise InputError("A system message belongs to a chat: add chat=True.")
