@@ -69,6 +69,21 @@ def test_texts_that_do_not_fit_into_a_window_share_nothing_unless_that_was_check
     assert Transformer(checked, small.tokenizer(), "mistral").shares == 96
 
 
+@pytest.mark.parametrize(("off", "shares"), [(1e-3, True), (6e-3, False)])
+def test_half_precision_shares_only_what_differs_by_rounding(off: float, shares: bool) -> None:
+    m = heed.prompted(network().to(torch.float16), tokenizer(), TEMPLATE, LABELS)
+    network().float()
+    outputs = m.outputs
+
+    def changed(rows: Any) -> Any:
+        """As if a cache were off by a share of the largest logit."""
+        answers = outputs(rows)
+        return answers + off * np.abs(answers).max() * bool(m.shares)
+
+    m.outputs, m.shares = changed, 0
+    assert bool(m._find_shared()) == shares
+
+
 class counted:  # noqa: N801 - used as a function
     """The numbers of tokens of the passes meanwhile."""
 

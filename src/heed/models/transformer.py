@@ -50,7 +50,7 @@ from heed.models.classifier import At, Attending
 from heed.models.devices import as_numbers
 from heed.models.hook import Recorder, recording
 from heed.models.network import fingerprint, redraw_weights
-from heed.models.passes import Passes, Row, attended_to, pad
+from heed.models.passes import Passes, Row, attended_to, finite, pad
 from heed.models.prefix import Beginning
 from heed.models.trace import Trace
 from heed.text import Tokenizer, Tokens
@@ -171,7 +171,9 @@ class Transformer(Passes):
         inputs, real = self.inputs([Row(t.ids, t.types) for t in tokens])
         if any(w.ndim > 4 for w in (attention or {}).values()):
             return self._variants(inputs, real, attention or {}, embeddings, at)
-        return self._recorded(inputs, real, attention or {}, embeddings, layers, at)[0]
+        trace, _ = self._recorded(inputs, real, attention or {}, embeddings, layers, at)
+        finite(trace.logits)
+        return trace
 
     def attending(self, tokens: Sequence[Tokens]) -> Attending:
         """Only the row that classifies goes through the last layer again: all else is known."""
@@ -180,6 +182,7 @@ class Transformer(Passes):
             return super().attending(tokens)
         with torch.no_grad():
             trace, recorder = self._recorded(inputs, real, {}, None, [-1], None)
+        finite(trace.logits)
         several = isinstance(recorder.below, tuple | list)
         below, *others = recorder.below if several else (recorder.below,)
         if not isinstance(below, Tensor) or below.shape[:2] != real.shape:
@@ -207,7 +210,8 @@ class Transformer(Passes):
 
             # one row of each document is little: all variants at once, if memory allows
             lengths = [len(tokens)] * len(variants)
-            outputs = [z for _, z in self.in_batches(lengths, run, limit=sum(lengths))]
+            together = self.in_batches(lengths, run, limit=sum(lengths), learns=False)
+            outputs = [z for _, z in together]
             return torch.cat(outputs).reshape(*rows.shape[:-4], len(tokens), -1)
 
         # a layer that needs more than one row may do anything: then whole passes are run
@@ -424,12 +428,11 @@ class Transformer(Passes):
                 return 1 if length == 2 else length
         return min(_PROBED)
 
-    def _close(self, a: Any, b: Any, rounding: float = 1e-3) -> bool:
+    def _close(self, a: Any, b: Any, near: float | None = None) -> bool:
         """Whether outputs are the same but for rounding, which is more in half precision."""
         a, b = (as_numbers(torch.as_tensor(x)) for x in (a, b))
         scale = max(1.0, float(np.abs(b).max()))
-        near = self._near if self.half else rounding
-        return bool(np.abs(a - b).max() <= near * scale)
+        return bool(np.abs(a - b).max() <= (near or self._near) * scale)
 
     def _find_attention(self) -> str:
         """Let recorders see attention; if that cannot be, why."""
@@ -603,7 +606,7 @@ class Transformer(Passes):
         with suppress(Exception):  # the code of a family may do anything
             plain = self._together(rows)
             self.shares = most
-            if self._close(self._together(rows), plain, rounding=1e-5):
+            if self._close(self._together(rows), plain, devices.shared_slack(self.model.dtype)):
                 return most if window is None or window < length else window
         return 0
 
