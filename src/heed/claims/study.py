@@ -151,7 +151,19 @@ class Study:
     def _key(self, module: str, *parts: Any) -> str:
         """A key from all that a value depends on: model, seed, a module's code, and these parts."""
         code = "" if self.store.folder is None else code_of(module)
-        return key_of(self.model.revision, self.model.name, self.seed, code, *parts)
+        return key_of(*self._about_model, self.seed, code, *parts)
+
+    @cached_property
+    def _about_model(self) -> tuple[str, ...]:
+        """What says which model it is: its weights and name; on disk, its code and tokenizer too.
+
+        A revision alone does not say how a model is run, or how it reads a text.
+        """
+        model = self.model
+        if self.store.folder is None:
+            return model.revision, model.name
+        code = code_of(type(model).__module__)
+        return model.revision, model.name, code, model.tokenizer.digest
 
     def by_batch(
         self,

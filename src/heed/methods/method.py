@@ -371,4 +371,4 @@ def _reading_notes(tokens: Tokens, pairs: bool) -> tuple[str, ...]:
         many = "1 word is" if len(unknown) == 1 else f"{len(unknown)} words are"
         stand_in = tokens.names[positions[0]]
         notes.append(f"{many} unknown to the model, which reads {stand_in} instead: {first}.")
-    return tuple(notes)
+    return (*notes, *tokens.tokenizer.remarks(tokens))

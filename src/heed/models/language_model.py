@@ -33,7 +33,7 @@ from transformers import (
 )
 
 from heed.errors import CheckpointError, InputError, quoted
-from heed.models import folders, hook, transformer
+from heed.models import folders, hook, prefix, transformer
 from heed.models.arrays import Mask, Rows
 from heed.models.devices import as_numbers
 from heed.models.passes import Row, pad
@@ -126,7 +126,8 @@ class Prompted(Transformer):
         self.prompt = prompt
         self.pretrained_tokenizer = tokenizer
         self._offset: Tensor | None = None
-        self.completions = Completions.of(prompt, self._tokenizer(sys.maxsize))
+        self._prompts = self._tokenizer(sys.maxsize)
+        self.completions = Completions.of(prompt, self._prompts)
         super().__init__(model, tokenizer, name)
         self.pairs = prompt.template.pairs
         words = "; ".join(
@@ -141,8 +142,13 @@ class Prompted(Transformer):
                 " predicted.",
             )
         if prompt.calibrate:
-            blank = Document("", "" if self.pairs else None)
-            self._offset = torch.from_numpy(self.logits(self.tokenizer([blank])))
+            blank = self.tokenizer([self._prompts.empty])
+            if not len(blank[0]):
+                raise InputError(
+                    "Calibration reads the template with an empty text, which has no token here:"
+                    " add words to the template."
+                )
+            self._offset = torch.from_numpy(self.logits(blank))
             offsets = zip(self.labels, self._offset[0].tolist(), strict=True)
             listed = ", ".join(f"{label} {offset:.3g}" for label, offset in offsets)
             self.notes += (
@@ -228,23 +234,44 @@ class Prompted(Transformer):
         # rounded first, because not every device knows double precision
         return logits - self._offset.to(logits.dtype).to(logits.device)
 
+    def needs_even_batches(self) -> bool:
+        """The tokens of a word follow the padding of a prompt, which takes room in a window."""
+        window = prefix.window(self.model.config)
+        short = window is not None and window < transformer.longest(
+            self.model, self.pretrained_tokenizer
+        )
+        return (bool(self.completions.longer) and short) or super().needs_even_batches()
+
     def _check_longer(self) -> None:
-        """Refuse labels of several tokens where reading on from a prompt changes what it says."""
+        """Refuse labels of several tokens where reading on from a prompt changes what it says.
+
+        Families that count positions by what is seen go on elsewhere behind a hidden word: there,
+        words cannot be hidden.
+        """
         row = self._probe_row(7)
-        forward = self.model.forward.args[0]  # that of the language model
-        summed = []
-        for word in self.completions.words:
-            inputs, _ = super().inputs([Row(np.append(row.ids, word[:-1]), row.types)])
-            with torch.no_grad():
-                following = forward(input_ids=inputs["input_ids"], use_cache=False).logits[0]
-            behind = log_probabilities(following)[len(row.ids) - 1 :].cpu()
-            summed.append(behind.gather(1, torch.tensor(word)[:, None]).sum())
-        literal = self.completions.by_label(torch.stack(summed)[None])
-        if not self._close(self._together([row]), literal):
+        if not self._reads_on(row._replace(seen=np.arange(len(row.ids)) != 3)):
+            self.removals = tuple(way for way in self.removals if way != "hide")
+        if not self._reads_on(row) or not self.removals:
             raise CheckpointError(
                 f"The family {self.model.config.model_type} cannot read on behind a prompt: give"
                 " words of one token each."
             )
+
+    def _reads_on(self, row: Row) -> bool:
+        """Whether the answer is that of one pass for each word, over the prompt and the word."""
+        forward = self.model.forward.args[0]  # that of the language model
+        seen = np.ones(len(row.ids), dtype=bool) if row.seen is None else row.seen
+        summed = []
+        for word in self.completions.words:
+            more = np.ones(len(word) - 1, dtype=bool)
+            ids, types = np.append(row.ids, word[:-1]), np.append(row.types, np.zeros_like(more))
+            inputs, _ = super().inputs([Row(ids, types, np.append(seen, more))])
+            with torch.no_grad():
+                following = forward(**inputs, use_cache=False).logits[0]
+            behind = log_probabilities(following)[len(row.ids) - 1 :].cpu()
+            summed.append(behind.gather(1, torch.tensor(word)[:, None]).sum())
+        literal = self.completions.by_label(torch.stack(summed)[None])
+        return self._close(self._together([row]), literal)
 
 
 # The forward pass of the view

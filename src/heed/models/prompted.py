@@ -47,6 +47,7 @@ def prompted(
     calibrate   subtract the log-probabilities of the labels behind a prompt with an empty text
     device, dtype, batch_tokens   as in heed.load, for a model that is named
     """
+    devices.check_batch_tokens(batch_tokens)
     layout = Template(template)
     if others := layout.others():
         say(f"{', '.join(others)} in the template stands as it is: gaps are {{text}} and {{pair}}.")
