@@ -247,6 +247,10 @@ def test_equal_sentences_stay_apart(model: SingleLayer) -> None:
         (((0, 4, 0, 1),), r"A span is \(start, end\)"),
         ((("a", "b"),), r"A span is \(start, end\)"),
         ((5,), r"A span is \(start, end\)"),
+        (((False, True),), r"A span is \(start, end\)"),
+        (((0, 4.0),), r"A span is \(start, end\)"),
+        ((0, 4), r"A span is \(start, end\)"),
+        (5, r"Spans are a list of \(start, end\), got 5\."),
     ],
 )
 def test_spans_that_cannot_be_are_refused(spans: tuple[Span, ...], says: str) -> None:
@@ -256,6 +260,10 @@ def test_spans_that_cannot_be_are_refused(spans: tuple[Span, ...], says: str) ->
 
 def test_spans_may_be_plain_pairs() -> None:
     assert Document("good film", spans=((0, 4), [5, 9])).spans == (Span(0, 4), Span(5, 9))
+    assert Document("good film", spans=None).spans == ()
+    for given in (np.array([[0, 4]]), [(np.int64(0), np.int32(4))]):
+        (span,) = Document("good film", spans=given).spans
+        assert span == Span(0, 4) and {type(i) for i in span} == {int}
 
 
 def test_texts_without_spans_and_unknown_units_are_refused(model: SingleLayer) -> None:
