@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress, pairwise
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,10 +62,10 @@ class Document:
     id: str = ""
     label: int | None = None
     rationale: tuple[Span, ...] = ()
-    spans: Sequence[Any] = ()  # a tuple of `Span`, made of whatever is given
+    spans: Any = ()  # a tuple of `Span`, made of whatever is given; of nothing, if it is None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "spans", tuple(map(_span, self.spans)))
+        object.__setattr__(self, "spans", _spans(self.spans))
         for what, marked in (("rationale", self.rationale), ("span", self.spans)):
             for span in marked:
                 if not self._has(*span):
@@ -97,11 +98,19 @@ class Document:
         raise InputError(f"A text must be a string or a pair of strings, got {kind}.")
 
 
+def _spans(given: Any) -> tuple[Span, ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, Iterable):
+        raise InputError(f"Spans are a list of (start, end), got {quoted(given)}.")
+    return tuple(map(_span, given))
+
+
 def _span(given: Any) -> Span:
     """A span as a user may write it: (start, end), or (start, end, 0 or 1) in a pair of texts."""
-    listed = isinstance(given, Sequence) and len(given) in (2, 3)
-    if listed and all(isinstance(i, int) for i in given):
-        return Span(*given)
+    listed = isinstance(given, (Sequence, np.ndarray)) and len(given) in (2, 3)
+    if listed and all(isinstance(i, Integral) and not isinstance(i, bool) for i in given):
+        return Span(*map(int, given))
     raise InputError(f"A span is (start, end) or (start, end, 0 or 1), got {quoted(given)}.")
 
 

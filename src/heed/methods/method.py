@@ -64,7 +64,7 @@ class Measured:
     logits           the output for the whole document, from a method that evaluates it itself
     raw              by row, the scores before the method changed them
     intervals        smallest and largest score of each unit
-    sink             the token whose row is shown apart, whatever its unit
+    sink             a special token, or one of a template, that is shown by itself
     """
 
     scores: Scores | None = None
@@ -307,8 +307,6 @@ def split_rows(
     tokens = job.tokens
     scores = np.zeros(len(job.units))
     inside = job.groups >= 0
-    if sink is not None:
-        inside[sink] = False
     token_scores, groups = rows[: len(tokens)][inside], job.groups[inside]
     if merge == "sum":
         np.add.at(scores, groups, token_scores)
@@ -319,7 +317,7 @@ def split_rows(
     outside = ~inside & ~tokens.special
     template = tokens.template
     if sink is not None:
-        outside[sink] = template[sink] = False
+        template[sink] = False
     specials = [
         Special(f"{tokens.names[i]} (sink)" if i == sink else tokens.names[i], float(rows[i]))
         for i in np.flatnonzero(~inside & ~outside & ~template)
