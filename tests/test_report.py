@@ -897,6 +897,29 @@ def test_colours_have_a_legend_of_one_line(system: str) -> None:
     assert "strength" not in printed(pair[0])
 
 
+def test_a_sink_stands_apart_from_what_is_measured_without_it() -> None:
+    sink, template = Special("Review (sink)", 0.495), Special("template", 0.658)
+    e = explanation(signed=False, specials=(sink, Special("</s>", 0.01), template))
+    told = (
+        "sink: Review holds 49.5% of the attention; without it: template 0.658 · special tokens:"
+        " </s> 0.010"
+    )
+    assert told in flat(printed(e))
+    assert told in " ".join(check_safe(html.explanations([e])).text.split())
+    assert "template 0.658 · special tokens: &lt;/s&gt; 0.010" in e._repr_html_()
+    alone = flat(printed(replace(e, specials=(template,))))
+    assert " template 0.658 " in alone and "special tokens" not in alone
+
+
+def test_a_comparison_shows_what_each_method_gives_the_template() -> None:
+    template = (Special("template", 0.658),)
+    e = explanation(method="rollout", signed=False, specials=template)
+    both = [explanation(), e, explanation(method="attention-max", signed=False, specials=template)]
+    out = printed(terminal.explanations(both)).splitlines()
+    assert "template: rollout 0.658 · attention-max 0.658" in out
+    assert "template" not in printed(terminal.explanations(both[:1] * 2))
+
+
 # Charts for files and notebooks
 
 

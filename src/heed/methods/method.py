@@ -17,7 +17,16 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from heed.errors import InputError, NotApplicable, UnknownName
-from heed.methods.explanation import Explanation, Special, Unit, UnitKind
+from heed.methods.explanation import (
+    OUTSIDE,
+    PADDING,
+    SINK,
+    TEMPLATE,
+    Explanation,
+    Special,
+    Unit,
+    UnitKind,
+)
 from heed.methods.units import units_of
 from heed.models.classifier import NO_PAIRS, Classifier, Output
 from heed.progress import bar
@@ -321,14 +330,14 @@ def split_rows(
     if sink is not None:
         outside[sink] = template[sink] = False
     specials = [
-        Special(f"{tokens.names[i]} (sink)" if i == sink else tokens.names[i], float(rows[i]))
+        Special(f"{tokens.names[i]}{SINK}" if i == sink else tokens.names[i], float(rows[i]))
         for i in np.flatnonzero(~inside & ~outside & ~template)
     ]
-    for name, together in (("template", template), ("outside spans", outside)):
+    for name, together in ((TEMPLATE, template), (OUTSIDE, outside)):
         if together.any():
             specials.append(Special(name, float(rows[: len(tokens)][together].sum())))
     if len(rows) > len(tokens):
-        specials.append(Special("padding", float(rows[len(tokens) :].sum())))
+        specials.append(Special(PADDING, float(rows[len(tokens) :].sum())))
     return scores, tuple(specials)
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from heed.methods.comparison import by_reason
 from heed.methods.units import PASSAGES
 from heed.report.explanation import html as explanation_html
-from heed.report.explanation import legend, line, numbered
+from heed.report.explanation import legend, line, numbered, template_scores
 from heed.report.numbers import cell
 from heed.report.shading import colours
 from heed.text import printable
@@ -66,6 +66,8 @@ def side_by_side(
         text = line(e, options.max_width - width, colours(console))
         yield Text.assemble(f"{printable(e.method):<{width}}", text)
     yield from legend(explanations, colours(console))
+    if scores := template_scores(explanations):
+        yield Text(f"template: {printable(scores)}", style="dim")
 
 
 def html(comparison: Comparison) -> str:

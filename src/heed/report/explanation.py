@@ -12,6 +12,7 @@ import numpy as np
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from heed.methods.explanation import OUTSIDE, PADDING, SINK, TEMPLATE
 from heed.methods.units import PASSAGES
 from heed.report import shading
 from heed.report.numbers import number, short
@@ -22,7 +23,7 @@ from heed.text import counted, printable
 _BRIEF = 40  # characters of a passage in a list of the strongest
 
 if TYPE_CHECKING:
-    from heed.methods.explanation import Explanation
+    from heed.methods.explanation import Explanation, Special
     from heed.text import Document
 
 
@@ -265,9 +266,7 @@ def terminal(explanation: Explanation, console: Console, options: ConsoleOptions
     if explanation.unit not in PASSAGES:  # which have their scores beside them
         yield Text.assemble(("strongest  ", "dim"), "  ".join(strongest(explanation)))
     if explanation.specials:
-        yield Text.assemble(
-            ("special tokens: ", "dim"), "  ".join(map(printable, apart(explanation)))
-        )
+        yield Text(printable(around(explanation)))
     if explanation.facts:
         pairs = [f"{name} {value}" for name, value in measured(explanation)]
         yield Text.assemble(("measured   ", "dim"), printable(" · ".join(pairs)))
@@ -301,9 +300,34 @@ def _brief(text: str) -> str:
     return text if len(text) <= _BRIEF else text[: _BRIEF - 1].rstrip() + "…"
 
 
-def apart(explanation: Explanation) -> list[str]:
-    """Special tokens with their scores."""
-    return [f"{s.text} {number(s.score, signed=explanation.signed)}" for s in explanation.specials]
+def around(explanation: Explanation) -> str:
+    """What is no part of a unit, with its scores: a sink, the template, and special tokens.
+
+    The sink is a share of all attention, the others are measured without it.
+    """
+    sinks = [s for s in explanation.specials if s.text.endswith(SINK)]
+    others = [s for s in explanation.specials if s not in sinks]
+    together = (TEMPLATE, OUTSIDE, PADDING)
+    parts = [f"{s.text} {_score(explanation, s)}" for s in others if s.text in together]
+    tokens = [f"{s.text} {_score(explanation, s)}" for s in others if s.text not in together]
+    if tokens:
+        parts.append(f"special tokens: {', '.join(tokens)}")
+    rest = " · ".join(parts)
+    if not sinks:
+        return rest
+    named = ", ".join(f"{s.text.removesuffix(SINK)} holds {s.score:.1%}" for s in sinks)
+    sink = f"sink: {named} of the attention"
+    return f"{sink}; without it: {rest}" if rest else sink
+
+
+def template_scores(explanations: Sequence[Explanation]) -> str:
+    """The score of the template by each method that scores it; empty if none does."""
+    scored = [(e, s) for e in explanations for s in e.specials if s.text == TEMPLATE]
+    return " · ".join(f"{e.method} {_score(e, s)}" for e, s in scored)
+
+
+def _score(explanation: Explanation, special: Special) -> str:
+    return number(special.score, signed=explanation.signed)
 
 
 def measured(explanation: Explanation) -> list[tuple[str, str]]:
@@ -334,14 +358,14 @@ def html(explanation: Explanation) -> str:
     """One explanation as a piece of a page, with its styles inline; everything shown is escaped."""
     about = escape(f" {_probability(explanation)} · {provenance(explanation)}")
     notes = "".join(f"<li>{escape(printable(note))}</li>" for note in explanation.notes)
-    specials = escape(", ".join(apart(explanation)))
+    specials = escape(around(explanation))
     small = "opacity:.7;font-size:.85em"
     return (
         '<div style="margin:.6em 0;font-family:system-ui,sans-serif;line-height:1.7">'
         f"<div><b>{escape(explanation.method)}</b> for <b>{escape(explanation.label)}</b>"
         f'<span style="{small}">{about}</span></div>'
         f"{html_text(explanation)}{html_intervals(explanation)}"
-        + (f'<div style="{small}">special tokens: {specials}</div>' if specials else "")
+        + (f'<div style="{small}">{specials}</div>' if specials else "")
         + (f'<ul style="{small};margin:.2em 0">{notes}</ul>' if notes else "")
         + "</div>"
     )
