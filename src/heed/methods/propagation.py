@@ -22,7 +22,13 @@ from heed.models.classifier import (
 from heed.models.devices import as_numbers
 from heed.settings import AtLeast, Below
 
+_DEEP = 6  # layers of a causal model beyond which rollout ends at the first tokens
 _ONE = 2**30  # how many units of capacity 1 is; scipy needs whole numbers of 32 bits
+
+_FIRST_TOKENS = (
+    "In deep causal models rollout gives nearly all weight to the first tokens that are left: do"
+    " not read it as importance."
+)
 
 Mass = Float[np.ndarray, "token"]  # how much starts or arrives at each token
 Edges = Float[np.ndarray, "query key"]  # of one layer
@@ -70,16 +76,21 @@ class AttentionGraph(SinkMethod):
             mean = np.mean([w.mean((0, 1)) for w in weights], 0)
             sink = self.sink_in(mean, job.tokens, model)
             rows = self.follow(start[real], [self._edges(w, sink) for w in weights])
+            caveats = self.caveats(model.causal, len(weights))
             if sink is None:
-                results.append(Measured(rows=rows))
+                results.append(Measured(rows=rows, notes=caveats))
                 continue
             share = float(mean[sink] / mean.sum())
             rows = self.apart(rows, sink)
             rows[sink] = share
             note = sink_note(share, sink, job.tokens, model.causal)
             facts = {"sink_attention": share}
-            results.append(Measured(rows=rows, facts=facts, notes=(note,), sink=sink))
+            results.append(Measured(rows=rows, facts=facts, notes=(note, *caveats), sink=sink))
         return results
+
+    def caveats(self, causal: bool, layers: int) -> tuple[str, ...]:
+        """What a reader should know of the method on such a model."""
+        return ()
 
     def _edges(self, weights: Float[np.ndarray, "head query key"], sink: int | None) -> Edges:
         attention = weights.mean(0) if self.heads == "mean" else weights.max(0)
@@ -105,6 +116,10 @@ class Rollout(AttentionGraph):
 
     def apart(self, rows: Mass, sink: int) -> Mass:
         return without(rows, sink)
+
+    def caveats(self, causal: bool, layers: int) -> tuple[str, ...]:
+        # every layer moves weight backwards, and none moves it forwards
+        return (_FIRST_TOKENS,) if causal and layers > _DEEP else ()
 
     def follow(self, start: Mass, layers: Sequence[Edges]) -> Mass:
         for edges in reversed(layers):
