@@ -228,4 +228,4 @@ def check_span(document: Document, span: Span) -> None:
     texts = document.segments
     inside = 0 <= span.segment < len(texts)
     if not inside or not 0 <= span.start <= span.end <= len(texts[span.segment]):
-        raise InputError(f"there are no characters {quoted(tuple(span))} in the text")
+        raise InputError(f"there are no characters {document.named(span)} in the text")
