@@ -93,6 +93,29 @@ CASES = [
 ]
 
 
+class Deep(Transformer):
+    """Every layer counts four times."""
+
+    def trace(self, tokens: Any, *arguments: Any, **named: Any) -> Trace:
+        trace = super().trace(tokens, *arguments, **named)
+        return replace(trace, attention=trace.attention * 4)
+
+
+@pytest.mark.parametrize("sink", ["apart", "kept"])
+def test_rollout_of_a_deep_causal_model_is_not_to_be_read_as_importance(sink: str) -> None:
+    def warned(family: str, kind: type[Transformer], method: str) -> bool:
+        m = kind(network(family).double(), tokenizer(), family)
+        layers = len(m.trace(m.tokens([TEXT])).attention)
+        assert (layers > 6) == (kind is Deep)
+        notes = heed.explain(m, TEXT, method, sink=sink).notes
+        return any("do not read it as importance" in note for note in notes)
+
+    assert warned("llama", Deep, "rollout")
+    assert not warned("llama", Transformer, "rollout")
+    assert not warned("bert", Deep, "rollout")
+    assert not warned("llama", Deep, "attention-mean")
+
+
 @pytest.mark.parametrize(("family", "at"), CASES)
 def test_the_sink_of_a_document_is_found(family: str, at: int) -> None:
     m = model(family, at=at)

@@ -70,15 +70,24 @@ class Document:
             for span in marked:
                 if not self._has(*span):
                     raise InputError(
-                        f"A {what} marks characters that the text lacks: {quoted(tuple(span))}."
+                        f"A {what} marks characters that the text lacks: {self.named(span)}."
                     )
         for one, other in pairwise(sorted(self.spans, key=lambda s: (s.segment, s.start))):
             if one.segment == other.segment and other.start < one.end:
-                raise InputError(f"Spans must not overlap: {one[:2]} and {other[:2]} do.")
+                both = f"{self.named(one)} and {self.named(other)}"
+                raise InputError(f"Spans must not overlap: {both} do.")
 
     def _has(self, start: int, end: int, segment: int) -> bool:
         texts = self.segments
         return 0 <= segment < len(texts) and 0 <= start < end <= len(texts[segment])
+
+    def named(self, span: Span) -> str:
+        """Characters as a sentence names them, with their text if there may be two."""
+        characters = f"{span.start}-{span.end}"
+        if self.pair is None and span.segment == 0:
+            return characters
+        which = {0: "the first text", 1: "the second text"}
+        return f"{characters} of {which.get(span.segment, f'text {span.segment + 1}')}"
 
     @property
     def segments(self) -> tuple[str, ...]:

@@ -22,7 +22,13 @@ from heed.models.classifier import (
 from heed.models.devices import as_numbers
 from heed.settings import AtLeast, Below
 
+_DEEP = 6  # layers of a causal model beyond which rollout ends at the first tokens
 _ONE = 2**30  # how many units of capacity 1 is; scipy needs whole numbers of 32 bits
+
+_FIRST_TOKENS = (
+    "In deep causal models rollout gives nearly all weight to the first tokens that are left: do"
+    " not read it as importance."
+)
 
 Mass = Float[np.ndarray, "token"]  # how much starts or arrives at each token
 Edges = Float[np.ndarray, "query key"]  # of one layer
@@ -74,15 +80,21 @@ class AttentionGraph(SinkMethod):
             if notes:
                 notes = (f"{notes[0]} The share is the classifying row's, mean over all layers.",)
             rows = self.follow(start[real], [self._edges(w, sink) for w in weights])
+            caveats = self.caveats(model.causal, len(weights))
             if sink is None:
-                results.append(Measured(rows=rows, notes=notes))
+                results.append(Measured(rows=rows, notes=(*notes, *caveats)))
                 continue
             share = float(seen[sink] / seen.sum())
             rows = self.apart(rows, sink)
             rows[sink] = share
             facts = {"sink_attention": share}
+            notes = (*notes, *caveats)
             results.append(Measured(rows=rows, facts=facts, notes=notes, sink=sink))
         return results
+
+    def caveats(self, causal: bool, layers: int) -> tuple[str, ...]:
+        """What a reader should know of the method on such a model."""
+        return ()
 
     def _edges(self, weights: Float[np.ndarray, "head query key"], sink: int | None) -> Edges:
         attention = weights.mean(0) if self.heads == "mean" else weights.max(0)
@@ -108,6 +120,10 @@ class Rollout(AttentionGraph):
 
     def apart(self, rows: Mass, sink: int) -> Mass:
         return without(rows, sink)
+
+    def caveats(self, causal: bool, layers: int) -> tuple[str, ...]:
+        # every layer moves weight backwards, and none moves it forwards
+        return (_FIRST_TOKENS,) if causal and layers > _DEEP else ()
 
     def follow(self, start: Mass, layers: Sequence[Edges]) -> Mass:
         for edges in reversed(layers):
