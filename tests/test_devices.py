@@ -401,7 +401,11 @@ def test_what_no_machine_or_this_one_lacks_is_one_sentence(
 def test_the_environment_names_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     accelerators(monkeypatch, 0, False)
     monkeypatch.setenv(devices.VARIABLE, "cuda")
-    refused(command("explain", "a fine film"), "PyTorch finds no device cuda here")
+    with pytest.raises(InputError, match=r"finds no device cuda here \(from HEED_DEVICE\): use"):
+        devices.choose()
+    # the bundled model never uses it
+    done = command("explain", "a fine film", "--method", "occlusion")
+    assert done.code == 0 and "occlusion for" in done.out and "CPU" not in done.err
     done = command("explain", "a fine film", "--device", "cpu", "--method", "random")
     assert done.code == 0
 

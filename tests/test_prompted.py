@@ -778,3 +778,39 @@ def test_an_audit_of_a_prompted_model_knows_the_labels_of_the_data(
     done = command("audit", *asked, "--data", data, "--claim", "used", "--output", written)
     assert done.code == 0, done
     assert json.loads(written.read_text())["facts"]["accuracy"] is not None
+
+
+def test_a_note_says_how_much_the_model_would_say_the_answers() -> None:
+    net = network("llama")
+    m = heed.prompted(net, tokenizer(), TEMPLATE, LABELS)
+    prompt = TEMPLATE.replace("{text}", "It is what it is.")
+    ids = torch.tensor([tokenizer()(prompt).input_ids])
+    with torch.no_grad():
+        p = net(ids).logits[0, -1].double().softmax(-1)
+    share = sum(p[word[0]] for word in m.completions.words)
+    (note,) = [note for note in m.notes if "shares among the answers" in note]
+    assert f"hold {share:.2g} of" in note
+    assert repr(tokenizer().decode([int(p.argmax())])) in note
+    assert ("That is little" in note) == bool(share < 0.05)
+
+
+def test_a_note_says_what_calibration_subtracted() -> None:
+    m = heed.prompted(network("llama"), tokenizer(), TEMPLATE, LABELS, calibrate=True)
+    plain = heed.prompted(network("llama"), tokenizer(), TEMPLATE, LABELS)
+    (note,) = [note for note in m.notes if note.startswith("Calibrated")]
+    assert not any(note.startswith("Calibrated") for note in plain.notes)
+    assert all(f"{label} -" in note for label in m.labels)  # logarithms of probabilities
+
+
+def test_a_gap_that_heed_does_not_know_is_named(capsys: pytest.CaptureFixture) -> None:
+    with heed.show_progress():
+        heed.prompted(network("llama"), tokenizer(), TEMPLATE + " {foo} {}", LABELS)
+    assert "{foo} in the template stands as it is" in capsys.readouterr().err
+
+
+def test_a_classifier_needs_no_template(tmp_path: Path) -> None:
+    config = transformers.LlamaConfig(**SIZES, vocab_size=len(tokenizer()), pad_token_id=0)
+    transformers.LlamaForSequenceClassification(config).save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match="labels of its own, not a language model"):
+        heed.prompted(tmp_path, None, TEMPLATE, LABELS)

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress, pairwise
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,23 +62,32 @@ class Document:
     id: str = ""
     label: int | None = None
     rationale: tuple[Span, ...] = ()
-    spans: Sequence[Any] = ()  # a tuple of `Span`, made of whatever is given
+    spans: Any = ()  # a tuple of `Span`, made of whatever is given; of nothing, if it is None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "spans", tuple(map(_span, self.spans)))
+        object.__setattr__(self, "spans", _spans(self.spans))
         for what, marked in (("rationale", self.rationale), ("span", self.spans)):
             for span in marked:
                 if not self._has(*span):
                     raise InputError(
-                        f"A {what} marks characters that the text lacks: {quoted(tuple(span))}."
+                        f"A {what} marks characters that the text lacks: {self.named(span)}."
                     )
         for one, other in pairwise(sorted(self.spans, key=lambda s: (s.segment, s.start))):
             if one.segment == other.segment and other.start < one.end:
-                raise InputError(f"Spans must not overlap: {one[:2]} and {other[:2]} do.")
+                both = f"{self.named(one)} and {self.named(other)}"
+                raise InputError(f"Spans must not overlap: {both} do.")
 
     def _has(self, start: int, end: int, segment: int) -> bool:
         texts = self.segments
         return 0 <= segment < len(texts) and 0 <= start < end <= len(texts[segment])
+
+    def named(self, span: Span) -> str:
+        """Characters as a sentence names them, with their text if there may be two."""
+        characters = f"{span.start}-{span.end}"
+        if self.pair is None and span.segment == 0:
+            return characters
+        which = {0: "the first text", 1: "the second text"}
+        return f"{characters} of {which.get(span.segment, f'text {span.segment + 1}')}"
 
     @property
     def segments(self) -> tuple[str, ...]:
@@ -97,11 +107,19 @@ class Document:
         raise InputError(f"A text must be a string or a pair of strings, got {kind}.")
 
 
+def _spans(given: Any) -> tuple[Span, ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, Iterable):
+        raise InputError(f"Spans are a list of (start, end), got {quoted(given)}.")
+    return tuple(map(_span, given))
+
+
 def _span(given: Any) -> Span:
     """A span as a user may write it: (start, end), or (start, end, 0 or 1) in a pair of texts."""
-    listed = isinstance(given, Sequence) and len(given) in (2, 3)
-    if listed and all(isinstance(i, int) for i in given):
-        return Span(*given)
+    listed = isinstance(given, (Sequence, np.ndarray)) and len(given) in (2, 3)
+    if listed and all(isinstance(i, Integral) and not isinstance(i, bool) for i in given):
+        return Span(*map(int, given))
     raise InputError(f"A span is (start, end) or (start, end, 0 or 1), got {quoted(given)}.")
 
 

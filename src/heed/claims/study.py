@@ -17,7 +17,6 @@ from scipy.sparse.csgraph import connected_components
 from heed.claims.claim import Claim, Refusal, Row
 from heed.methods import AttentionMean, Explanation, Lime, LimeExact, Method
 from heed.methods.explanation import UnitKind
-from heed.methods.sinks import Sink, held
 from heed.methods.units import units_of
 from heed.models.classifier import CLOSED, Classifier
 from heed.models.trace import Trace
@@ -215,14 +214,11 @@ class Study:
 
         return self._store(test).each(keys, missing)
 
-    def free(
-        self, tokens: Tokens, positions: Positions = "words", sink: Sink = "apart"
-    ) -> Bool[np.ndarray, "token"]:
+    def free(self, tokens: Tokens, positions: Positions = "words") -> Bool[np.ndarray, "token"]:
         """The tokens whose attention a test may change: those of units, or special ones too."""
         if positions == "all":
             return np.ones(len(tokens), dtype=bool)
-        inside = units_of(tokens, self.unit)[1] >= 0
-        return inside & ~held(tokens, self.model.causal, sink)
+        return units_of(tokens, self.unit)[1] >= 0
 
     def rng(self, claim: str, document: Document) -> np.random.Generator:
         """A random generator that depends only on seed, claim and text."""

@@ -33,7 +33,7 @@ def check(device: str, dtype: str = "auto") -> None:
     """Refuse names that no machine knows."""
     name = _named(device)
     if re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name) is None:
-        source = f" (from {VARIABLE})" if name != device else ""
+        source = _source(device)
         raise InputError(
             f"There is no device '{quoted(name)}'{source}: use auto, cpu, cuda, cuda:1 or mps."
         )
@@ -63,7 +63,9 @@ def choose(device: str = "auto") -> torch.device:
     kind, _, index = name.partition(":")
     has_it = {"cpu": True, "mps": mps, "cuda": cuda}[kind]
     if not has_it or (index and int(index) >= torch.cuda.device_count()):
-        raise InputError(f"PyTorch finds no device {name} here: use another one, or auto.")
+        raise InputError(
+            f"PyTorch finds no device {name} here{_source(device)}: use another one, or auto."
+        )
     return torch.device(name)
 
 
@@ -79,6 +81,11 @@ def precision(dtype: str, device: torch.device) -> torch.dtype | str:
 
 def _named(device: str) -> str:
     return (os.environ.get(VARIABLE) or "auto") if device == "auto" else str(device)
+
+
+def _source(device: str) -> str:
+    """Where the name of a device comes from, if nobody gave it."""
+    return f" (from {VARIABLE})" if _named(device) != device else ""
 
 
 # Models

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -34,11 +35,16 @@ from transformers import (
 from heed.errors import CheckpointError, InputError, quoted
 from heed.models import folders, hook, prefix, transformer
 from heed.models.arrays import Mask, Rows
+from heed.models.devices import as_numbers
 from heed.models.passes import Row, pad
+from heed.models.sources import read_json
 from heed.models.template import Prompt, PromptTokenizer
 from heed.models.transformer import Transformer
 from heed.store import key_of
-from heed.text import Tokenizer
+from heed.text import Document, Tokenizer
+
+_PLAIN = "It is what it is."  # a text behind which a prompt is tried
+_LITTLE = 0.05  # a share of the next token's probability below which a prompt asks badly
 
 
 class Forward(Protocol):
@@ -128,6 +134,7 @@ class Prompted(Transformer):
             f"{label}: {', '.join(map(repr, words))}" for label, words in prompt.words.items()
         )
         self.notes += (f"The prompt is {prompt.template.text!r}. Its answers are {words}.",)
+        self.notes += (self._share_of_answers(),)
         if self.completions.longer:
             self._check_longer()
             self.notes += (
@@ -142,6 +149,34 @@ class Prompted(Transformer):
                     " add words to the template."
                 )
             self._offset = torch.from_numpy(self.logits(blank))
+            offsets = zip(self.labels, self._offset[0].tolist(), strict=True)
+            listed = ", ".join(f"{label} {offset:.3g}" for label, offset in offsets)
+            self.notes += (
+                f"Calibrated: log-probabilities behind an empty text were subtracted ({listed}).",
+            )
+
+    def _share_of_answers(self) -> str:
+        """How much of what the model would say next the answers hold, behind a plain text.
+
+        Probabilities of labels are shares among the answers. A prompt that does not ask for them
+        gives such shares all the same.
+        """
+        (tokens,) = self.tokenizer([Document(_PLAIN, _PLAIN if self.pairs else None)])
+        ids = torch.from_numpy(tokens.ids)[None].to(self._device)
+        last = torch.arange(ids.shape[1], device=ids.device)[None] == ids.shape[1] - 1
+        forward = self.model.forward.args[0]  # that of the language model
+        with torch.no_grad(), _asking(last):
+            following = forward(input_ids=ids, use_cache=False).logits[0, -1]
+        probabilities = np.exp(as_numbers(log_probabilities(following)))
+        share = probabilities[sorted({word[0] for word in self.completions.words})].sum()
+        likeliest = int(probabilities.argmax())
+        said = self.pretrained_tokenizer.decode([likeliest])
+        few = " That is little: ask so that they are what follows." if share < _LITTLE else ""
+        return (
+            f"Probabilities are shares among the answers. Behind the plain text {_PLAIN!r}, the"
+            f" answers hold {share:.2g} of the next token's probability; the likeliest token is"
+            f" {said!r} ({probabilities[likeliest]:.2g}).{few}"
+        )
 
     @cached_property
     def revision(self) -> str:  # type: ignore[override]
@@ -347,9 +382,21 @@ def repeated(cache: Any, count: int) -> DynamicCache:
     return DynamicCache([tuple(t.repeat_interleave(count, 0) for t in layer) for layer in layers])
 
 
+def _refuse_classifier(model: str, folder: Path) -> None:
+    """Say what a model is that has labels of its own."""
+    config = folder / "config.json"
+    made_for = read_json(config).get("architectures") if config.is_file() else None
+    if any(str(name).endswith("ForSequenceClassification") for name in made_for or ()):
+        raise CheckpointError(
+            f"{quoted(model)} is a classifier with labels of its own, not a language model: leave"
+            " out the template."
+        )
+
+
 def load(model: str, device: str, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A causal language model by its folder, hub id or public name."""
     place = folders.transformer_at(model)
+    _refuse_classifier(model, Path(place))
     network, tokenizer, missing = transformer.placed(place, device, dtype, AutoModelForCausalLM)
     if missing:
         raise CheckpointError(

@@ -54,6 +54,10 @@ class Template:
         """Whether it takes pairs of texts."""
         return "{pair}" in self.text
 
+    def others(self) -> list[str]:
+        """What looks like a gap and is none, such as a misspelt one."""
+        return [name for name in re.findall(r"\{\w+\}", self.text) if name[1:-1] not in _GAPS]
+
     def fill(self, document: Document) -> Filled:
         """The prompt of a document. What the texts hold is never read as a gap."""
         if self.pairs and document.pair is None:
