@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -71,8 +72,8 @@ def test_texts_that_do_not_fit_into_a_window_share_nothing_unless_that_was_check
 
 @pytest.mark.parametrize(("off", "shares"), [(1e-3, True), (6e-3, False)])
 def test_half_precision_shares_only_what_differs_by_rounding(off: float, shares: bool) -> None:
-    m = heed.prompted(network().to(torch.float16), tokenizer(), TEMPLATE, LABELS)
-    network().float()
+    half = copy.deepcopy(network()).to(torch.float16)
+    m = heed.prompted(half, tokenizer(), TEMPLATE, LABELS)
     outputs = m.outputs
 
     def changed(rows: Any) -> Any:

@@ -22,7 +22,7 @@ from heed.methods.method import units_of
 from heed.models.classifier import CLOSED
 from heed.models.template import PromptTokenizer, Template, label_words
 from heed.store import Store
-from heed.text import Document
+from heed.text import Document, Tokenizer
 from tests.test_cli import command, refused
 
 transformers = pytest.importorskip("transformers")
@@ -409,6 +409,15 @@ def test_special_tokens_that_a_text_spells_are_named() -> None:
     assert note in e.notes
     chat = heed.prompted(network(), tokenizer(), TEMPLATE, LABELS, chat=True)
     assert not any("holds special" in n for n in heed.explain(chat, TEXT, "attention-mean").notes)
+
+
+def test_a_word_that_is_unknown_is_no_special_token_of_the_text() -> None:
+    from tests.test_transformer import tokenizer as words
+
+    reader = Tokenizer(words().backend_tokenizer, 96, words().unk_token_id)
+    (unknown, spelled) = reader([Document("good xyzzy"), Document("good [SEP] film")])
+    assert unknown.unknown.any() and reader.remarks(unknown) == []
+    assert reader.remarks(spelled) == ["The text holds special tokens of the model: [SEP]."]
 
 
 def test_a_token_that_holds_a_part_of_the_template_is_named() -> None:
