@@ -83,6 +83,39 @@ def test_lines_are_those_that_are_not_blank() -> None:
     assert [text[a:b] for a, b in lines(text)] == ["a b", "c d", "e", "f", "g"]
 
 
+LONG = 200_000
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a" + " " * LONG + "b", 1),
+        ("." * LONG + "x", 1),
+        ("." * LONG + ")" * LONG + "x", 1),
+        ("Mr. " * (LONG // 4), 1),
+        ("B. " * (LONG // 3), 1),
+        ("! " * (LONG // 2), 1),
+        ("A" * LONG + '". B', 2),
+        ("A" * LONG + "'. B" * 9, 10),
+        ("a\n" + " " * LONG + "b", 1),
+        ("a" + "\n " * (LONG // 2) + "b", 2),
+        ("a" + " " * LONG + "<br />" + " " * LONG + "b", 2),
+        ("Yes." + " " * LONG + "No.", 2),
+        ("Yes. " * (LONG // 5), LONG // 5),
+    ],
+    ids=lambda value: f"{value[:6]!r}" if isinstance(value, str) else str(value),
+)
+def test_long_runs_take_work_in_proportion(text: str, parts: int) -> None:
+    """Where work grew with the square of the length, this test would not come to an end."""
+    found = sentences(text)
+    assert len(found) == parts
+    visible = [i for pair in found for i in pair]
+    assert visible == sorted(visible) and visible[-1] == len(text.rstrip())
+    blank_free = re.sub(r"\s|<br />", "", text)
+    for spans in (found, lines(text)):
+        assert re.sub(r"\s", "", "".join(text[a:b] for a, b in spans)) == blank_free
+
+
 # Units
 
 TEXT = "The film was slow. But the plot is good!\nVery good music, not bad."
@@ -214,6 +247,10 @@ def test_equal_sentences_stay_apart(model: SingleLayer) -> None:
         (((0, 4, 0, 1),), r"A span is \(start, end\)"),
         ((("a", "b"),), r"A span is \(start, end\)"),
         ((5,), r"A span is \(start, end\)"),
+        (((False, True),), r"A span is \(start, end\)"),
+        (((0, 4.0),), r"A span is \(start, end\)"),
+        ((0, 4), r"A span is \(start, end\)"),
+        (5, r"Spans are a list of \(start, end\), got 5\."),
     ],
 )
 def test_spans_that_cannot_be_are_refused(spans: tuple[Span, ...], says: str) -> None:
@@ -223,6 +260,10 @@ def test_spans_that_cannot_be_are_refused(spans: tuple[Span, ...], says: str) ->
 
 def test_spans_may_be_plain_pairs() -> None:
     assert Document("good film", spans=((0, 4), [5, 9])).spans == (Span(0, 4), Span(5, 9))
+    assert Document("good film", spans=None).spans == ()
+    for given in (np.array([[0, 4]]), [(np.int64(0), np.int32(4))]):
+        (span,) = Document("good film", spans=given).spans
+        assert span == Span(0, 4) and {type(i) for i in span} == {int}
 
 
 def test_texts_without_spans_and_unknown_units_are_refused(model: SingleLayer) -> None:

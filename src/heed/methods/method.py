@@ -73,7 +73,7 @@ class Measured:
     logits           the output for the whole document, from a method that evaluates it itself
     raw              by row, the scores before the method changed them
     intervals        smallest and largest score of each unit
-    sink             the token whose row is shown apart, whatever its unit
+    sink             a special token, or one of a template, that is shown by itself
     """
 
     scores: Scores | None = None
@@ -316,8 +316,6 @@ def split_rows(
     tokens = job.tokens
     scores = np.zeros(len(job.units))
     inside = job.groups >= 0
-    if sink is not None:
-        inside[sink] = False
     token_scores, groups = rows[: len(tokens)][inside], job.groups[inside]
     if merge == "sum":
         np.add.at(scores, groups, token_scores)
@@ -328,7 +326,7 @@ def split_rows(
     outside = ~inside & ~tokens.special
     template = tokens.template
     if sink is not None:
-        outside[sink] = template[sink] = False
+        template[sink] = False
     specials = [
         Special(f"{tokens.names[i]}{SINK}" if i == sink else tokens.names[i], float(rows[i]))
         for i in np.flatnonzero(~inside & ~outside & ~template)
@@ -363,7 +361,8 @@ def _notes(job: Job, model: Classifier, measured: Measured) -> tuple[str, ...]:
     cut = _cut_note(job)
     first, later = (cut, ()) if tokens.dropped > len(tokens.words) else ((), cut)
     unpaired = (NO_PAIRS,) if tokens.document.pair is not None and not model.pairs else ()
-    return (*first, *model.notes, *unpaired, *later, *_unknown_note(tokens), *measured.notes)
+    reading = (*unpaired, *later, *_unknown_note(tokens), *tokens.tokenizer.remarks(tokens))
+    return (*first, *model.notes, *reading, *measured.notes)
 
 
 def _cut_note(job: Job) -> tuple[str, ...]:

@@ -59,8 +59,7 @@ def load(
     from heed.models import devices, folders, public
 
     devices.check(device, dtype)
-    if batch_tokens is not None and batch_tokens < 1:
-        raise InputError(f"batch_tokens must be at least 1, got {batch_tokens}.")
+    devices.check_batch_tokens(batch_tokens)
     loaded: Classifier
     if folders.is_transformer(model):
         from heed.models import transformer

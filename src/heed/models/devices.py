@@ -41,6 +41,16 @@ def check(device: str, dtype: str = "auto") -> None:
         raise UnknownName("precision", str(dtype), DTYPES)
 
 
+def check_batch_tokens(batch_tokens: int | None) -> None:
+    """Refuse what is no size of a batch."""
+    if batch_tokens is None:
+        return
+    if isinstance(batch_tokens, bool) or not isinstance(batch_tokens, int):
+        raise InputError(f"batch_tokens must be a whole number, got {batch_tokens!r}.")
+    if batch_tokens < 1:
+        raise InputError(f"batch_tokens must be at least 1, got {batch_tokens}.")
+
+
 def choose(device: str = "auto") -> torch.device:
     """The device of this name; "auto" is what `HEED_DEVICE` names, else the best there is."""
     import torch
@@ -123,6 +133,13 @@ def slack(dtype: torch.dtype) -> float:
     import torch
 
     return {torch.bfloat16: 5e-2, torch.float16: 1e-2}.get(dtype, 1e-3)
+
+
+def shared_slack(dtype: torch.dtype) -> float:
+    """The same for texts that go on from a shared beginning, which are explained by differences."""
+    import torch
+
+    return {torch.bfloat16: 1e-2, torch.float16: 2e-3}.get(dtype, 1e-5)
 
 
 # Numbers
