@@ -1385,7 +1385,9 @@ def test_a_terminal_gets_colour() -> None:
     assert COLOUR.search(line)
     assert "[+10]" not in line
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line)
-    assert plain.split() == ["occlusion", *REVIEW.split()]
+    name, largest, *words = plain.split()
+    assert name == "occlusion" and words == REVIEW.split()
+    assert re.fullmatch(r"[+-]\d+\.\d{3}", largest)  # of which the colours show shares
 
 
 def test_no_color_is_obeyed() -> None:

@@ -38,8 +38,11 @@ def models(context: typer.Context) -> None:
     from heed.models import public
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("name", "what", "download MB", "licence", "installed"):
-        table.add_column(column, justify="right" if "MB" in column else "left", overflow="fold")
+    table.add_column("name", no_wrap=True)
+    table.add_column("what", overflow="fold")
+    table.add_column("download\nMB", justify="right")
+    table.add_column("licence", overflow="fold")
+    table.add_column("installed")
     for name, checkpoint in public.checkpoints().items():
         installed = "yes" if public.is_installed(name) else "no"
         size = f"{checkpoint.megabytes:.0f}"
