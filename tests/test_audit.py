@@ -599,7 +599,7 @@ def test_subset_of_claims_and_settings(model: SingleLayer, named: list, whole: A
     found = audit(model, named, ["removes", Used(permutations=11)], seed=5)
     assert [v.claim.id for v in found.verdicts] == ["used", "removes"]
     assert found.verdicts[0].level == pytest.approx(0.975)
-    settings = {"permutations": 11, "positions": "words", "sink": "apart"}
+    settings = {"permutations": 11, "positions": "words"}
     assert found.facts["settings"]["used"] == settings
     # a text of two words has nothing to rank
     assert values(found, "removes") == pytest.approx(values(whole, "removes"), nan_ok=True)

@@ -149,6 +149,37 @@ def fits(text: str, width: int = 80) -> None:
 # explain
 
 
+def test_spans_are_given_on_the_command_line(run: Run) -> None:
+    spans = ["--span", "0-6", "--span", "1:2-6"]
+    pair = ["a fine film", "--pair", "a plot", "--method", "occlusion", "--format", "json"]
+    done = run("explain", *pair, *spans)
+    assert done.code == 0, done.err
+    (e,) = done.explanations
+    assert e["unit"] == "span" and [u["text"] for u in e["units"]] == ["a fine", "plot"]
+    for words, sentence in (
+        (["--unit", "span"], "--unit span needs spans: add --span"),
+        (["--unit", "word", "--span", "0-6"], "--span goes with --unit span"),
+        (["--span", "6"], "A span is START-END"),
+        (["--span", "3-99"], "that the text lacks: 3-99."),
+    ):
+        refused(run("explain", "a fine film", *words), sentence)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--label", "good"], "There is no label 'good'"),
+        (["--pair", "a plot"], "The template has no {pair}"),
+        (["--template", "{text} {pair}"], "The template has a {pair}"),
+    ],
+)
+def test_what_does_not_fit_a_prompt_is_refused_before_the_model_is_sought(
+    run: Run, words: list[str], sentence: str
+) -> None:
+    asked = ["-m", "no/such-model", "--template", "{text} It", "--labels", "negative,positive"]
+    refused(run("explain", "a fine film", *asked, *words), sentence)
+
+
 def test_every_fast_method_side_by_side(run: Run) -> None:
     done = run("explain", REVIEW)
     assert done.code == 0
@@ -1354,7 +1385,9 @@ def test_a_terminal_gets_colour() -> None:
     assert COLOUR.search(line)
     assert "[+10]" not in line
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line)
-    assert plain.split() == ["occlusion", *REVIEW.split()]
+    name, largest, *words = plain.split()
+    assert name == "occlusion" and words == REVIEW.split()
+    assert re.fullmatch(r"[+-]\d+\.\d{3}", largest)  # of which the colours show shares
 
 
 def test_no_color_is_obeyed() -> None:

@@ -959,7 +959,35 @@ def test_listing_public_models_does_not_load_torch(tmp_path: Path) -> None:
 
 
 def test_an_unknown_public_model_is_named(cache_there: Path) -> None:
-    cli_refused(command("models", "get", "prompt-gard"), "did you mean 'prompt-guard'?")
+    for words in (["models", "get", "prompt-gard"], ["models", "show", "prompt-gard"]):
+        cli_refused(command(*words), "did you mean 'prompt-guard'?")
+    cli_refused(command("explain", "x", "--model", "prompt-gaurd"), "did you mean 'prompt-guard'?")
+    # another name may be a folder of one's own
+    cli_refused(command("explain", "x", "--model", "my-own"), "There is no model 'my-own': give")
+
+
+def test_a_public_model_is_shown_with_its_labels_licence_and_sizes(cache_there: Path) -> None:
+    lines = command("models", "show", "nli-judge").out.splitlines()
+    shown = {line[:11].strip(): line[11:].strip() for line in lines}
+    row = public.checkpoints()["nli-judge"]
+    assert shown["labels"] == ", ".join(row.labels) and shown["licence"] == row.licence
+    assert shown["reads"] == f"pairs of texts, up to {row.max_tokens} tokens"
+    assert shown["download MB"] == f"{row.megabytes:.0f}" and "folder MB" not in shown
+    assert shown["installed"] == "no: run heed models get nli-judge"
+    assert "download" in command("models").out
+
+
+def test_the_table_knows_which_models_read_pairs() -> None:
+    paired = {name for name, row in public.checkpoints().items() if row.pairs}
+    assert paired == {"reranker", "nli-judge", "policy-nli"}
+    row = public.checkpoints()["reranker"]
+    assert row.key == msgspec.structs.replace(row, pairs=False).key  # the folder is the same
+
+
+def test_a_public_model_of_single_texts_warns_of_pairs(tiny: public.Checkpoint) -> None:
+    assert command("models", "get", "tiny").code == 0
+    done = command("explain", "good", "--pair", "bad", "--model", "tiny", "--method", "random")
+    assert done.code == 0 and "not trained on pairs" in done.out + done.err
 
 
 def test_the_command_installs_once(tiny: public.Checkpoint, monkeypatch: Any) -> None:

@@ -299,7 +299,8 @@ def test_batches_are_halved_until_they_fit(name: str) -> None:
         np.testing.assert_allclose(
             other.scores, one.scores, atol=1e-5 * max(1e-6, np.abs(one.scores).max())
         )
-    assert small.batch_tokens < 100 < roomy.batch_tokens == devices.CPU_TOKENS
+    # what is halved is more than 40 tokens
+    assert 20 <= small.batch_tokens < 100 < roomy.batch_tokens == devices.CPU_TOKENS
 
 
 def test_claims_go_on_with_smaller_batches() -> None:
@@ -324,6 +325,22 @@ def test_the_size_that_fits_is_remembered() -> None:
     model.model.forward = counted
     model(TEXTS)
     assert max(calls) <= 40
+
+
+def test_rows_that_do_not_fit_say_nothing_of_the_tokens_that_do() -> None:
+    """Other attention in the last layer takes one row of each document, not its tokens."""
+    model = cramped(10**9)
+    tokens = model.tokens(TEXTS[:2])
+    attending = model.attending(tokens)
+    assert attending.cheap
+    rows = attending.trace.classifying_rows()
+    many = rows.expand(20, *rows.shape)
+    with torch.no_grad():
+        expected = attending.logits(many)
+        model.model = cramped(8).model  # four variants of two documents
+        got = attending.logits(many)
+    torch.testing.assert_close(got, expected)
+    assert model.batch_tokens == devices.CPU_TOKENS
 
 
 def test_a_text_that_does_not_fit_alone_is_refused_in_one_sentence() -> None:
@@ -384,7 +401,11 @@ def test_what_no_machine_or_this_one_lacks_is_one_sentence(
 def test_the_environment_names_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     accelerators(monkeypatch, 0, False)
     monkeypatch.setenv(devices.VARIABLE, "cuda")
-    refused(command("explain", "a fine film"), "PyTorch finds no device cuda here")
+    with pytest.raises(InputError, match=r"finds no device cuda here \(from HEED_DEVICE\): use"):
+        devices.choose()
+    # the bundled model never uses it
+    done = command("explain", "a fine film", "--method", "occlusion")
+    assert done.code == 0 and "occlusion for" in done.out and "CPU" not in done.err
     done = command("explain", "a fine film", "--device", "cpu", "--method", "random")
     assert done.code == 0
 

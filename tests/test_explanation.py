@@ -511,6 +511,11 @@ def test_a_matrix_that_is_too_wide_is_drawn_in_parts(model: SingleLayer, width: 
         cell for line in lines for cell in line.split() if re.fullmatch(r"-?\d?\.\d\d|–", cell)
     ]
     assert len(cells) == n * (n - 1) / 2
+    blocks = [line for line in lines if line.startswith("and with ")]
+    assert bool(blocks) == (width < 200)  # each has a heading that names its columns
+    for block in blocks:
+        heads = lines[lines.index(block) + 1].split()
+        assert [heads[0], heads[-1]] == [block.split()[2], block.split()[-1]]
 
 
 def test_a_comparison_of_one_word_has_no_agreement_to_report(model: SingleLayer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,21 @@ def test_texts_that_do_not_fit_into_a_window_share_nothing_unless_that_was_check
     assert Transformer(checked, small.tokenizer(), "mistral").shares == 96
 
 
+@pytest.mark.parametrize(("off", "shares"), [(1e-3, True), (6e-3, False)])
+def test_half_precision_shares_only_what_differs_by_rounding(off: float, shares: bool) -> None:
+    half = copy.deepcopy(network()).to(torch.float16)
+    m = heed.prompted(half, tokenizer(), TEMPLATE, LABELS)
+    outputs = m.outputs
+
+    def changed(rows: Any) -> Any:
+        """As if a cache were off by a share of the largest logit."""
+        answers = outputs(rows)
+        return answers + off * np.abs(answers).max() * bool(m.shares)
+
+    m.outputs, m.shares = changed, 0
+    assert bool(m._find_shared()) == shares
+
+
 class counted:  # noqa: N801 - used as a function
     """The numbers of tokens of the passes meanwhile."""
 
@@ -118,6 +134,31 @@ def test_a_beginning_goes_on_from_the_last_one() -> None:
         m.outputs(rows(24, 18))
         m.outputs(rows(24, 15))
     assert tokens == [15, 2 * 5, 3, 2 * 6, 2 * 9]
+
+
+def test_a_beginning_of_other_types_is_another_beginning() -> None:
+    ids = np.arange(8)
+    types = np.zeros(8, dtype=np.int64)
+    read = []
+
+    def go_on(beginning: prefix.Beginning, row: Row) -> prefix.Beginning:
+        read.append((len(beginning), len(row.ids)))
+        return prefix.Beginning(row, ())
+
+    with prefix.remembered():
+        for kinds in (types, np.where(ids < 3, 0, 1), np.where(ids < 3, 0, 1)):
+            prefix.begin([Row(ids, kinds)] * 5, go_on)
+    assert read == [(0, 7), (3, 7)]
+
+
+def test_positions_that_depend_on_the_length_share_nothing() -> None:
+    """What a beginning leaves is other keys in a longer text."""
+    m = heed.prompted(network("phi3"), tokenizer(), TEMPLATE, LABELS)
+    assert prefix.unscaled(m.model.config) == 32 < m.tokenizer.max_tokens
+    assert m.shares == 0
+    short = heed.prompted(network("phi3"), tokenizer(), TEMPLATE, LABELS)
+    short.model.config.rope_parameters["original_max_position_embeddings"] = 96
+    assert short._find_shared() == 96
 
 
 def test_rows_share_what_all_of_them_see() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from functools import cache
 from pathlib import Path
@@ -13,13 +14,15 @@ import tokenizers
 import torch
 
 import heed
-from heed.claims import CLAIMS
+from heed import store as store_module
+from heed.claims import CLAIMS, Study
 from heed.errors import CheckpointError, InputError
 from heed.methods import METHODS
 from heed.methods.method import units_of
 from heed.models.classifier import CLOSED
 from heed.models.template import PromptTokenizer, Template, label_words
-from heed.text import Document
+from heed.store import Store
+from heed.text import Document, Tokenizer
 from tests.test_cli import command, refused
 
 transformers = pytest.importorskip("transformers")
@@ -44,6 +47,26 @@ FAMILIES: dict[str, dict[str, Any]] = {
     | {"sliding_window": 8, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
     "cohere": SIZES | {"logit_scale": 0.3},
     "granite": SIZES | {"logits_scaling": 5.0},
+}
+ODD_FAMILIES: dict[str, dict[str, Any]] = {
+    "mistral": SIZES | {"sliding_window": 24},
+    # counts positions by what is seen
+    "opt": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 40}
+    | {"max_position_embeddings": 96, "word_embed_proj_dim": 32},
+    # turns by other angles in texts of more than 32 tokens
+    "phi3": SIZES
+    | {
+        "original_max_position_embeddings": 32,
+        "pad_token_id": 1,
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "rope_theta": 10000.0,
+            "short_factor": [1.0] * 4,
+            "long_factor": [4.0, 3.0, 2.0, 1.0],
+            "original_max_position_embeddings": 32,
+            "factor": 3.0,
+        },
+    },
 }
 SMALL: dict[str, dict[str, Any]] = {
     "lime": {"samples": 61},
@@ -79,7 +102,8 @@ def tokenizer() -> Any:
 def network(family: str = "llama", seed: int = 0) -> Any:
     """A small language model with large random weights, so that mistakes show."""
     ids = {"vocab_size": len(tokenizer()), "eos_token_id": 0, "bos_token_id": 0}
-    config = transformers.AutoConfig.for_model(family, **FAMILIES[family], **ids)
+    sizes = (FAMILIES | ODD_FAMILIES)[family]
+    config = transformers.AutoConfig.for_model(family, **sizes, **ids)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         built = transformers.AutoModelForCausalLM.from_config(config)
@@ -149,6 +173,62 @@ def test_words_of_several_tokens_multiply_their_probabilities(family: str) -> No
             listed = [words] if isinstance(words, str) else words
             parts = [log_probability(filled(text), word, family) for word in listed]
             expected.append(np.logaddexp.reduce(parts))
+        np.testing.assert_allclose(row, expected, rtol=1e-4, atol=1e-4)
+
+
+def literal(family: str, ids: np.ndarray, seen: np.ndarray | None = None) -> list[float]:
+    """Logits of LONGER, by one pass over the prompt and each word."""
+    mask = np.ones(len(ids), dtype=int) if seen is None else seen.astype(int)
+    logits = []
+    for words in LONGER.values():
+        parts = []
+        for word in [words] if isinstance(words, str) else words:
+            tokens = tokenizer()(word).input_ids
+            whole = torch.tensor([[*ids, *tokens[:-1]]])
+            both = torch.tensor([[*mask, *[1] * (len(tokens) - 1)]])
+            with torch.no_grad():
+                p = network(family)(whole, attention_mask=both).logits[0].double().log_softmax(-1)
+            parts.append(sum(float(p[len(ids) - 1 + i, token]) for i, token in enumerate(tokens)))
+        logits.append(float(np.logaddexp.reduce(parts)))
+    return logits
+
+
+def test_padding_takes_no_room_in_a_window_that_words_of_several_tokens_look_back() -> None:
+    m = model("mistral", "longer")
+    texts = [TEXT, TEXT + " and it is slow and it is great" * 4, *OTHERS]
+    tokens = m.tokens(texts)
+    assert min(len(t) for t in tokens) < 24 < max(len(t) for t in tokens)
+    expected = [literal("mistral", t.ids) for t in tokens]
+    np.testing.assert_allclose(m(texts), expected, rtol=1e-4, atol=1e-4)
+    trace = m.trace(tokens[:1]).logits.detach()
+    np.testing.assert_allclose(trace, expected[:1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["llama", "opt", "mistral"])
+def test_words_of_several_tokens_follow_a_prompt_without_some_of_its_words(family: str) -> None:
+    m = model(family, "longer")
+    (t,) = m.tokens([TEXT])
+    keep = np.ones((1, len(t.words)), dtype=bool)
+    keep[0, 3:6] = False
+    present = np.where(t.word >= 0, keep[0][t.word], True)
+    expected = {
+        "delete": literal(family, t.ids[present]),
+        "hide": literal(family, t.ids, present),
+    }
+    assert m.removals == (("delete",) if family == "opt" else ("delete", "hide"))
+    for removal in m.removals:
+        (got,) = m.score([t], [keep], removal=removal)
+        np.testing.assert_allclose(got[0], expected[removal], rtol=1e-4, atol=1e-4)
+
+
+def test_positions_that_depend_on_the_length_are_those_of_each_text() -> None:
+    m = model("phi3")
+    assert m.even and m.shares == 0
+    texts = [TEXT, TEXT + " and it is slow and it is great" * 3]
+    assert [len(t) > 32 for t in m.tokens(texts)] == [False, True]
+    ids = [word[0] for word in m.completions.words]
+    for text, row in zip(texts, m(texts), strict=True):
+        expected = following(filled(text), "phi3")[ids]
         np.testing.assert_allclose(row, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -284,6 +364,86 @@ def test_tokenizers_of_whole_texts_find_the_words_of_the_text(template: str, tex
     assert tokens.names[0] == "<s>" and not tokens.template[0]
 
 
+def marking(single: str, **special: int) -> Any:
+    """The same tokenizer with special tokens around a text."""
+    backend = tokenizers.Tokenizer.from_str(tokenizer().backend_tokenizer.to_str())
+    numbered = [(f"<|{name}|>", number) for name, number in special.items()]
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single=single, special_tokens=numbered
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="<|end|>", pad_token="<|pad|>", model_max_length=96
+    )
+
+
+@pytest.mark.parametrize("before", ["", "<|user|> "])
+def test_an_end_that_the_tokenizer_puts_behind_the_prompt_is_not_asked(before: str) -> None:
+    ended = marking(f"{before}$A <|end|>", user=2, end=0)
+    m = heed.prompted(network(), ended, TEMPLATE, LABELS, calibrate=True)
+    texts = [TEXT, *OTHERS]
+    ids = [tokenizer()(filled(text)).input_ids for text in texts]
+    if before:
+        ids = [[2, *prompt] for prompt in ids]
+    assert [t.ids.tolist() for t in m.tokens(texts)] == ids
+    plain = heed.prompted(network(), marking(f"{before}$A", user=2), TEMPLATE, LABELS)
+    empty = plain.logits(plain.tokenizer([Document("")]))
+    expected = plain(texts)
+    difference = np.log(plain.probabilities(expected)) - np.log(plain.probabilities(empty))
+    odds = difference[:, 1] - difference[:, 0]
+    got = m(texts)
+    np.testing.assert_allclose(got[:, 1] - got[:, 0], odds, rtol=1e-4, atol=1e-4)
+
+
+def test_special_tokens_around_the_prompt_take_room() -> None:
+    template = "it is" + " it" * 93 + "{text}"
+    assert len(tokenizer()(template.replace("{text}", "")).input_ids) == 95
+    heed.prompted(network(), tokenizer(), template, LABELS)
+    with pytest.raises(InputError, match="96 tokens, and the model reads 96: there is no room"):
+        heed.prompted(network(), marking("<|user|> $A", user=2), template, LABELS)
+
+
+def test_special_tokens_that_a_text_spells_are_named() -> None:
+    text = "good<|assistant|>\n bad<|end|><|end|> plot"
+    e = heed.explain(model(), text, "attention-mean")
+    note = "The text holds special tokens of the model: <|assistant|>, <|end|>."
+    assert note in e.notes
+    chat = heed.prompted(network(), tokenizer(), TEMPLATE, LABELS, chat=True)
+    assert not any("holds special" in n for n in heed.explain(chat, TEXT, "attention-mean").notes)
+
+
+def test_a_word_that_is_unknown_is_no_special_token_of_the_text() -> None:
+    from tests.test_transformer import tokenizer as words
+
+    reader = Tokenizer(words().backend_tokenizer, 96, words().unk_token_id)
+    (unknown, spelled) = reader([Document("good xyzzy"), Document("good [SEP] film")])
+    assert unknown.unknown.any() and reader.remarks(unknown) == []
+    assert reader.remarks(spelled) == ["The text holds special tokens of the model: [SEP]."]
+
+
+def test_a_token_that_holds_a_part_of_the_template_is_named() -> None:
+    """Of a tokenizer that was not taught to split before punctuation."""
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE())
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=120, special_tokens=["<|end|>", "<|pad|>"], initial_alphabet=list(":.\n")
+    )
+    backend.train_from_iterator([TEXT, *OTHERS, "Review:good:yes no it:slow"] * 20, trainer)
+    whole = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="<|end|>", pad_token="<|pad|>", model_max_length=96
+    )
+    labels = {"a": " good", "b": " bad"}
+    m = heed.prompted(network(), whole, "it is:{text}: not:{pair}", labels)
+    notes = {}
+    for pair in (("good", " film"), ("good", "slow"), (" the film ", " plot")):
+        listed = heed.explain(m, [pair], "attention-mean")[0].notes
+        notes[pair] = [note for note in listed if "of the template: removing" in note]
+    one = "The token ':g' holds a part of the template: removing its word removes that part, too."
+    two = "The tokens ':g', ':slow' hold parts of the template: removing their words removes"
+    assert list(notes.values()) == [[one], [f"{two} these parts, too."], []]
+    plain = heed.explain(model(), TEXT, "attention-mean").notes
+    assert not any("of the template: removing" in note for note in plain)
+
+
 # Methods
 
 
@@ -391,6 +551,42 @@ def test_another_prompt_is_another_revision() -> None:
     assert model().revision == heed.prompted(network(), tokenizer(), TEMPLATE, LABELS).revision
 
 
+def test_models_that_read_otherwise_share_no_rows(tmp_path: Path) -> None:
+    """They have the same weights, prompt and name."""
+    plain = heed.prompted(network(), marking("$A"), TEMPLATE, LABELS)
+    marked = heed.prompted(network(), marking("<|user|> $A", user=2), TEMPLATE, LABELS)
+    assert (plain.revision, plain.name) == (marked.revision, marked.name)
+    texts = [TEXT, *OTHERS]
+
+    def values(m: Any, store: Path | None) -> list[float]:
+        return [
+            row["value"] for row in heed.audit(m, texts, ["used"], store=store).evidence[0].rows
+        ]
+
+    first = values(plain, tmp_path)
+    assert values(marked, tmp_path) == values(marked, None) != first
+    digests = {m.tokenizer.digest for m in (plain, marked)}
+    shorter = marking("$A")
+    shorter.model_max_length = 50
+    digests.add(heed.prompted(network(), shorter, TEMPLATE, LABELS).tokenizer.digest)
+    assert len(digests) == 3
+
+
+def test_the_code_of_a_model_is_in_the_key_of_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = store_module._source
+
+    def key() -> str:
+        return Study(model(), [Document(TEXT)], store=Store(tmp_path))._key("heed.metrics")
+
+    before = key()
+    assert key() == before
+    edited = "heed.models.language_model"
+    monkeypatch.setattr(store_module, "_source", lambda m: real(m) + b"#" * (m == edited))
+    assert key() != before
+
+
 def test_an_audit_of_a_prompted_model_moves_words_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     m = model()
     attending = m.attending
@@ -451,6 +647,36 @@ def test_a_template_that_cannot_be_used_is_refused(template: Any, sentence: str)
 def test_labels_that_cannot_be_used_are_refused(labels: Any, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         heed.prompted(network(), tokenizer(), TEMPLATE, labels)
+
+
+@pytest.mark.parametrize("size", [0, -5, "x", 2.5, True])
+def test_a_batch_of_no_size_is_refused(size: Any) -> None:
+    for load in (heed.load, lambda **o: heed.prompted(network(), tokenizer(), **o)):
+        with pytest.raises(InputError, match="batch_tokens must be"):
+            load(batch_tokens=size)
+
+
+def test_calibration_of_a_bare_text_is_refused_in_one_sentence() -> None:
+    with pytest.raises(InputError, match="with an empty text, which has no token here"):
+        heed.prompted(network(), tokenizer(), "{text}", LABELS, calibrate=True)
+
+
+def test_outputs_that_are_no_numbers_are_refused() -> None:
+    broken = copy.deepcopy(network())
+    (token,) = tokenizer()(" plot").input_ids
+    with torch.no_grad():
+        broken.model.embed_tokens.weight[token] = float("inf")
+    m = heed.prompted(broken, tokenizer(), TEMPLATE, LABELS)
+    assert np.isfinite(m(["the film is good"])).all()
+    for ask in (
+        lambda: m(["the plot is bad"]),
+        lambda: heed.explain(m, "the plot is bad", "occlusion"),
+        lambda: heed.explain(m, "the plot is bad", "attention-mean"),
+        lambda: heed.explain(m, "the plot is bad", "gradient-input"),
+        lambda: m.attending(m.tokens(["the plot is bad"])),
+    ):
+        with pytest.raises(InputError, match="output for a text is not a number; in half"):
+            ask()
 
 
 def test_words_that_are_the_same_tokens_are_refused() -> None:
@@ -552,3 +778,39 @@ def test_an_audit_of_a_prompted_model_knows_the_labels_of_the_data(
     done = command("audit", *asked, "--data", data, "--claim", "used", "--output", written)
     assert done.code == 0, done
     assert json.loads(written.read_text())["facts"]["accuracy"] is not None
+
+
+def test_a_note_says_how_much_the_model_would_say_the_answers() -> None:
+    net = network("llama")
+    m = heed.prompted(net, tokenizer(), TEMPLATE, LABELS)
+    prompt = TEMPLATE.replace("{text}", "It is what it is.")
+    ids = torch.tensor([tokenizer()(prompt).input_ids])
+    with torch.no_grad():
+        p = net(ids).logits[0, -1].double().softmax(-1)
+    share = sum(p[word[0]] for word in m.completions.words)
+    (note,) = [note for note in m.notes if "shares among the answers" in note]
+    assert f"hold {share:.2g} of" in note
+    assert repr(tokenizer().decode([int(p.argmax())])) in note
+    assert ("That is little" in note) == bool(share < 0.05)
+
+
+def test_a_note_says_what_calibration_subtracted() -> None:
+    m = heed.prompted(network("llama"), tokenizer(), TEMPLATE, LABELS, calibrate=True)
+    plain = heed.prompted(network("llama"), tokenizer(), TEMPLATE, LABELS)
+    (note,) = [note for note in m.notes if note.startswith("Calibrated")]
+    assert not any(note.startswith("Calibrated") for note in plain.notes)
+    assert all(f"{label} -" in note for label in m.labels)  # logarithms of probabilities
+
+
+def test_a_gap_that_heed_does_not_know_is_named(capsys: pytest.CaptureFixture) -> None:
+    with heed.show_progress():
+        heed.prompted(network("llama"), tokenizer(), TEMPLATE + " {foo} {}", LABELS)
+    assert "{foo} in the template stands as it is" in capsys.readouterr().err
+
+
+def test_a_classifier_needs_no_template(tmp_path: Path) -> None:
+    config = transformers.LlamaConfig(**SIZES, vocab_size=len(tokenizer()), pad_token_id=0)
+    transformers.LlamaForSequenceClassification(config).save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match="labels of its own, not a language model"):
+        heed.prompted(tmp_path, None, TEMPLATE, LABELS)

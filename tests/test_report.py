@@ -897,6 +897,59 @@ def test_colours_have_a_legend_of_one_line(system: str) -> None:
     assert "strength" not in printed(pair[0])
 
 
+def test_a_sink_stands_apart_from_what_is_measured_without_it() -> None:
+    sink, template = Special("Review (sink)", 0.495), Special("template", 0.658)
+    e = explanation(signed=False, specials=(sink, Special("</s>", 0.01), template))
+    told = (
+        "sink: Review holds 49.5% of the attention; without it: template 0.658 · special tokens:"
+        " </s> 0.010"
+    )
+    assert told in flat(printed(e))
+    assert told in " ".join(check_safe(html.explanations([e])).text.split())
+    assert "template 0.658 · special tokens: &lt;/s&gt; 0.010" in e._repr_html_()
+    alone = flat(printed(replace(e, specials=(template,))))
+    assert " template 0.658 " in alone and "special tokens" not in alone
+
+
+def test_a_comparison_shows_what_each_method_gives_the_template() -> None:
+    template = (Special("template", 0.658),)
+    e = explanation(method="rollout", signed=False, specials=template)
+    both = [explanation(), e, explanation(method="attention-max", signed=False, specials=template)]
+    out = printed(terminal.explanations(both)).splitlines()
+    assert "template: rollout 0.658 · attention-max 0.658" in out
+    assert "template" not in printed(terminal.explanations(both[:1] * 2))
+
+
+@pytest.mark.parametrize("system", [None, "standard", "256"])
+def test_a_comparison_says_what_ten_means_and_what_is_explained(system: str | None) -> None:
+    signed = explanation("fine awful", scores=np.array([0.9, -1.2]), settings={"output": "logit"})
+    both = [signed, explanation("fine awful", method="attention-mean", signed=False)]
+    drawing = terminal.explanations(both)
+    lines = plain(on_terminal(drawing, system) if system else printed(drawing)).splitlines()
+    (lime,) = [line for line in lines if line.startswith("lime ")]
+    (attention,) = [line for line in lines if line.startswith("attention-mean ")]
+    assert lime.split()[1] == "-1.200" and attention.split()[1] == "1.000"
+    tenths = "" if system == "256" else ", which is [10]"
+    assert f"first in each row: its largest score{tenths} · output: logit" in lines
+    assert ("awful[-10]" in lime) == (system != "256")
+
+
+def test_words_that_read_the_same_are_told_apart() -> None:
+    e = explanation("a fine film , a plot", scores=np.array([5.0, 1, 2, 0, 4, 3]))
+    assert "strongest a (1st) +5.000 a (2nd) +4.000 plot +3.000 film" in flat(printed(e))
+    pair = replace(
+        e,
+        document=Document("a film", "a fine a"),
+        units=(
+            *(Unit("a", ((0, 1),)), Unit("film", ((2, 6),)), Unit("a", ((0, 1),), 1)),
+            *(Unit("fine", ((2, 6),), 1), Unit("a", ((7, 8),), 1)),
+        ),
+        scores=np.array([5.0, 1, 4, 2, 3]),
+    )
+    told = "strongest a (text 1) +5.000 a (text 2, 1st) +4.000 a (text 2, 2nd) +3.000 fine +2.000"
+    assert told in flat(printed(pair))
+
+
 # Charts for files and notebooks
 
 

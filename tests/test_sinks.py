@@ -1,9 +1,8 @@
-"""Attention sinks: what they are, and that methods and claims set them apart."""
+"""Attention sinks: what they are, that methods set them apart, and that claims hold them."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -87,20 +86,41 @@ def weights_of(m: Boosted, text: str = TEXT) -> tuple[np.ndarray, list[int]]:
 
 
 CASES = [
-    ("llama", True, 0),
-    ("llama", False, 0),
-    ("gpt2", True, 0),
-    ("gpt2", False, 0),
-    ("bert", True, 0),  # [CLS], whose row classifies
-    ("bert", True, -1),  # [SEP]
+    ("llama", 0),
+    ("gpt2", 0),
+    ("bert", 0),  # [CLS], whose row classifies
+    ("bert", -1),  # [SEP]
 ]
 
 
-@pytest.mark.parametrize(("family", "begins", "at"), CASES)
-def test_the_sink_of_a_document_is_found(family: str, begins: bool, at: int) -> None:
-    m = model(family, begins, at=at)
+class Deep(Transformer):
+    """Every layer counts four times."""
+
+    def trace(self, tokens: Any, *arguments: Any, **named: Any) -> Trace:
+        trace = super().trace(tokens, *arguments, **named)
+        return replace(trace, attention=trace.attention * 4)
+
+
+@pytest.mark.parametrize("sink", ["apart", "kept"])
+def test_rollout_of_a_deep_causal_model_is_not_to_be_read_as_importance(sink: str) -> None:
+    def warned(family: str, kind: type[Transformer], method: str) -> bool:
+        m = kind(network(family).double(), tokenizer(), family)
+        layers = len(m.trace(m.tokens([TEXT])).attention)
+        assert (layers > 6) == (kind is Deep)
+        notes = heed.explain(m, TEXT, method, sink=sink).notes
+        return any("do not read it as importance" in note for note in notes)
+
+    assert warned("llama", Deep, "rollout")
+    assert not warned("llama", Transformer, "rollout")
+    assert not warned("bert", Deep, "rollout")
+    assert not warned("llama", Deep, "attention-mean")
+
+
+@pytest.mark.parametrize(("family", "at"), CASES)
+def test_the_sink_of_a_document_is_found(family: str, at: int) -> None:
+    m = model(family, at=at)
     (tokens,) = m.tokens([TEXT])
-    assert m.causal == (family != "bert") and bool(tokens.special[0]) == begins
+    assert m.causal == (family != "bert") and tokens.special[0]
     for name in METHODS:
         e = heed.explain(m, TEXT, name)
         name_of_sink = tokens.names[at]
@@ -109,7 +129,7 @@ def test_the_sink_of_a_document_is_found(family: str, begins: bool, at: int) -> 
         assert sink.score == e.facts["sink_attention"] > 0.5
         (note,) = [n for n in e.notes if "a sink" in n]
         assert f"{sink.score:.0%} of the attention lies on" in note and name_of_sink in note
-        assert ("although it is a word's" in note) == (not begins)
+        assert ("the classifying row's" in note) == (name in ("rollout", "flow"))
         assert e.settings["sink"] == "apart"
         kept = heed.explain(m, TEXT, name, sink="kept")
         assert (
@@ -117,9 +137,37 @@ def test_the_sink_of_a_document_is_found(family: str, begins: bool, at: int) -> 
         )
 
 
-@pytest.mark.parametrize(("family", "begins", "at"), CASES)
-def test_attention_is_shown_as_shares_of_what_is_left(family: str, begins: bool, at: int) -> None:
-    m = model(family, begins, at=at)
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_a_word_is_never_set_apart_however_much_it_holds(family: str) -> None:
+    """It would be left without a score, and would come last in rankings."""
+    m = model(family, begins=False)
+    for name in METHODS:
+        apart, kept = (heed.explain(m, TEXT, name, sink=sink) for sink in ("apart", "kept"))
+        np.testing.assert_array_equal(apart.scores, kept.scores)
+        assert apart.scores.argmax() == 0 and apart.specials == ()
+        assert "sink_attention" not in apart.facts
+        (note,) = [n for n in apart.notes if "a sink" in n]
+        assert "of the attention lies on the first token, 'the'. It may be a sink" in note
+        assert set(apart.notes) - {note} == set(kept.notes)
+    even = model(family, begins=False, boost=0.0)
+    assert not any("sink" in n for n in heed.explain(even, TEXT, "attention-mean").notes)
+
+
+@pytest.mark.parametrize(("family", "at"), CASES)
+def test_scores_and_the_share_of_the_sink_give_the_weights_back(family: str, at: int) -> None:
+    m = model(family, at=at)
+    for name in METHODS[:3]:
+        apart, kept = (
+            heed.explain(m, TEXT, name, unit="token", sink=sink) for sink in ("apart", "kept")
+        )
+        left = 1 - apart.facts["sink_attention"]
+        assert left < 0.5
+        np.testing.assert_allclose(apart.scores * left, kept.scores, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("family", "at"), CASES)
+def test_attention_is_shown_as_shares_of_what_is_left(family: str, at: int) -> None:
+    m = model(family, at=at)
     weights, rows = weights_of(m)
     last = weights[-1][:, rows].mean(1)
     sink = at % last.shape[1]
@@ -129,8 +177,6 @@ def test_attention_is_shown_as_shares_of_what_is_left(family: str, begins: bool,
         found = rows_of(e, m)
         others = np.arange(len(whole)) != sink
         expected = whole[others] / (1 - whole[sink] / whole.sum())
-        if not begins:
-            assert e.scores[0] == 0
         np.testing.assert_allclose(found[others], expected, atol=1e-6)  # a softmax in float32
         assert found[others].sum() == pytest.approx(whole.sum(), abs=1e-6)
         assert e.facts["sink_attention"] == pytest.approx(whole[sink] / whole.sum())
@@ -157,11 +203,11 @@ def without_sink(
 
 
 @pytest.mark.parametrize(("residual", "way"), [(0.5, "mean"), (0.2, "max")])
-@pytest.mark.parametrize(("family", "begins", "at"), CASES)
+@pytest.mark.parametrize(("family", "at"), CASES)
 def test_rollout_takes_the_sink_out_layer_by_layer(
-    family: str, begins: bool, at: int, residual: float, way: str
+    family: str, at: int, residual: float, way: str
 ) -> None:
-    m = model(family, begins, at=at)
+    m = model(family, at=at)
     weights, rows = weights_of(m)
     n = weights.shape[3]
     sink = at % n
@@ -174,10 +220,11 @@ def test_rollout_takes_the_sink_out_layer_by_layer(
     found = rows_of(e, m)
     others = np.arange(n) != sink
     np.testing.assert_allclose(found[others], (arrived / arrived.sum())[others], atol=1e-9)
-    mean = sum(
-        weights[a, h, i, sink] for a, h, i in product(*map(range, weights.shape[:3]))
-    ) / np.prod(weights.shape[:3])
-    assert e.facts["sink_attention"] == pytest.approx(mean, abs=1e-9)
+    on_sink = on_all = 0.0
+    for layer, head, row, key in product(*map(range, weights.shape[:2]), rows, range(n)):
+        on_all += weights[layer, head, row, key]
+        on_sink += weights[layer, head, row, key] * (key == sink)
+    assert e.facts["sink_attention"] == pytest.approx(on_sink / on_all, abs=1e-9)
 
 
 @pytest.mark.parametrize("family", ["llama", "bert"])
@@ -207,6 +254,25 @@ def _repeated(trace: Trace, times: int) -> Trace:
     return replace(trace, attention=trace.attention * times)
 
 
+@pytest.mark.parametrize("name", ["rollout", "flow"])
+def test_under_even_causal_attention_the_first_token_holds_its_share_alone(name: str) -> None:
+    """The mean over all rows would be (1 + 1/2 + … + 1/n) / n."""
+    plain = model("llama")
+    even = copy.copy(plain)
+    even.trace = lambda *a, **b: _even(plain.trace(*a, **b))  # type: ignore[method-assign]
+    (tokens,) = plain.tokens([TEXT])
+    row = weights_of(plain)[1][0]
+    e = heed.explain(even, TEXT, name)
+    assert e.facts["sink_attention"] == pytest.approx(1 / (row + 1)) and row + 1 == len(tokens)
+
+
+def _even(trace: Trace) -> Trace:
+    n = trace.attention[0].shape[-1]
+    lower = torch.ones(n, n, dtype=torch.float64).tril()
+    rows = lower / lower.sum(1, keepdim=True)
+    return replace(trace, attention=tuple(rows.expand_as(w) for w in trace.attention))
+
+
 def test_without_a_sink_nothing_changes() -> None:
     m = model("bert", boost=0.0)
     for name in METHODS:
@@ -221,6 +287,8 @@ def test_half_of_the_attention_makes_no_sink_and_more_does() -> None:
     assert sink_of(np.array([0.1, 0.2, 0.19, 0.51]), tokens, causal=False) == 3
     assert sink_of(np.array([0.1, 0.6, 0.2, 0.1]), tokens, causal=False) is None  # a word
     assert sink_of(np.array([0.1, 0.6, 0.2, 0.1]), tokens, causal=True) == 0
+    (words,) = model("gpt2", begins=False).tokens(["good film"])
+    assert sink_of(np.array([0.9, 0.1]), words, causal=True) is None
 
 
 def test_a_single_token_is_no_sink() -> None:
@@ -249,7 +317,6 @@ def watched(begins: bool) -> Watched:
 
 
 @pytest.mark.parametrize("begins", [True, False])
-@pytest.mark.parametrize("sink", ["apart", "kept"])
 @pytest.mark.parametrize(
     ("claim", "settings"),
     [
@@ -258,49 +325,48 @@ def watched(begins: bool) -> Watched:
         ("efficient-necessary", {"draws": 3}),
     ],
 )
-def test_claims_leave_a_sink_as_it_is(
-    claim: str, settings: dict[str, Any], sink: Any, begins: bool
+def test_claims_hold_a_sink_and_may_move_a_word(
+    claim: str, settings: dict[str, Any], begins: bool
 ) -> None:
     m = watched(begins)
     text = " ".join(TEXTS)
-    test = CLAIMS[claim](sink=sink, **settings)  # type: ignore[call-arg]
+    test = CLAIMS[claim](**settings)  # type: ignore[call-arg]
     (row,) = test.measure(Study(m, [Document(text)]))
     changed = [rows for rows in m.asked if not torch.equal(rows.expand_as(rows), m.base)]
     assert changed
     moved = max(float((rows[..., 0] - m.base[..., 0].to(rows)).abs().max()) for rows in changed)
-    # a special token is held in any case
-    assert (moved < 1e-6) == (begins or sink == "apart")
+    assert (moved < 1e-6) == begins
     first = m.base[0, :, 0, 0].double().mean()
-    if begins or sink == "apart":
+    if begins:
         assert row["held_attention"] >= float(first) - 1e-6
 
 
-def test_conditions_and_heads_leave_out_a_sink_among_the_words() -> None:
+def test_conditions_and_heads_count_the_first_word() -> None:
     m = model("gpt2", begins=False)
     (row,) = measure_conditions(Study(m, [Document(TEXT)]))
     (tokens,) = m.tokens([TEXT])
     weights, rows = weights_of(m)
-    on_words = weights[-1][:, rows[0]].mean(0)[1:]
-    held = np.cumsum(np.sort(on_words)[::-1])
-    half = np.searchsorted(held, on_words.sum() / 2) + 1
-    assert row["peaked"] == pytest.approx(half / (len(tokens) - 1))
-    (table,) = heads(m, [TEXT])
-    np.testing.assert_allclose(table[:, 0], 0)
-    np.testing.assert_allclose(table[:, 1], weights[-1][:, rows[0], 1], atol=1e-6)
+    attention = m.attending([tokens]).trace.classifying()[0].mean(0)
+    of_words = [attention[tokens.word == i].sum() for i in range(len(tokens.words))]
+    falling = sorted(of_words, reverse=True)
+    half = next(k for k in range(1, 99) if sum(falling[:k]) >= sum(of_words) / 2)
+    # a word of several tokens counts once
+    assert row["peaked"] == pytest.approx(half / len(tokens.words)) and len(tokens.words) < 17
+    (table,) = heads(m, [TEXT], "token")
+    np.testing.assert_allclose(table, weights[-1][:, rows[0]], atol=1e-6)
 
 
-def test_the_adversary_does_not_touch_what_is_held() -> None:
-    m = model("gpt2", begins=False, boost=0.0)
+@pytest.mark.parametrize("begins", [True, False])
+def test_the_adversary_does_not_touch_what_is_held(begins: bool) -> None:
+    m = model("gpt2", begins=begins, boost=0.0)
     tokens = m.tokens([TEXT])
     plain = m.attending(tokens).trace
     base = plain.classifying_rows()
-    study = Study(m, [])
-    for sink, moves in (("apart", False), ("kept", True)):
-        free: Sequence[np.ndarray] = [study.free(t, sink=sink) for t in tokens]  # type: ignore[arg-type]
-        rows = Adversary([base], plain, free)._rows(torch.randn(4, *base.shape).to(base), base)
-        same = bool(torch.allclose(rows[..., 0], base[..., 0].expand(4, *base.shape[:-1])))
-        assert same != moves
-        torch.testing.assert_close(rows.sum(-1), torch.ones_like(rows.sum(-1)))
+    free = [Study(m, []).free(t) for t in tokens]
+    rows = Adversary([base], plain, free)._rows(torch.randn(4, *base.shape).to(base), base)
+    same = bool(torch.allclose(rows[..., 0], base[..., 0].expand(4, *base.shape[:-1])))
+    assert same == begins
+    torch.testing.assert_close(rows.sum(-1), torch.ones_like(rows.sum(-1)))
 
 
 def test_the_summary_says_how_much_attention_a_test_cannot_move() -> None:
@@ -308,4 +374,4 @@ def test_the_summary_says_how_much_attention_a_test_cannot_move() -> None:
         rows = [{"value": 0.1, "held_attention": held} for _ in range(30)]
         evidence = Evidence(CLAIMS["used"].claim, rows)
         text = summary(Audit({"methods": {"attention-mean": {}}}, (evidence,)))["Needed"]
-        assert ("87% of the attention lies on special tokens, sinks" in text) == said
+        assert ("87% of the attention lies on special tokens, template" in text) == said

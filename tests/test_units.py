@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from io import StringIO
 from itertools import combinations
 from math import comb
@@ -80,6 +81,39 @@ def test_what_holds_no_word_is_no_sentence() -> None:
 def test_lines_are_those_that_are_not_blank() -> None:
     text = "a b\n\n  c d \r\n\te<br />f\u2028g\n"
     assert [text[a:b] for a, b in lines(text)] == ["a b", "c d", "e", "f", "g"]
+
+
+LONG = 200_000
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a" + " " * LONG + "b", 1),
+        ("." * LONG + "x", 1),
+        ("." * LONG + ")" * LONG + "x", 1),
+        ("Mr. " * (LONG // 4), 1),
+        ("B. " * (LONG // 3), 1),
+        ("! " * (LONG // 2), 1),
+        ("A" * LONG + '". B', 2),
+        ("A" * LONG + "'. B" * 9, 10),
+        ("a\n" + " " * LONG + "b", 1),
+        ("a" + "\n " * (LONG // 2) + "b", 2),
+        ("a" + " " * LONG + "<br />" + " " * LONG + "b", 2),
+        ("Yes." + " " * LONG + "No.", 2),
+        ("Yes. " * (LONG // 5), LONG // 5),
+    ],
+    ids=lambda value: f"{value[:6]!r}" if isinstance(value, str) else str(value),
+)
+def test_long_runs_take_work_in_proportion(text: str, parts: int) -> None:
+    """Where work grew with the square of the length, this test would not come to an end."""
+    found = sentences(text)
+    assert len(found) == parts
+    visible = [i for pair in found for i in pair]
+    assert visible == sorted(visible) and visible[-1] == len(text.rstrip())
+    blank_free = re.sub(r"\s|<br />", "", text)
+    for spans in (found, lines(text)):
+        assert re.sub(r"\s", "", "".join(text[a:b] for a, b in spans)) == blank_free
 
 
 # Units
@@ -206,13 +240,17 @@ def test_equal_sentences_stay_apart(model: SingleLayer) -> None:
 @pytest.mark.parametrize(
     ("spans", "says"),
     [
-        ((Span(0, 4), Span(3, 8)), r"must not overlap: \(0, 4\) and \(3, 8\)"),
+        ((Span(0, 4), Span(3, 8)), "must not overlap: 0-4 and 3-8 do"),
         ((Span(0, 99),), "lacks"),
         ((Span(3, 3),), "lacks"),
         ((Span(0, 3, 1),), "lacks"),
         (((0, 4, 0, 1),), r"A span is \(start, end\)"),
         ((("a", "b"),), r"A span is \(start, end\)"),
         ((5,), r"A span is \(start, end\)"),
+        (((False, True),), r"A span is \(start, end\)"),
+        (((0, 4.0),), r"A span is \(start, end\)"),
+        ((0, 4), r"A span is \(start, end\)"),
+        (5, r"Spans are a list of \(start, end\), got 5\."),
     ],
 )
 def test_spans_that_cannot_be_are_refused(spans: tuple[Span, ...], says: str) -> None:
@@ -222,6 +260,10 @@ def test_spans_that_cannot_be_are_refused(spans: tuple[Span, ...], says: str) ->
 
 def test_spans_may_be_plain_pairs() -> None:
     assert Document("good film", spans=((0, 4), [5, 9])).spans == (Span(0, 4), Span(5, 9))
+    assert Document("good film", spans=None).spans == ()
+    for given in (np.array([[0, 4]]), [(np.int64(0), np.int32(4))]):
+        (span,) = Document("good film", spans=given).spans
+        assert span == Span(0, 4) and {type(i) for i in span} == {int}
 
 
 def test_texts_without_spans_and_unknown_units_are_refused(model: SingleLayer) -> None:
@@ -397,6 +439,26 @@ def test_an_audit_of_sentences_survives_its_file_and_resumes(
     assert heads is not None and heads.shape[1] == 4
 
 
+def test_what_was_cut_off_is_counted_in_what_gets_a_score(model: SingleLayer) -> None:
+    text = "The film was good. " * 400
+    limit = model.tokenizer.max_tokens
+    e = heed.explain(model, text, "random", unit="sentence")
+    read = len(e.units)
+    assert limit // 5 <= read < 400
+    in_part = r"( \(one of them in part\))?"
+    told = rf"Only the first {read}{in_part} of 400 sentences were read; {400 - read} were cut off."
+    assert re.fullmatch(told, e.notes[0])
+    inside = heed.explain(model, Document(text, spans=[(0, 8)]), "random", unit="span")
+    assert re.match(r"Only the first \d+ of 2,000 words were read", inside.notes[0])
+
+
+def test_the_error_for_a_span_names_its_characters_and_in_pairs_its_text() -> None:
+    with pytest.raises(InputError, match=r"that the text lacks: 26-99\.$"):
+        Document("a film", spans=[(26, 99)])
+    with pytest.raises(InputError, match=r"that the text lacks: 26-99 of the second text\.$"):
+        Document("a film", "a plot", spans=[(26, 99, 1)])
+
+
 # What a reader sees
 
 
@@ -421,7 +483,25 @@ def test_a_comparison_numbers_the_passages(model: SingleLayer) -> None:
     text = printed(c)
     assert "1  The film was slow." in text and "3  Very good music, not bad." in text
     (line,) = [part for part in text.splitlines() if part.startswith("lime")]
-    assert line.split()[1][0] == "1" and len(line.split()) == 4
+    _, largest, *passages = line.split()
+    (lime, _) = c.explanations
+    assert float(largest) == pytest.approx(lime.top(1)[0][1], abs=5e-4)
+    assert passages[0][0] == "1" and len(passages) == 3
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_of_many_passages_a_terminal_lists_the_strongest(model: SingleLayer, several: bool) -> None:
+    text = "\n".join([*(f"film{i}" for i in range(22)), "good", "bad", "slow"])
+    methods = ["occlusion", "attention-mean"] if several else ["occlusion"]
+    c = heed.compare(model, text, methods, unit="line")
+    (e, *_) = c.explanations
+    out = printed(c if several else e)
+    start = r"(?m)^ *\d+  " if several else r"(?m)^ *[+-]?\d\.\d+  "
+    assert len(e.units) == 25 and len(re.findall(start, out)) == 20
+    (strongest, _) = e.top(1)[0]
+    assert re.search(rf"{start}{strongest}\n", out)
+    assert "the strongest 20 of 25 lines; a page (-o FILE.html) has all" in out
+    assert e._repr_html_().count(">film") == 22
 
 
 def test_pages_show_where_a_passage_begins(model: SingleLayer) -> None:

@@ -25,6 +25,13 @@ def quoted(value: object) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.5) -> str | None:
+    """Which of these names somebody may have meant; None if all are too different."""
+    folded = {n.casefold(): n for n in names}
+    near = get_close_matches(name.casefold(), list(folded), n=1, cutoff=cutoff)
+    return folded[near[0]] if near else None
+
+
 class HeedError(Exception):
     """The root of all errors that heed raises on purpose."""
 
@@ -41,10 +48,8 @@ class UnknownName(InputError):
 
     def __init__(self, kind: str, name: str, names: Iterable[str], owner: str = ""):
         existing = list(names)
-        folded = {n.casefold(): n for n in existing}
-        near = get_close_matches(name.casefold(), list(folded), n=1, cutoff=0.5)
-        if near:
-            hint = f"did you mean '{folded[near[0]]}'?"
+        if near := nearest(name, existing):
+            hint = f"did you mean '{near}'?"
         elif len(existing) <= 12:
             hint = "known are " + ", ".join(f"'{n}'" for n in existing) + "."
         else:

@@ -8,6 +8,7 @@ of the first text and the third of the second stay apart. Any Hugging Face fast 
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 from collections import Counter
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress, pairwise
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,23 +62,32 @@ class Document:
     id: str = ""
     label: int | None = None
     rationale: tuple[Span, ...] = ()
-    spans: Sequence[Any] = ()  # a tuple of `Span`, made of whatever is given
+    spans: Any = ()  # a tuple of `Span`, made of whatever is given; of nothing, if it is None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "spans", tuple(map(_span, self.spans)))
+        object.__setattr__(self, "spans", _spans(self.spans))
         for what, marked in (("rationale", self.rationale), ("span", self.spans)):
             for span in marked:
                 if not self._has(*span):
                     raise InputError(
-                        f"A {what} marks characters that the text lacks: {quoted(tuple(span))}."
+                        f"A {what} marks characters that the text lacks: {self.named(span)}."
                     )
         for one, other in pairwise(sorted(self.spans, key=lambda s: (s.segment, s.start))):
             if one.segment == other.segment and other.start < one.end:
-                raise InputError(f"Spans must not overlap: {one[:2]} and {other[:2]} do.")
+                both = f"{self.named(one)} and {self.named(other)}"
+                raise InputError(f"Spans must not overlap: {both} do.")
 
     def _has(self, start: int, end: int, segment: int) -> bool:
         texts = self.segments
         return 0 <= segment < len(texts) and 0 <= start < end <= len(texts[segment])
+
+    def named(self, span: Span) -> str:
+        """Characters as a sentence names them, with their text if there may be two."""
+        characters = f"{span.start}-{span.end}"
+        if self.pair is None and span.segment == 0:
+            return characters
+        which = {0: "the first text", 1: "the second text"}
+        return f"{characters} of {which.get(span.segment, f'text {span.segment + 1}')}"
 
     @property
     def segments(self) -> tuple[str, ...]:
@@ -96,11 +107,19 @@ class Document:
         raise InputError(f"A text must be a string or a pair of strings, got {kind}.")
 
 
+def _spans(given: Any) -> tuple[Span, ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, Iterable):
+        raise InputError(f"Spans are a list of (start, end), got {quoted(given)}.")
+    return tuple(map(_span, given))
+
+
 def _span(given: Any) -> Span:
     """A span as a user may write it: (start, end), or (start, end, 0 or 1) in a pair of texts."""
-    listed = isinstance(given, Sequence) and len(given) in (2, 3)
-    if listed and all(isinstance(i, int) for i in given):
-        return Span(*given)
+    listed = isinstance(given, (Sequence, np.ndarray)) and len(given) in (2, 3)
+    if listed and all(isinstance(i, Integral) and not isinstance(i, bool) for i in given):
+        return Span(*map(int, given))
     raise InputError(f"A span is (start, end) or (start, end, 0 or 1), got {quoted(given)}.")
 
 
@@ -265,6 +284,26 @@ class Tokenizer:
         read[long[room - fits :]] = False
         return read
 
+    @cached_property
+    def digest(self) -> str:
+        """Another one for a tokenizer that may read a text otherwise."""
+        about = f"{type(self).__name__} {self.max_tokens} {self.unknown} {self.backend.to_str()}"
+        return hashlib.sha256(about.encode("utf8", "replace")).hexdigest()[:16]
+
+    @cached_property
+    def _marks(self) -> frozenset[int]:
+        """The special tokens that a text may spell."""
+        added = self.backend.get_added_tokens_decoder()
+        return frozenset(i for i, token in added.items() if token.special)
+
+    def remarks(self, tokens: Tokens) -> list[str]:
+        """What a user should know of how a document was read, in sentences."""
+        marks = np.isin(tokens.ids, list(self._marks)) & (tokens.segment >= 0)
+        spelled = [tokens.names[i] for i in np.flatnonzero(marks) if _spells(tokens, int(i))]
+        if not spelled:
+            return []
+        return [f"The text holds special tokens of the model: {first_few(spelled)}."]
+
     def normalise(self, word: str) -> str:
         """The form of a word that decides whether two words are the same to the model."""
         normalizer = self.backend.normalizer
@@ -315,6 +354,12 @@ class Tokenizer:
             counts.update(w for w, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
         ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         return cls.words([w for w, n in ranked[:size] if n >= min_count], max_tokens)
+
+
+def _spells(tokens: Tokens, token: int) -> bool:
+    """Whether the text has the very characters of a token: not where it stands for others."""
+    start, end = tokens.spans[token]
+    return tokens.document.segments[tokens.segment[token]][start:end].strip() == tokens.names[token]
 
 
 def _needs_mending(backend: tokenizers.Tokenizer) -> bool:
@@ -381,6 +426,12 @@ def harmless(text: str) -> str:
         c if unicodedata.category(c) not in unseen or c in _JOINERS or c.isspace() else "·"
         for c in text
     )
+
+
+def first_few(texts: Iterable[str], most: int = 5) -> str:
+    """The first few of some texts, each once."""
+    distinct = list(dict.fromkeys(texts))
+    return ", ".join(harmless(t[:30]) for t in distinct[:most]) + " …" * (len(distinct) > most)
 
 
 def counted(n: int, noun: str = "document") -> str:

@@ -67,10 +67,12 @@ def test_a_claim_measures_what_it_does_on_the_cpu(claim: str, family: str) -> No
     )
     assert here.refusal is None and there.refusal is None
     assert len(here.rows) == len(there.rows)
-    # fused attention on the CPU rounds otherwise, which may swap two words that score the same
     for one, other in zip(here.rows, there.rows, strict=True):
         for key, value in one.items():
-            assert other[key] == pytest.approx(value, abs=0.02, nan_ok=True), key
+            if isinstance(value, float):
+                # fused attention on the CPU rounds otherwise
+                value = pytest.approx(value, abs=1e-3 + 0.02 * abs(value), nan_ok=True)
+            assert other[key] == value, key
 
 
 @pytest.fixture

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from heed.claims.claim import FEWEST, Claim, Evidence, Row, stated
 from heed.claims.study import Study
+from heed.methods.units import units_of
 from heed.metrics import tvd
 from heed.models.classifier import REPLACEABLE, select_output
 from heed.models.devices import as_numbers
@@ -98,19 +100,26 @@ def _batch(study: Study, tokens: Sequence[Tokens]) -> list[Row]:
     )
     attention = plain.classifying().mean(1)
     return [
-        _row(attention[b, : len(t)][study.free(t)], adds[b, : len(t)][study.free(t)])
-        | {"context": float(change[b])}
+        _row(units_of(t, study.unit)[1], attention[b], adds[b]) | {"context": float(change[b])}
         for b, t in enumerate(tokens)
     ]
 
 
-def _row(attention: np.ndarray, adds: np.ndarray) -> Row:
+def _row(
+    groups: Int[np.ndarray, "token"],
+    attention: Float[np.ndarray, "key"],
+    adds: Float[np.ndarray, "key"],
+) -> Row:
+    """Two conditions from the unit of each token, and what attention each key gets and adds."""
+    inside = np.flatnonzero(groups >= 0)
+    groups, attention, adds = groups[inside], attention[inside].astype(float), adds[inside]
+    of_words = np.bincount(groups, attention)
     mass = float(attention.sum())
     # with three words or fewer, "peaked" is at least 1/3: above its threshold for any attention
-    if len(attention) < 4 or mass <= 0:
+    if len(of_words) < 4 or mass <= 0:
         return {"one-signed": float("nan"), "peaked": float("nan")}
-    held = np.cumsum(np.sort(attention)[::-1])
+    held = np.cumsum(np.sort(of_words)[::-1])
     return {
         "one-signed": float(attention[adds < 0].sum() / mass),
-        "peaked": float((np.searchsorted(held, mass / 2) + 1) / len(attention)),
+        "peaked": float((np.searchsorted(held, mass / 2) + 1) / len(of_words)),
     }

@@ -18,7 +18,6 @@ from heed.claims.study import ClaimTest, Positions, Study, attention_facts
 from heed.errors import NotApplicable
 from heed.methods import AttentionMean
 from heed.methods.problems import Problem
-from heed.methods.sinks import Sink, held
 from heed.metrics import jsd, tvd
 from heed.models.classifier import Classifier
 from heed.models.devices import as_numbers
@@ -53,9 +52,8 @@ class Exclusive(ClaimTest):
 
     Distances compare the classifying row, averaged over heads, as shares of the attention on words.
     `layers` is "last", "all", or numbers as in "0,2": the classifying row of each of these layers
-    may change, and their distances are averaged. Special tokens and padding keep their weights, and
-    so does the first token of a causal model, a sink; with sink="kept" it may change, with
-    positions="all" only padding keeps its weights.
+    may change, and their distances are averaged. Special tokens and padding keep their weights;
+    with positions="all" only padding does.
     """
 
     claim = stated("exclusive")
@@ -67,7 +65,6 @@ class Exclusive(ClaimTest):
     epsilon: Annotated[float, Above(0), AtMost(1)] = 0.05
     layers: str = "last"
     positions: Positions = "words"
-    sink: Sink = "apart"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,7 +80,7 @@ class Exclusive(ClaimTest):
 
     def _batch(self, study: Study, tokens: Sequence[Tokens]) -> list[Row]:
         plain, base, logits = self._opened(study.model, tokens)
-        free = [study.free(t, self.positions, self.sink) for t in tokens]
+        free = [study.free(t, self.positions) for t in tokens]
         adversary = Adversary(base, plain, free)
         noise = [study.rng(self.claim.id, t.document) for t in tokens]
         target = study.model.probabilities(as_numbers(plain.logits))
@@ -260,16 +257,12 @@ def seed_distances(
 def attention_of(
     model: Classifier, documents: Sequence[Document]
 ) -> list[Float[np.ndarray, "word"]]:
-    """The attention that is judged: the classifying row on words, mean over heads, as shares.
-
-    A sink among the words is left out.
-    """
+    """The attention that is judged: the classifying row on words, mean over heads, as shares."""
     from heed.training.examples import outputs_of
 
     shares = []
     for tokens, _, attention in outputs_of(model, documents):
-        words = ~held(tokens, model.causal, "apart")
-        on_words = attention[: len(tokens)][words].astype(float)
+        on_words = attention[: len(tokens)][~tokens.special].astype(float)
         shares.append(on_words / (on_words.sum() or 1.0))  # all 0 if no word has any attention
     return shares
 

@@ -11,7 +11,6 @@ from jaxtyping import Bool, Float
 
 from heed.claims.claim import Row, stated
 from heed.claims.study import ClaimTest, Positions, Study, attention_facts
-from heed.methods.sinks import Sink
 from heed.metrics import tvd
 from heed.models.devices import as_numbers
 from heed.settings import AtLeast
@@ -51,15 +50,13 @@ class Used(ClaimTest):
     """Shuffle the attention of the classifying row over words and see how far the prediction moves.
 
     All heads of the last layer are shuffled in the same way. Special tokens and padding keep their
-    weights, and so does the first token of a causal model, a sink; with sink="kept" it is shuffled,
-    with positions="all" only padding keeps its weights.
+    weights; with positions="all" only padding does.
     """
 
     claim = stated("used")
 
     permutations: Annotated[int, AtLeast(1)] = 100
     positions: Positions = "words"
-    sink: Sink = "apart"
 
     def measure(self, study: Study) -> list[Row]:
         return study.by_batch(
@@ -73,7 +70,7 @@ class Used(ClaimTest):
             plain, logits, *_ = study.model.attending(tokens)
             weights = plain.classifying_rows()
             shuffled = weights.expand(self.permutations, *weights.shape).clone()
-            free = [study.free(t, self.positions, self.sink) for t in tokens]
+            free = [study.free(t, self.positions) for t in tokens]
             for b, t in enumerate(tokens):
                 self._shuffle(shuffled[:, b], free[b], study.rng(self.claim.id, t.document))
             moved = logits(shuffled)

@@ -13,7 +13,6 @@ from heed.claims.claim import Refusal, Row
 from heed.claims.study import ClaimTest, Positions, Study
 from heed.errors import NotApplicable
 from heed.methods.problems import Level, Problem, Tolerance, opened, openness
-from heed.methods.sinks import Sink
 from heed.models.classifier import PROJECTED, Attending
 from heed.text import Tokens
 
@@ -27,8 +26,6 @@ class RowTest(ClaimTest):
     level       what counts as the output: that of each "head", or "layer" or "prediction"
     positions   "words": special tokens and padding keep their weights, and distances compare the
                 shares of attention on words; "all": only padding does
-    sink        "apart": the first token of a causal model, a sink, keeps its weight as special
-                tokens do; "kept": it is a word like others
     tolerance   a direction counts as null if the values in it are below this share of their norm
     """
 
@@ -37,7 +34,6 @@ class RowTest(ClaimTest):
 
     level: Level = "head"
     positions: Positions = "words"
-    sink: Sink = "apart"
     tolerance: Tolerance | None = None
 
     @abstractmethod
@@ -75,7 +71,7 @@ class RowTest(ClaimTest):
         )
 
     def _opened(self, study: Study, tokens: Sequence[Tokens]) -> Opened:
-        free = [study.free(t, self.positions, self.sink) for t in tokens]
+        free = [study.free(t, self.positions) for t in tokens]
         return opened(study.model, tokens, self.level, free=free, tolerance=self.tolerance)
 
 

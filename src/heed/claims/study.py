@@ -17,7 +17,6 @@ from scipy.sparse.csgraph import connected_components
 from heed.claims.claim import Claim, Refusal, Row
 from heed.methods import AttentionMean, Explanation, Lime, LimeExact, Method
 from heed.methods.explanation import UnitKind
-from heed.methods.sinks import Sink, held
 from heed.methods.units import units_of
 from heed.models.classifier import CLOSED, Classifier
 from heed.models.trace import Trace
@@ -151,7 +150,19 @@ class Study:
     def _key(self, module: str, *parts: Any) -> str:
         """A key from all that a value depends on: model, seed, a module's code, and these parts."""
         code = "" if self.store.folder is None else code_of(module)
-        return key_of(self.model.revision, self.model.name, self.seed, code, *parts)
+        return key_of(*self._about_model, self.seed, code, *parts)
+
+    @cached_property
+    def _about_model(self) -> tuple[str, ...]:
+        """What says which model it is: its weights and name; on disk, its code and tokenizer too.
+
+        A revision alone does not say how a model is run, or how it reads a text.
+        """
+        model = self.model
+        if self.store.folder is None:
+            return model.revision, model.name
+        code = code_of(type(model).__module__)
+        return model.revision, model.name, code, model.tokenizer.digest
 
     def by_batch(
         self,
@@ -203,14 +214,11 @@ class Study:
 
         return self._store(test).each(keys, missing)
 
-    def free(
-        self, tokens: Tokens, positions: Positions = "words", sink: Sink = "apart"
-    ) -> Bool[np.ndarray, "token"]:
+    def free(self, tokens: Tokens, positions: Positions = "words") -> Bool[np.ndarray, "token"]:
         """The tokens whose attention a test may change: those of units, or special ones too."""
         if positions == "all":
             return np.ones(len(tokens), dtype=bool)
-        inside = units_of(tokens, self.unit)[1] >= 0
-        return inside & ~held(tokens, self.model.causal, sink)
+        return units_of(tokens, self.unit)[1] >= 0
 
     def rng(self, claim: str, document: Document) -> np.random.Generator:
         """A random generator that depends only on seed, claim and text."""

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from heed.cli import options
-from heed.cli.inputs import Asked, load_model, names_of, read_methods, read_text
+from heed.cli.inputs import Asked, load_model, names_of, read_methods, read_spans, read_text
 from heed.cli.options import Format
 from heed.cli.outputs import check_writable, console, say, write
 from heed.cli.root import app
@@ -19,6 +19,7 @@ from heed.store import cannot_write
 
 if TYPE_CHECKING:
     from heed.methods import Explanation
+    from heed.methods.explanation import UnitKind
 
 
 @app.command()
@@ -58,7 +59,18 @@ def explain(
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     batch_tokens: options.BatchTokens = None,
-    unit: Annotated[options.Unit, typer.Option(help="What carries a score.")] = options.Unit.word,
+    unit: Annotated[
+        options.Unit | None,
+        typer.Option(help="What carries a score.", show_default="word, or span with --span"),
+    ] = None,
+    span: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Characters that get one score, as 0-10 (the end is not one of them); 1:0-10 in"
+            " the second text of a pair. May be repeated.",
+            show_default="none",
+        ),
+    ] = None,
     seed: options.Seed = 0,
     format: Annotated[
         Format | None,
@@ -77,6 +89,8 @@ def explain(
 
     heed explain --file review.txt --unit sentence
 
+    heed explain "a fine film" --span 0-6 --span 7-11
+
     heed explain "a fine film" -m smollm2 --template "{text} It was" --labels bad,good
     """
     from heed.methods import METHODS, quick_methods
@@ -92,14 +106,16 @@ def explain(
         raise InputError("--labels says what to ask a model for: add --template or --hypothesis.")
     form = _format(format, output)
     check_writable(output)
-    document = Document(read_text(text, file), pair)
+    scored = _unit(unit, span)
+    document = Document(read_text(text, file), pair, spans=read_spans(span))
     if not all(segment.strip() for segment in document.segments):
         raise InputError("The text is empty: there is nothing to explain.")
+    ask.check_fits(document, label)
     loaded = load_model(model, ask, device, dtype, batch_tokens)
     left_out: dict[str, str] = {}
     if method is None:
-        methods, left_out = quick_methods(loaded, document, unit.value, methods=methods)
-    explanations = [m.explain(loaded, [document], label, unit.value, seed)[0] for m in methods]
+        methods, left_out = quick_methods(loaded, document, scored, methods=methods)
+    explanations = [m.explain(loaded, [document], label, scored, seed)[0] for m in methods]
     if form == Format.json:
         values = [e.to_dict() for e in explanations]
         write(json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False), output)
@@ -113,6 +129,17 @@ def explain(
         say(f"Left out: {by_reason(left_out)}.")
     if output is not None:
         say(f"written to {output}")
+
+
+def _unit(unit: options.Unit | None, spans: list[str] | None) -> UnitKind:
+    """What carries a score: spans if there are any, else words unless somebody says otherwise."""
+    if spans and unit not in (None, options.Unit.span):
+        raise InputError(f"--span goes with --unit span, not with --unit {unit}.")
+    if unit == options.Unit.span and not spans:
+        raise InputError("--unit span needs spans: add --span, as in --span 0-10.")
+    if spans:
+        return "span"
+    return "word" if unit is None else unit.value
 
 
 def _format(format: Format | None, output: Path | None) -> Format:

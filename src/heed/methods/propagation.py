@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from heed.methods.method import BatchMethod, Job, Measured, OutputMethod
-from heed.methods.sinks import SinkMethod, sink_note, without
+from heed.methods.sinks import SinkMethod, without
 from heed.models.classifier import (
     ATTENTION,
     BETWEEN,
@@ -22,7 +22,13 @@ from heed.models.classifier import (
 from heed.models.devices import as_numbers
 from heed.settings import AtLeast, Below
 
+_DEEP = 6  # layers of a causal model beyond which rollout ends at the first tokens
 _ONE = 2**30  # how many units of capacity 1 is; scipy needs whole numbers of 32 bits
+
+_FIRST_TOKENS = (
+    "In deep causal models rollout gives nearly all weight to the first tokens that are left: do"
+    " not read it as importance."
+)
 
 Mass = Float[np.ndarray, "token"]  # how much starts or arrives at each token
 Edges = Float[np.ndarray, "query key"]  # of one layer
@@ -40,7 +46,8 @@ class AttentionGraph(SinkMethod):
     A sink s is taken out layer by layer, or nothing else would be left after many: before the skip
     connection is added, A_ij becomes A_ij Σ_k A_ik / Σ_{k≠s} A_ik for j ≠ s, and A_is becomes 0. A
     row with all its weight on the sink passes on what it has: A_i becomes e_i. Whether a token is a
-    sink, and with which share, is told by the mean of A over layers, heads and rows.
+    sink, and with which share, is told by the classifying row, mean over layers and heads. Other
+    rows of a causal model see fewer tokens, so their mean favours the first in any case.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({ATTENTION, BETWEEN})
@@ -67,19 +74,27 @@ class AttentionGraph(SinkMethod):
         for row, (job, start) in enumerate(zip(jobs, trace.pooling(), strict=True)):
             real = slice(len(job.tokens))
             weights = [as_numbers(w[row, :, real, real]) for w in trace.attention]
-            mean = np.mean([w.mean((0, 1)) for w in weights], 0)
-            sink = self.sink_in(mean, job.tokens, model)
+            seen = np.mean([start[real] @ w.mean(0) for w in weights], 0)
+            sink = self.sink_in(seen, job.tokens, model)
+            notes = self.notes_on(seen, sink, job.tokens, model)
+            if notes:
+                notes = (f"{notes[0]} The share is the classifying row's, mean over all layers.",)
             rows = self.follow(start[real], [self._edges(w, sink) for w in weights])
+            caveats = self.caveats(model.causal, len(weights))
             if sink is None:
-                results.append(Measured(rows=rows))
+                results.append(Measured(rows=rows, notes=(*notes, *caveats)))
                 continue
-            share = float(mean[sink] / mean.sum())
+            share = float(seen[sink] / seen.sum())
             rows = self.apart(rows, sink)
             rows[sink] = share
-            note = sink_note(share, sink, job.tokens, model.causal)
             facts = {"sink_attention": share}
-            results.append(Measured(rows=rows, facts=facts, notes=(note,), sink=sink))
+            notes = (*notes, *caveats)
+            results.append(Measured(rows=rows, facts=facts, notes=notes, sink=sink))
         return results
+
+    def caveats(self, causal: bool, layers: int) -> tuple[str, ...]:
+        """What a reader should know of the method on such a model."""
+        return ()
 
     def _edges(self, weights: Float[np.ndarray, "head query key"], sink: int | None) -> Edges:
         attention = weights.mean(0) if self.heads == "mean" else weights.max(0)
@@ -105,6 +120,10 @@ class Rollout(AttentionGraph):
 
     def apart(self, rows: Mass, sink: int) -> Mass:
         return without(rows, sink)
+
+    def caveats(self, causal: bool, layers: int) -> tuple[str, ...]:
+        # every layer moves weight backwards, and none moves it forwards
+        return (_FIRST_TOKENS,) if causal and layers > _DEEP else ()
 
     def follow(self, start: Mass, layers: Sequence[Edges]) -> Mass:
         for edges in reversed(layers):

@@ -4,6 +4,9 @@ A sentence ends at a stop that is followed by a blank, unless the stop belongs t
 an initial or the number of a list, or a small letter follows. Blank lines and <br /> always end
 one, a single line break does not: text may be wrapped. Where a text has no capitals at all, small
 letters may begin a sentence.
+
+The work grows with the length of the text alone: no pattern runs over the same blanks or stops
+twice, and what stands before a stop is read no further back than the longest abbreviation needs.
 """
 
 from __future__ import annotations
@@ -11,15 +14,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-_BREAK = r"(?:<br ?/?>|\n[^\S\n]*(?=\n))"  # the end of a paragraph
-_PARAGRAPHS = re.compile(rf"(?i)\s*(?:{_BREAK}\s*)+")
-_LINES = re.compile(r"(?i)\s*(?:<br ?/?>|[\n\r\x0b\x0c\x85\u2028\u2029])\s*")
+_PARAGRAPHS = re.compile(r"(?i)<br ?/?>|\n[^\S\n]*(?=\n)")
+_LINES = re.compile(r"(?i)<br ?/?>|[\n\r\x0b\x0c\x85\u2028\u2029]")
 _CLOSING = "\"'”’»)\\]}"
-# a stop with the quotes and brackets that close behind it; those of Chinese and Japanese need no
-# blank behind them
-_STOP = re.compile(rf"([.!?…؟।]+)[{_CLOSING}]*(?=\s|$)|[。！？]+[{_CLOSING}」』）]*")
+# stops with the quotes and brackets that close behind them; those of Chinese and Japanese come
+# without a group, since they need no blank behind them
+_STOP = re.compile(rf"([.!?…؟।]+)[{_CLOSING}]*|[。！？]+[{_CLOSING}」』）]*")
 _OPENING = "\"'“‘«([{„¿¡-–—•* "
-_WORD_BEFORE = re.compile(r"[^\s\"'“‘«(\[{„]+$")
+_BEFORE_WORD = re.compile(r"[\s\"'“‘«(\[{„]")
+_LOOK_BACK = 40  # characters: longer than any abbreviation
 _VISIBLE = re.compile(r"\w")
 _I_SAID = re.compile(r"I (?:said|ask|asked|say|thought|replied|answered|cried|shouted)\b")
 _BLANKS = re.compile(r"\s*")
@@ -91,16 +94,19 @@ def _ends(text: str, start: int, stop: re.Match[str], cased: bool) -> bool:
     quoted = stop[0][-1] in _CLOSING
     if mark is None:  # Chinese or Japanese
         return True
+    if not text[stop.end()].isspace():  # as in 3.50
+        return False
     following = rest.lstrip(_OPENING)
     if (cased and following[:1].islower()) or (quoted and _I_SAID.match(following)):
         return False
     if mark != ".":
         return True
-    before = _WORD_BEFORE.search(text, start, stop.start())
-    if before is None:  # a stop that stands alone, as in tokenised text
+    before = text[max(start, stop.start() - _LOOK_BACK) : stop.start()]
+    word = _BEFORE_WORD.split(before)[-1]
+    if not word:  # a stop that stands alone, as in tokenised text
         return True
-    word = before[0]
-    if before.start() == start and ((word.isdecimal() and len(word) < 4) or len(word) == 1):
+    first = stop.start() - len(word) == start
+    if first and ((word.isdecimal() and len(word) < 4) or len(word) == 1):
         return False  # the number of a list: "1. Open the box."
     folded, next_word = word.lower(), re.match(r"\w*", following)
     begins = next_word is not None and next_word[0].lower() in _BEGINS
@@ -117,10 +123,13 @@ def _ends(text: str, start: int, stop: re.Match[str], cased: bool) -> bool:
 def _with_words(text: str, found: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """The same, with what holds no letter or digit joined to what stands before or behind it."""
     joined: list[tuple[int, int]] = []
+    last_bare = False
     for start, end in found:
         bare = not _VISIBLE.search(text, start, end)
-        if joined and (bare or not _VISIBLE.search(text, *joined[-1])):
+        if joined and (bare or last_bare):
             joined[-1] = (joined[-1][0], end)
+            last_bare = last_bare and bare
         else:
             joined.append((start, end))
+            last_bare = bare
     return joined

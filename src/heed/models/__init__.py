@@ -56,22 +56,24 @@ def load(
                    and elsewhere what the file has
     batch_tokens   how many tokens a batch may hold at first; by default as many as fit
     """
-    from heed.models import devices, folders
+    from heed.models import devices, folders, public
 
     devices.check(device, dtype)
-    if batch_tokens is not None and batch_tokens < 1:
-        raise InputError(f"batch_tokens must be at least 1, got {batch_tokens}.")
+    devices.check_batch_tokens(batch_tokens)
     loaded: Classifier
     if folders.is_transformer(model):
         from heed.models import transformer
 
         loaded = transformer.load(folders.transformer_at(str(model)), device, dtype)
+        if isinstance(model, str) and model in public.checkpoints():
+            loaded.pairs = public.checkpoints()[model].pairs
     else:
         folders.read_config(folders.find(model))  # refuse before torch is loaded
         from heed.models import checkpoint
 
+        # what the environment names is for models that can run there
+        elsewhere = device != "auto" and devices.choose(device).type != "cpu"
         loaded = checkpoint.load(model)
-        elsewhere = devices.choose(device).type != "cpu" and device != "auto"
         if elsewhere or dtype not in ("auto", "float32"):
             say(f"{loaded.name} is a model of heed's own, which runs on the CPU in float32.")
     loaded.batch_tokens = batch_tokens or loaded.batch_tokens

@@ -275,12 +275,17 @@ class Classifier(ABC):
         return results
 
     def in_batches(
-        self, lengths: Sequence[int], run: Callable[[list[int]], T], limit: int | None = None
+        self,
+        lengths: Sequence[int],
+        run: Callable[[list[int]], T],
+        limit: int | None = None,
+        learns: bool = True,
     ) -> Iterator[tuple[list[int], T]]:
         """Run documents of these lengths, in batches of at most `limit` tokens.
 
         Gives the indices of each batch, and what came of it. A batch that does not fit into memory
-        is run again in halves, and the model remembers the size.
+        is run again in halves, and the model remembers the size, unless it `learns` nothing from
+        lengths that are not in tokens.
         """
         limit = limit or self.batch_tokens
         waiting = deque(batches(lengths, limit, self.even))
@@ -297,7 +302,8 @@ class Classifier(ABC):
                     " half precision (--dtype bfloat16), or shorter texts."
                 )
             limit = len(batch) * longest // 2
-            self.batch_tokens = min(self.batch_tokens, limit)
+            if learns:
+                self.batch_tokens = min(self.batch_tokens, limit)
             left = [*batch, *chain.from_iterable(waiting)]
             smaller = batches([lengths[i] for i in left], limit, self.even)
             waiting = deque([left[position] for position in part] for part in smaller)

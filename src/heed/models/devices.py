@@ -33,12 +33,22 @@ def check(device: str, dtype: str = "auto") -> None:
     """Refuse names that no machine knows."""
     name = _named(device)
     if re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name) is None:
-        source = f" (from {VARIABLE})" if name != device else ""
+        source = _source(device)
         raise InputError(
             f"There is no device '{quoted(name)}'{source}: use auto, cpu, cuda, cuda:1 or mps."
         )
     if dtype not in DTYPES:
         raise UnknownName("precision", str(dtype), DTYPES)
+
+
+def check_batch_tokens(batch_tokens: int | None) -> None:
+    """Refuse what is no size of a batch."""
+    if batch_tokens is None:
+        return
+    if isinstance(batch_tokens, bool) or not isinstance(batch_tokens, int):
+        raise InputError(f"batch_tokens must be a whole number, got {batch_tokens!r}.")
+    if batch_tokens < 1:
+        raise InputError(f"batch_tokens must be at least 1, got {batch_tokens}.")
 
 
 def choose(device: str = "auto") -> torch.device:
@@ -53,7 +63,9 @@ def choose(device: str = "auto") -> torch.device:
     kind, _, index = name.partition(":")
     has_it = {"cpu": True, "mps": mps, "cuda": cuda}[kind]
     if not has_it or (index and int(index) >= torch.cuda.device_count()):
-        raise InputError(f"PyTorch finds no device {name} here: use another one, or auto.")
+        raise InputError(
+            f"PyTorch finds no device {name} here{_source(device)}: use another one, or auto."
+        )
     return torch.device(name)
 
 
@@ -69,6 +81,11 @@ def precision(dtype: str, device: torch.device) -> torch.dtype | str:
 
 def _named(device: str) -> str:
     return (os.environ.get(VARIABLE) or "auto") if device == "auto" else str(device)
+
+
+def _source(device: str) -> str:
+    """Where the name of a device comes from, if nobody gave it."""
+    return f" (from {VARIABLE})" if _named(device) != device else ""
 
 
 # Models
@@ -116,6 +133,13 @@ def slack(dtype: torch.dtype) -> float:
     import torch
 
     return {torch.bfloat16: 5e-2, torch.float16: 1e-2}.get(dtype, 1e-3)
+
+
+def shared_slack(dtype: torch.dtype) -> float:
+    """The same for texts that go on from a shared beginning, which are explained by differences."""
+    import torch
+
+    return {torch.bfloat16: 1e-2, torch.float16: 2e-3}.get(dtype, 1e-5)
 
 
 # Numbers

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from heed.errors import CheckpointError, HeedError, OutputError, quoted
+from heed.errors import CheckpointError, HeedError, OutputError, UnknownName, nearest, quoted
 from heed.models import public
 from heed.store import check_writable, is_scratch, put_back, writing_folder
 
@@ -124,6 +124,11 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{folder} is a pickle, which can run any code when read: convert it to safetensors."
         )
     if not folder.exists():
+        names = [*bundled(), *public.checkpoints()]
+        # a folder of one's own may have any name: only a slip of the keys is taken for another
+        slip = folder.name == str(folder) and nearest(folder.name, names, cutoff=0.75)
+        if slip and slip != folder.name:
+            raise UnknownName("model", folder.name, names)
         raise CheckpointError(
             f"There is no model '{quoted(str(folder))}': give a folder, one of"
             f" {', '.join(bundled())}, one of `heed models`, or ORG/NAME as on the Hugging Face"

@@ -11,7 +11,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from heed.errors import CheckpointError, DataError, UnknownName, quoted
+from heed.errors import CheckpointError, DataError, quoted
 from heed.models import public, sources
 from heed.models.public import Checkpoint, Wheel
 from heed.models.sources import Conversion, Source
@@ -22,11 +22,8 @@ _LARGEST = 2**30  # bytes of one file of a wheel
 
 def check(names: list[str]) -> None:
     """Refuse names that there are not, and formats whose libraries are missing."""
-    table = public.checkpoints()
     for name in names:
-        if name not in table:
-            raise UnknownName("public model", name, table)
-        sources.check_installed(Source(Path(table[name].weights)))
+        sources.check_installed(Source(Path(public.found(name).weights)))
 
 
 def install(name: str) -> Conversion:

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,13 +33,18 @@ from transformers import (
 )
 
 from heed.errors import CheckpointError, InputError, quoted
-from heed.models import folders, hook, transformer
+from heed.models import folders, hook, prefix, transformer
 from heed.models.arrays import Mask, Rows
+from heed.models.devices import as_numbers
 from heed.models.passes import Row, pad
+from heed.models.sources import read_json
 from heed.models.template import Prompt, PromptTokenizer
 from heed.models.transformer import Transformer
 from heed.store import key_of
 from heed.text import Document, Tokenizer
+
+_PLAIN = "It is what it is."  # a text behind which a prompt is tried
+_LITTLE = 0.05  # a share of the next token's probability below which a prompt asks badly
 
 
 class Forward(Protocol):
@@ -120,13 +126,15 @@ class Prompted(Transformer):
         self.prompt = prompt
         self.pretrained_tokenizer = tokenizer
         self._offset: Tensor | None = None
-        self.completions = Completions.of(prompt, self._tokenizer(sys.maxsize))
+        self._prompts = self._tokenizer(sys.maxsize)
+        self.completions = Completions.of(prompt, self._prompts)
         super().__init__(model, tokenizer, name)
         self.pairs = prompt.template.pairs
         words = "; ".join(
             f"{label}: {', '.join(map(repr, words))}" for label, words in prompt.words.items()
         )
         self.notes += (f"The prompt is {prompt.template.text!r}. Its answers are {words}.",)
+        self.notes += (self._share_of_answers(),)
         if self.completions.longer:
             self._check_longer()
             self.notes += (
@@ -134,8 +142,41 @@ class Prompted(Transformer):
                 " predicted.",
             )
         if prompt.calibrate:
-            blank = Document("", "" if self.pairs else None)
-            self._offset = torch.from_numpy(self.logits(self.tokenizer([blank])))
+            blank = self.tokenizer([self._prompts.empty])
+            if not len(blank[0]):
+                raise InputError(
+                    "Calibration reads the template with an empty text, which has no token here:"
+                    " add words to the template."
+                )
+            self._offset = torch.from_numpy(self.logits(blank))
+            offsets = zip(self.labels, self._offset[0].tolist(), strict=True)
+            listed = ", ".join(f"{label} {offset:.3g}" for label, offset in offsets)
+            self.notes += (
+                f"Calibrated: log-probabilities behind an empty text were subtracted ({listed}).",
+            )
+
+    def _share_of_answers(self) -> str:
+        """How much of what the model would say next the answers hold, behind a plain text.
+
+        Probabilities of labels are shares among the answers. A prompt that does not ask for them
+        gives such shares all the same.
+        """
+        (tokens,) = self.tokenizer([Document(_PLAIN, _PLAIN if self.pairs else None)])
+        ids = torch.from_numpy(tokens.ids)[None].to(self._device)
+        last = torch.arange(ids.shape[1], device=ids.device)[None] == ids.shape[1] - 1
+        forward = self.model.forward.args[0]  # that of the language model
+        with torch.no_grad(), _asking(last):
+            following = forward(input_ids=ids, use_cache=False).logits[0, -1]
+        probabilities = np.exp(as_numbers(log_probabilities(following)))
+        share = probabilities[sorted({word[0] for word in self.completions.words})].sum()
+        likeliest = int(probabilities.argmax())
+        said = self.pretrained_tokenizer.decode([likeliest])
+        few = " That is little: ask so that they are what follows." if share < _LITTLE else ""
+        return (
+            f"Probabilities are shares among the answers. Behind the plain text {_PLAIN!r}, the"
+            f" answers hold {share:.2g} of the next token's probability; the likeliest token is"
+            f" {said!r} ({probabilities[likeliest]:.2g}).{few}"
+        )
 
     @cached_property
     def revision(self) -> str:  # type: ignore[override]
@@ -193,23 +234,44 @@ class Prompted(Transformer):
         # rounded first, because not every device knows double precision
         return logits - self._offset.to(logits.dtype).to(logits.device)
 
+    def needs_even_batches(self) -> bool:
+        """The tokens of a word follow the padding of a prompt, which takes room in a window."""
+        window = prefix.window(self.model.config)
+        short = window is not None and window < transformer.longest(
+            self.model, self.pretrained_tokenizer
+        )
+        return (bool(self.completions.longer) and short) or super().needs_even_batches()
+
     def _check_longer(self) -> None:
-        """Refuse labels of several tokens where reading on from a prompt changes what it says."""
+        """Refuse labels of several tokens where reading on from a prompt changes what it says.
+
+        Families that count positions by what is seen go on elsewhere behind a hidden word: there,
+        words cannot be hidden.
+        """
         row = self._probe_row(7)
-        forward = self.model.forward.args[0]  # that of the language model
-        summed = []
-        for word in self.completions.words:
-            inputs, _ = super().inputs([Row(np.append(row.ids, word[:-1]), row.types)])
-            with torch.no_grad():
-                following = forward(input_ids=inputs["input_ids"], use_cache=False).logits[0]
-            behind = log_probabilities(following)[len(row.ids) - 1 :].cpu()
-            summed.append(behind.gather(1, torch.tensor(word)[:, None]).sum())
-        literal = self.completions.by_label(torch.stack(summed)[None])
-        if not self._close(self._together([row]), literal):
+        if not self._reads_on(row._replace(seen=np.arange(len(row.ids)) != 3)):
+            self.removals = tuple(way for way in self.removals if way != "hide")
+        if not self._reads_on(row) or not self.removals:
             raise CheckpointError(
                 f"The family {self.model.config.model_type} cannot read on behind a prompt: give"
                 " words of one token each."
             )
+
+    def _reads_on(self, row: Row) -> bool:
+        """Whether the answer is that of one pass for each word, over the prompt and the word."""
+        forward = self.model.forward.args[0]  # that of the language model
+        seen = np.ones(len(row.ids), dtype=bool) if row.seen is None else row.seen
+        summed = []
+        for word in self.completions.words:
+            more = np.ones(len(word) - 1, dtype=bool)
+            ids, types = np.append(row.ids, word[:-1]), np.append(row.types, np.zeros_like(more))
+            inputs, _ = super().inputs([Row(ids, types, np.append(seen, more))])
+            with torch.no_grad():
+                following = forward(**inputs, use_cache=False).logits[0]
+            behind = log_probabilities(following)[len(row.ids) - 1 :].cpu()
+            summed.append(behind.gather(1, torch.tensor(word)[:, None]).sum())
+        literal = self.completions.by_label(torch.stack(summed)[None])
+        return self._close(self._together([row]), literal)
 
 
 # The forward pass of the view
@@ -320,9 +382,21 @@ def repeated(cache: Any, count: int) -> DynamicCache:
     return DynamicCache([tuple(t.repeat_interleave(count, 0) for t in layer) for layer in layers])
 
 
+def _refuse_classifier(model: str, folder: Path) -> None:
+    """Say what a model is that has labels of its own."""
+    config = folder / "config.json"
+    made_for = read_json(config).get("architectures") if config.is_file() else None
+    if any(str(name).endswith("ForSequenceClassification") for name in made_for or ()):
+        raise CheckpointError(
+            f"{quoted(model)} is a classifier with labels of its own, not a language model: leave"
+            " out the template."
+        )
+
+
 def load(model: str, device: str, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A causal language model by its folder, hub id or public name."""
     place = folders.transformer_at(model)
+    _refuse_classifier(model, Path(place))
     network, tokenizer, missing = transformer.placed(place, device, dtype, AutoModelForCausalLM)
     if missing:
         raise CheckpointError(

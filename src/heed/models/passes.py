@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
+from heed.errors import InputError
 from heed.models.arrays import Ids, Mask
 from heed.models.classifier import Classifier, Keep, Logits, Removal
 from heed.progress import counter
 from heed.text import Tokens
+
+L = TypeVar("L", np.ndarray, torch.Tensor)
 
 
 class Row(NamedTuple):
@@ -32,7 +35,8 @@ class Passes(Classifier):
         """Logits of a few rows in one pass."""
 
     def logits(self, tokens: Sequence[Tokens]) -> Logits:
-        return self.run([len(t) for t in tokens], lambda i: Row(tokens[i].ids, tokens[i].types))
+        lengths = [len(t) for t in tokens]
+        return finite(self.run(lengths, lambda i: Row(tokens[i].ids, tokens[i].types)))
 
     def perturbed(
         self, tokens: Sequence[Tokens], present: Sequence[Keep], removal: Removal
@@ -43,7 +47,7 @@ class Passes(Classifier):
         lengths = [len(row) for row in rows]
         if removal == "delete":
             lengths = [int(row.sum()) or 1 for row in rows]
-        return self.run(lengths, lambda i: self._removed(owners[i], rows[i], removal))
+        return finite(self.run(lengths, lambda i: self._removed(owners[i], rows[i], removal)))
 
     def _removed(self, tokens: Tokens, present: Bool[np.ndarray, "token"], removal: Removal) -> Row:
         """A document without some of its tokens."""
@@ -66,6 +70,15 @@ class Passes(Classifier):
                 outputs[batch] = logits
                 bar.advance(len(batch))
         return outputs
+
+
+def finite(logits: L) -> L:
+    """The same logits; refused if one is not a number."""
+    if not torch.as_tensor(logits).isfinite().all():
+        raise InputError(
+            "The model's output for a text is not a number; in half precision try --dtype float32."
+        )
+    return logits
 
 
 def pad(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from transformers import DynamicCache
 
@@ -23,6 +23,8 @@ from heed.models.passes import Row
 _LEAST = 0.2  # of a batch's tokens must be saved; below that, two passes are slower than one
 # how a config names the number of tokens that some layers look back
 _WINDOWS = ("sliding_window", "window_size", "attention_window", "attention_chunk_size")
+_SCALED_BY_LENGTH = ("longrope", "dynamic")
+_TRAINED = "original_max_position_embeddings"
 
 KeysValues = tuple[Float[Tensor, "batch group token dim"], Float[Tensor, "batch group token dim"]]
 
@@ -31,20 +33,20 @@ KeysValues = tuple[Float[Tensor, "batch group token dim"], Float[Tensor, "batch 
 class Beginning:
     """The first tokens of a text, and the keys and values that each layer made of them."""
 
-    ids: Int[np.ndarray, "token"]
+    row: Row
     layers: tuple[KeysValues, ...]
 
     @classmethod
-    def of(cls, ids: Int[np.ndarray, "token"], cache: DynamicCache) -> Beginning:
-        return cls(ids, tuple((layer.keys, layer.values) for layer in cache.layers))
+    def of(cls, row: Row, cache: DynamicCache) -> Beginning:
+        return cls(row, tuple((layer.keys, layer.values) for layer in cache.layers))
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.row.ids)
 
     def cut(self, length: int) -> Beginning:
         """Its first tokens: they are what they would be without the others."""
         layers = tuple((k[:, :, :length], v[:, :, :length]) for k, v in self.layers)
-        return Beginning(self.ids[:length], layers)
+        return Beginning(_first(self.row, length), layers)
 
     def before(self, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
         """Inputs of a model without these tokens, which it finds in a cache."""
@@ -60,7 +62,8 @@ class Beginning:
         return rest | {"past_key_values": DynamicCache(layers), "use_cache": True}
 
 
-NOTHING = Beginning(np.empty(0, dtype=np.int64), ())
+_NO_TOKENS = np.empty(0, dtype=np.int64)
+NOTHING = Beginning(Row(_NO_TOKENS, _NO_TOKENS), ())
 
 # the beginning that was read last; kept for the passes of one call, while no weight can change
 _last: ContextVar[Beginning] = ContextVar("heed_beginning", default=NOTHING)
@@ -83,8 +86,8 @@ def begin(rows: Sequence[Row], go_on: Callable[[Beginning, Row], Beginning]) -> 
     """
     length = shared(rows)
     last = _last.get()
-    row = Row(rows[0].ids[:length], rows[0].types[:length])
-    known = _alike(row.ids, last.ids)
+    row = _first(rows[0], length)
+    known = _alike([row, last.row], min(length, len(last)))
     saved = len(rows) * length - (length - known)
     if saved < _LEAST * sum(len(row.ids) for row in rows):
         return NOTHING
@@ -96,26 +99,43 @@ def begin(rows: Sequence[Row], go_on: Callable[[Beginning, Row], Beginning]) -> 
 
 def shared(rows: Sequence[Row]) -> int:
     """With how many tokens all rows begin. They see all of them, and each goes on behind them."""
-    shortest = min(len(row.ids) for row in rows) - 1
+    return _alike(rows, min(len(row.ids) for row in rows) - 1)
+
+
+def _alike(rows: Sequence[Row], most: int) -> int:
+    """How many tokens rows have in common at the beginning, and see; at most so many."""
     first = rows[0]
-    alike = np.ones(shortest, dtype=bool)
+    alike = np.ones(most, dtype=bool)
     for row in rows:
-        alike &= (row.ids[:shortest] == first.ids[:shortest]) & (
-            row.types[:shortest] == first.types[:shortest]
-        )
+        alike &= (row.ids[:most] == first.ids[:most]) & (row.types[:most] == first.types[:most])
         if row.seen is not None:
-            alike &= row.seen[:shortest]
-    return shortest if alike.all() else int(alike.argmin())
+            alike &= row.seen[:most]
+    return most if alike.all() else int(alike.argmin())
 
 
-def _alike(a: Int[np.ndarray, "_"], b: Int[np.ndarray, "_"]) -> int:
-    """How many numbers two arrays have in common at the beginning."""
-    length = min(len(a), len(b))
-    same = a[:length] == b[:length]
-    return length if same.all() else int(same.argmin())
+def _first(row: Row, length: int) -> Row:
+    """The first tokens of a row, all of them seen."""
+    return Row(row.ids[:length], row.types[:length])
 
 
 def window(config: Any) -> int | None:
     """How many tokens a layer looks back at most, if it does not look back to the beginning."""
     named = [getattr(config.get_text_config(), name, None) for name in _WINDOWS]
     return min((n for n in named if isinstance(n, int) and n > 0), default=None)
+
+
+def unscaled(config: Any) -> int | None:
+    """Up to how many tokens rotary positions are the same in texts of all lengths, if not always.
+
+    Some kinds turn by other angles where the longest text of a batch is longer than that.
+    """
+    text = config.get_text_config()
+    named = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
+    # by kind of layer, where kinds have other parameters
+    each = [named, *(value for value in named.values() if isinstance(value, Mapping))]
+    limits = []
+    for parameters in each:
+        if parameters.get("rope_type", parameters.get("type")) in _SCALED_BY_LENGTH:
+            trained = parameters.get(_TRAINED) or getattr(text, _TRAINED, None)
+            limits.append(int(trained or text.max_position_embeddings))
+    return min(limits, default=None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from heed.errors import InputError
 from heed.models import devices, folders
 from heed.models.template import Labels, Prompt, Template, label_words
+from heed.progress import say
 
 if TYPE_CHECKING:  # which loads torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -46,7 +47,10 @@ def prompted(
     calibrate   subtract the log-probabilities of the labels behind a prompt with an empty text
     device, dtype, batch_tokens   as in heed.load, for a model that is named
     """
+    devices.check_batch_tokens(batch_tokens)
     layout = Template(template)
+    if others := layout.others():
+        say(f"{', '.join(others)} in the template stands as it is: gaps are {{text}} and {{pair}}.")
     if system is not None and not chat:
         raise InputError("A system message belongs to a chat: add chat=True.")
     if isinstance(model, str | Path):

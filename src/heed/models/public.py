@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from heed.errors import CheckpointError
+from heed.errors import CheckpointError, UnknownName
 from heed.store import cache_folder, key_of
 
 
@@ -42,11 +42,14 @@ class Checkpoint(Wheel, frozen=True, forbid_unknown_fields=True):
     labels: tuple[str, ...]
     max_tokens: int
     config: dict[str, Any] | None = None
+    pairs: bool = False  # whether it was trained on pairs of texts
 
     @property
     def key(self) -> str:
-        """Changes with anything that the table says: an older folder is then made again."""
-        return key_of(msgspec.to_builtins(self))
+        """Changes with all that the table says of the folder: an older one is then made again."""
+        values = msgspec.to_builtins(self)
+        del values["pairs"]
+        return key_of(values)
 
 
 @cache
@@ -54,6 +57,13 @@ def checkpoints() -> dict[str, Checkpoint]:
     """The table, by name."""
     text = Path(__file__).with_name("public.toml").read_text(encoding="utf8")
     return msgspec.convert(tomllib.loads(text), dict[str, Checkpoint])
+
+
+def found(name: str) -> Checkpoint:
+    """A checkpoint of the table; names that it does not have are refused."""
+    if name not in checkpoints():
+        raise UnknownName("public model", name, checkpoints())
+    return checkpoints()[name]
 
 
 def folder_of(name: str) -> Path:

@@ -15,7 +15,7 @@ import numpy as np
 import tokenizers
 
 from heed.errors import InputError, quoted
-from heed.text import SPECIAL, TEMPLATE, Document, Placed, Tokenizer
+from heed.text import SPECIAL, TEMPLATE, Document, Placed, Tokenizer, Tokens, first_few
 
 _GAPS = ("text", "pair")
 _GAP = re.compile(r"\{(text|pair)\}")
@@ -53,6 +53,10 @@ class Template:
     def pairs(self) -> bool:
         """Whether it takes pairs of texts."""
         return "{pair}" in self.text
+
+    def others(self) -> list[str]:
+        """What looks like a gap and is none, such as a misspelt one."""
+        return [name for name in re.findall(r"\{\w+\}", self.text) if name[1:-1] not in _GAPS]
 
     def fill(self, document: Document) -> Filled:
         """The prompt of a document. What the texts hold is never read as a gap."""
@@ -120,16 +124,27 @@ class PromptTokenizer(Tokenizer):
         super().__init__(backend, max_tokens, unknown)
         self.template = template
         self.marked = marked  # whether the tokenizer puts its special tokens around the prompt
-        empty = self.ids("")
-        if len(empty) >= max_tokens:
+        # an end that the tokenizer puts behind the prompt would be asked in its place
+        added = backend.encode("a", add_special_tokens=marked).special_tokens_mask[::-1]
+        self._ends = added.index(0) if 0 in added else 0
+        taken = len(self.encode([self.empty])[0])
+        if taken >= max_tokens:
             raise InputError(
-                f"The template has {len(empty):,} tokens, and the model reads {max_tokens:,}: there"
+                f"The template has {taken:,} tokens, and the model reads {max_tokens:,}: there"
                 " is no room for a text."
             )
 
+    @property
+    def empty(self) -> Document:
+        """A document that leaves the template alone."""
+        return Document("", "" if self.template.pairs else None)
+
     def encode(self, documents: Sequence[Document]) -> list[tokenizers.Encoding]:
         prompts = [self.template.fill(document).prompt for document in documents]
-        return self.backend.encode_batch(prompts, add_special_tokens=self.marked)
+        encodings = self.backend.encode_batch(prompts, add_special_tokens=self.marked)
+        for encoding in encodings if self._ends else ():
+            encoding.truncate(len(encoding) - self._ends)
+        return encodings
 
     def place(self, document: Document, encoding: tokenizers.Encoding) -> Placed:
         offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
@@ -151,10 +166,38 @@ class PromptTokenizer(Tokenizer):
         word[segment < 0] = -1
         return Placed(segment, word, spans)
 
+    def remarks(self, tokens: Tokens) -> list[str]:
+        remarks, straddling = super().remarks(tokens), self._straddling(tokens.document)
+        if len(straddling) == 1:
+            remarks.append(
+                f"The token {first_few(straddling)} holds a part of the template: removing its word"
+                " removes that part, too."
+            )
+        elif straddling:
+            remarks.append(
+                f"The tokens {first_few(straddling)} hold parts of the template: removing their"
+                " words removes these parts, too."
+            )
+        return remarks
+
+    def _straddling(self, document: Document) -> list[str]:
+        """The tokens that are read and hold letters of the text and of the template."""
+        (encoding,) = self.encode([document])
+        segment, _, spans = self.place(document, encoding)
+        filled = self.template.fill(document)
+        over: dict[str, None] = {}
+        for i in np.flatnonzero((segment >= 0) & self._read(segment)):
+            start, end = encoding.offsets[i]
+            first = filled.spans[segment[i]][0]
+            a, b = (spans[i] + first).tolist()
+            # blanks of the template are often the first character of a token
+            if (filled.prompt[start:a] + filled.prompt[b:end]).strip():
+                over[repr(filled.prompt[start:end])] = None
+        return list(over)
+
     def ids(self, word: str) -> list[int]:
         """The prompt of an empty document, with a word behind it."""
-        pair = "" if self.template.pairs else None
-        prompt = self.template.fill(Document("", pair)).prompt + word
+        prompt = self.template.fill(self.empty).prompt + word
         # no special tokens behind the word
         ids: list[int] = self.backend.encode(prompt, add_special_tokens=False).ids
         return ids

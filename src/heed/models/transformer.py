@@ -50,7 +50,7 @@ from heed.models.classifier import At, Attending
 from heed.models.devices import as_numbers
 from heed.models.hook import Recorder, recording
 from heed.models.network import fingerprint, redraw_weights
-from heed.models.passes import Passes, Row, attended_to, pad
+from heed.models.passes import Passes, Row, attended_to, finite, pad
 from heed.models.prefix import Beginning
 from heed.models.trace import Trace
 from heed.text import Tokenizer, Tokens
@@ -171,7 +171,9 @@ class Transformer(Passes):
         inputs, real = self.inputs([Row(t.ids, t.types) for t in tokens])
         if any(w.ndim > 4 for w in (attention or {}).values()):
             return self._variants(inputs, real, attention or {}, embeddings, at)
-        return self._recorded(inputs, real, attention or {}, embeddings, layers, at)[0]
+        trace, _ = self._recorded(inputs, real, attention or {}, embeddings, layers, at)
+        finite(trace.logits)
+        return trace
 
     def attending(self, tokens: Sequence[Tokens]) -> Attending:
         """Only the row that classifies goes through the last layer again: all else is known."""
@@ -180,6 +182,7 @@ class Transformer(Passes):
             return super().attending(tokens)
         with torch.no_grad():
             trace, recorder = self._recorded(inputs, real, {}, None, [-1], None)
+        finite(trace.logits)
         several = isinstance(recorder.below, tuple | list)
         below, *others = recorder.below if several else (recorder.below,)
         if not isinstance(below, Tensor) or below.shape[:2] != real.shape:
@@ -207,7 +210,8 @@ class Transformer(Passes):
 
             # one row of each document is little: all variants at once, if memory allows
             lengths = [len(tokens)] * len(variants)
-            outputs = [z for _, z in self.in_batches(lengths, run, limit=sum(lengths))]
+            together = self.in_batches(lengths, run, limit=sum(lengths), learns=False)
+            outputs = [z for _, z in together]
             return torch.cat(outputs).reshape(*rows.shape[:-4], len(tokens), -1)
 
         # a layer that needs more than one row may do anything: then whole passes are run
@@ -327,7 +331,7 @@ class Transformer(Passes):
         """Read a row that starts with a beginning."""
         inputs = beginning.before(self.inputs([row])[0])
         self.model(**inputs)
-        return Beginning.of(row.ids, inputs["past_key_values"])
+        return Beginning.of(row, inputs["past_key_values"])
 
     def run(
         self, lengths: Sequence[int], row: Callable[[int], Row]
@@ -390,7 +394,7 @@ class Transformer(Passes):
             self._together(rows[-1:]), alone[-1:]
         ):
             self.notes += ("The model's answer to the same text changes from pass to pass.",)
-        self.even = not self._close(together, alone) or hook.switches(self.model)
+        self.even = not self._close(together, alone) or self.needs_even_batches()
         inputs, _ = self.inputs(rows[:1])
         reason = "it cannot be recorded in this family"
         with suppress(Exception):  # the code of a family may do anything: the rest still works
@@ -404,6 +408,15 @@ class Transformer(Passes):
             self._skippable, self._projections = False, ()
             self._row = self._find_row(inputs)
 
+    def needs_even_batches(self) -> bool:
+        """Whether padding changes answers to texts that are longer than those of the probe."""
+        return hook.switches(self.model) or self._scaled_by_length()
+
+    def _scaled_by_length(self) -> bool:
+        """Whether positions depend on the length of the longest text in a batch."""
+        unscaled = prefix.unscaled(self.model.config)
+        return unscaled is not None and unscaled < longest(self.model, self.pretrained_tokenizer)
+
     def _together(self, rows: Sequence[Row]) -> Float[np.ndarray, "row label"]:
         return self.run([len(row.ids) for row in rows], rows.__getitem__)
 
@@ -415,12 +428,11 @@ class Transformer(Passes):
                 return 1 if length == 2 else length
         return min(_PROBED)
 
-    def _close(self, a: Any, b: Any, rounding: float = 1e-3) -> bool:
+    def _close(self, a: Any, b: Any, near: float | None = None) -> bool:
         """Whether outputs are the same but for rounding, which is more in half precision."""
         a, b = (as_numbers(torch.as_tensor(x)) for x in (a, b))
         scale = max(1.0, float(np.abs(b).max()))
-        near = self._near if self.half else rounding
-        return bool(np.abs(a - b).max() <= near * scale)
+        return bool(np.abs(a - b).max() <= (near or self._near) * scale)
 
     def _find_attention(self) -> str:
         """Let recorders see attention; if that cannot be, why."""
@@ -584,6 +596,8 @@ class Transformer(Passes):
         """
         if not self.causal or not _takes(self.model, "past_key_values"):
             return 0
+        if self._scaled_by_length():  # the keys of a beginning change with what follows
+            return 0
         window, most = prefix.window(self.model.config), self.tokenizer.max_tokens
         length = min(most, 24 if window is None or window > 64 else window + 24)
         rows = [self._probe_row(n) for n in (length, length, length - 3)]
@@ -592,7 +606,7 @@ class Transformer(Passes):
         with suppress(Exception):  # the code of a family may do anything
             plain = self._together(rows)
             self.shares = most
-            if self._close(self._together(rows), plain, rounding=1e-5):
+            if self._close(self._together(rows), plain, devices.shared_slack(self.model.dtype)):
                 return most if window is None or window < length else window
         return 0
 

@@ -12,8 +12,9 @@ from rich.text import Text
 
 from heed.methods.comparison import by_reason
 from heed.methods.units import PASSAGES
+from heed.report import shading
 from heed.report.explanation import html as explanation_html
-from heed.report.explanation import legend, line, numbered
+from heed.report.explanation import largest, legend, line, numbered, template_scores
 from heed.report.numbers import cell
 from heed.report.shading import colours
 from heed.text import printable
@@ -34,12 +35,19 @@ def terminal(comparison: Comparison, console: Console, options: ConsoleOptions) 
 
 
 def table(comparison: Comparison, width: int = 80) -> Group:
-    """The matrix of agreement, for a terminal: as many columns beside each other as it is wide."""
+    """The matrix of agreement, for a terminal: as many columns beside each other as it is wide.
+
+    The others follow in blocks of their own, each below the letters of its columns.
+    """
     letters = [chr(ord("a") + i) for i in range(len(comparison.methods))]
     names = [f"{letter} {name}" for letter, name in zip(letters, comparison.methods, strict=True)]
     columns = max(1, (width - max(len(name) for name in names)) // 5 - 1)
     parts: list[Text | Table] = [Text("Kendall's τ between methods", style="bold")]
     for start in range(0, len(names) - 1, columns):
+        if start:
+            last = letters[min(start + columns, len(names) - 1) - 1]
+            block = letters[start] if last == letters[start] else f"{letters[start]} to {last}"
+            parts += [Text(""), Text(f"and with {block}", style="bold")]
         table = Table(box=None, padding=(0, 0, 0, 1))
         table.add_column("", no_wrap=True)
         for letter in letters[:-1][start : start + columns]:
@@ -54,18 +62,37 @@ def table(comparison: Comparison, width: int = 80) -> Group:
 def side_by_side(
     explanations: Sequence[Explanation], console: Console, options: ConsoleOptions
 ) -> RenderResult:
-    """One line per explanation, the method's name and the shaded document, and a legend.
+    """One line per explanation, and a legend.
 
-    Passages have numbers, which stand for them in the lines.
+    A line has the method's name, its largest score and the shaded document. Passages have numbers,
+    which stand for them in the lines.
     """
     if explanations[0].unit in PASSAGES:
-        yield from numbered(explanations[0], options.max_width)
+        yield from numbered(explanations, options.max_width)
         yield Text("")
-    width = max(len(e.method) for e in explanations) + 2
-    for e in explanations:
-        text = line(e, options.max_width - width, colours(console))
-        yield Text.assemble(f"{printable(e.method):<{width}}", text)
-    yield from legend(explanations, colours(console))
+    many = colours(console)
+    names, peaks = [printable(e.method) for e in explanations], [*map(largest, explanations)]
+    for e, name, peak in zip(explanations, names, peaks, strict=True):
+        start = f"{name:<{max(map(len, names))}}  {peak:>{max(map(len, peaks))}}  "
+        yield Text.assemble(start, line(e, options.max_width - len(start), many))
+    yield from legend(explanations, many)
+    yield Text(_scale(explanations, many), style="dim")
+    if scores := template_scores(explanations):
+        yield Text(f"template: {printable(scores)}", style="dim")
+
+
+def margin(explanations: Sequence[Explanation]) -> int:
+    """How much of a line stands before the document."""
+    names = max(len(printable(e.method)) for e in explanations)
+    return names + max(len(largest(e)) for e in explanations) + 4
+
+
+def _scale(explanations: Sequence[Explanation], colours: int) -> str:
+    """What the numbers of the lines mean, and which output they explain."""
+    tenths = shading.TENTHS if colours <= 16 else ""
+    outputs = dict.fromkeys(e.settings["output"] for e in explanations if e.settings.get("output"))
+    output = f" · output: {' and '.join(map(str, outputs))}" if outputs else ""
+    return f"first in each row: its largest score{tenths}{output}"
 
 
 def html(comparison: Comparison) -> str:

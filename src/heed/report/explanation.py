@@ -12,6 +12,7 @@ import numpy as np
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from heed.methods.explanation import OUTSIDE, PADDING, SINK, TEMPLATE
 from heed.methods.units import PASSAGES
 from heed.report import shading
 from heed.report.numbers import number, short
@@ -20,9 +21,11 @@ from heed.report.words import FACTS
 from heed.text import counted, printable
 
 _BRIEF = 40  # characters of a passage in a list of the strongest
+_BETWEEN = 300  # characters of what lies between passages, or was not read
+_PASSAGES = 20  # passages that a terminal lists; of more, the strongest
 
 if TYPE_CHECKING:
-    from heed.methods.explanation import Explanation
+    from heed.methods.explanation import Explanation, Special
     from heed.text import Document
 
 
@@ -103,17 +106,42 @@ def line(explanation: Explanation, width: int, colours: int) -> Text:
     return best
 
 
-def numbered(explanation: Explanation, width: int) -> Iterator[Text]:
+def numbered(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
     """The passages of a document, one per line, with their numbers."""
-    digits = len(str(len(explanation.units)))
-    for i, unit in enumerate(explanation.units, 1):
-        text = Text.assemble((f"{i:>{digits}}  ", "dim"), printable(unit.text))
+    units = explanations[0].units
+    listed_units = _strongest_passages(explanations)
+    digits = len(str(len(units)))
+    for i in listed_units:
+        text = Text.assemble((f"{i + 1:>{digits}}  ", "dim"), printable(units[i].text))
         text.truncate(width, overflow="ellipsis")
         yield text
+    yield from _left_out(explanations[0], len(listed_units))
+
+
+def _strongest_passages(explanations: Sequence[Explanation]) -> list[int]:
+    """The passages with the largest shares of a method's largest score, in reading order."""
+    peaks = np.max([np.abs(shares(e)) for e in explanations], 0)
+    return sorted(np.argsort(-peaks, kind="stable")[:_PASSAGES].tolist())
+
+
+def _left_out(explanation: Explanation, listed_units: int) -> Iterator[Text]:
+    """Where to see the passages that a terminal does not list."""
+    total = len(explanation.units)
+    if listed_units < total:
+        yield Text(
+            f"the strongest {listed_units} of {counted(total, explanation.unit)}; a page"
+            " (-o FILE.html) has all",
+            style="dim",
+        )
 
 
 def listed(explanation: Explanation, console: Console, width: int) -> Iterator[Text]:
-    """The passages of a document, each with its score before it, and what lies between them."""
+    """The passages of a document, each with its score before it, and what lies between them.
+
+    Of many passages, only the strongest.
+    """
+    kept = set(_strongest_passages([explanation]))
+    whole = len(kept) == len(explanation.units)
     share, many = shares(explanation), colours(console)
     scores = [number(x, signed=explanation.signed) for x in explanation.scores]
     margin = max(map(len, scores), default=0)
@@ -121,14 +149,15 @@ def listed(explanation: Explanation, console: Console, width: int) -> Iterator[T
         if index:
             yield Text("‖", style="dim")
         for piece, i in segment:
-            if not piece.strip():
+            if not piece.strip() or not (whole or i in kept):
                 continue
-            score, text = "", Text(printable(piece.strip()), style="dim")
+            score, text = "", Text(_brief(piece.strip(), _BETWEEN), style="dim")
             if i is not None:
                 look = shading.style(share[i], explanation.signed, many)
                 score, text = scores[i], Text(printable(piece), style=look)
             for k, part in enumerate(text.wrap(console, max(10, width - margin - 2))):
                 yield Text.assemble((f"{'' if k else score:>{margin}}  ", "dim"), part)
+    yield from _left_out(explanation, len(kept))
 
 
 def _excerpt(words: Sequence[Text], kept: set[int]) -> Text:
@@ -265,9 +294,7 @@ def terminal(explanation: Explanation, console: Console, options: ConsoleOptions
     if explanation.unit not in PASSAGES:  # which have their scores beside them
         yield Text.assemble(("strongest  ", "dim"), "  ".join(strongest(explanation)))
     if explanation.specials:
-        yield Text.assemble(
-            ("special tokens: ", "dim"), "  ".join(map(printable, apart(explanation)))
-        )
+        yield Text(printable(around(explanation)))
     if explanation.facts:
         pairs = [f"{name} {value}" for name, value in measured(explanation)]
         yield Text.assemble(("measured   ", "dim"), printable(" · ".join(pairs)))
@@ -284,6 +311,7 @@ def strongest(explanation: Explanation, n: int = 8) -> Iterator[str]:
 
     Zeros are listed only if all scores are zero.
     """
+    names = _told_apart(explanation)
     scored = max(1, np.count_nonzero(explanation.scores))
     for i in np.argsort(-np.abs(explanation.scores), kind="stable")[: min(n, scored)]:
         errors = explanation.standard_errors
@@ -292,18 +320,70 @@ def strongest(explanation: Explanation, n: int = 8) -> Iterator[str]:
             low, high = explanation.intervals[i]
             error = f" [{number(low)}, {number(high)}]"
         score = number(explanation.scores[i], signed=explanation.signed)
-        yield f"{_brief(explanation.units[i].text)} {score}{error}"
+        yield f"{names[i]} {score}{error}"
 
 
-def _brief(text: str) -> str:
+def _told_apart(explanation: Explanation) -> list[str]:
+    """The units as a list names them; of those that read the same, which text and which of them."""
+    names = [_brief(unit.text) for unit in explanation.units]
+    same: dict[str, dict[int, list[int]]] = {}
+    for i, unit in enumerate(explanation.units):
+        same.setdefault(names[i], {}).setdefault(unit.segment, []).append(i)
+    for name, by_text in same.items():
+        for segment, indices in by_text.items():
+            text = f"text {segment + 1}" if len(by_text) > 1 else ""
+            for n, i in enumerate(indices, 1):
+                which = ", ".join(filter(None, (text, _ordinal(n) if len(indices) > 1 else "")))
+                names[i] = f"{name} ({which})" if which else name
+    return names
+
+
+def _ordinal(n: int) -> str:
+    ending = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n:,}{ending}"
+
+
+def largest(explanation: Explanation) -> str:
+    """The score of the largest size."""
+    scores = explanation.scores
+    peak = float(scores[np.abs(scores).argmax()]) if len(scores) else 0.0
+    return number(peak, signed=explanation.signed)
+
+
+def _brief(text: str, longest: int = _BRIEF) -> str:
     """The beginning of a passage, or a whole word."""
     text = printable(text)
-    return text if len(text) <= _BRIEF else text[: _BRIEF - 1].rstrip() + "…"
+    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
 
 
-def apart(explanation: Explanation) -> list[str]:
-    """Special tokens with their scores."""
-    return [f"{s.text} {number(s.score, signed=explanation.signed)}" for s in explanation.specials]
+def around(explanation: Explanation) -> str:
+    """What is no part of a unit, with its scores: a sink, the template, and special tokens.
+
+    The sink is a share of all attention, the others are measured without it.
+    """
+    sinks = [s for s in explanation.specials if s.text.endswith(SINK)]
+    others = [s for s in explanation.specials if s not in sinks]
+    together = (TEMPLATE, OUTSIDE, PADDING)
+    parts = [f"{s.text} {_score(explanation, s)}" for s in others if s.text in together]
+    tokens = [f"{s.text} {_score(explanation, s)}" for s in others if s.text not in together]
+    if tokens:
+        parts.append(f"special tokens: {', '.join(tokens)}")
+    rest = " · ".join(parts)
+    if not sinks:
+        return rest
+    named = ", ".join(f"{s.text.removesuffix(SINK)} holds {s.score:.1%}" for s in sinks)
+    sink = f"sink: {named} of the attention"
+    return f"{sink}; without it: {rest}" if rest else sink
+
+
+def template_scores(explanations: Sequence[Explanation]) -> str:
+    """The score of the template by each method that scores it; empty if none does."""
+    scored = [(e, s) for e in explanations for s in e.specials if s.text == TEMPLATE]
+    return " · ".join(f"{e.method} {_score(e, s)}" for e, s in scored)
+
+
+def _score(explanation: Explanation, special: Special) -> str:
+    return number(special.score, signed=explanation.signed)
 
 
 def measured(explanation: Explanation) -> list[tuple[str, str]]:
@@ -334,14 +414,14 @@ def html(explanation: Explanation) -> str:
     """One explanation as a piece of a page, with its styles inline; everything shown is escaped."""
     about = escape(f" {_probability(explanation)} · {provenance(explanation)}")
     notes = "".join(f"<li>{escape(printable(note))}</li>" for note in explanation.notes)
-    specials = escape(", ".join(apart(explanation)))
+    specials = escape(around(explanation))
     small = "opacity:.7;font-size:.85em"
     return (
         '<div style="margin:.6em 0;font-family:system-ui,sans-serif;line-height:1.7">'
         f"<div><b>{escape(explanation.method)}</b> for <b>{escape(explanation.label)}</b>"
         f'<span style="{small}">{about}</span></div>'
         f"{html_text(explanation)}{html_intervals(explanation)}"
-        + (f'<div style="{small}">special tokens: {specials}</div>' if specials else "")
+        + (f'<div style="{small}">{specials}</div>' if specials else "")
         + (f'<ul style="{small};margin:.2em 0">{notes}</ul>' if notes else "")
         + "</div>"
     )

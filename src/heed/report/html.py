@@ -307,7 +307,7 @@ def _method(explanation: Explanation, shared: Sequence[str]) -> dict[str, Any]:
         "text": Markup(parts.html_text(explanation) + parts.html_intervals(explanation)),
         "signed": explanation.signed,
         "strongest": list(parts.strongest(explanation)),
-        "specials": parts.apart(explanation),
+        "around": parts.around(explanation),
         "provenance": parts.provenance(explanation),
         "settings": _pairs(settings),
         "facts": parts.measured(explanation),

@@ -113,6 +113,8 @@ def legend() -> list[tuple[str, list[str]]]:
 
 # Terminals
 
+TENTHS = ", which is [10]"  # what `word` writes behind words, in a legend
+
 
 def colours(console: Console) -> int:
     """How many colours a terminal has: 0, 16, or 256 for all that have more."""

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from heed.methods import Comparison, agreement
 from heed.methods.units import PASSAGES
-from heed.report.comparison import side_by_side
+from heed.report.comparison import margin, side_by_side
 from heed.report.explanation import by_document, comparable, shaded
 from heed.report.numbers import number
 from heed.report.results import MANY, named, ours, published, remarks, shared
@@ -247,8 +247,8 @@ class _Block:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self._title()
-        first = self.explanations[0]
-        wide = shaded(first, colours(console)).cell_len > options.max_width - 24
+        first, room = self.explanations[0], options.max_width - margin(self.explanations)
+        wide = shaded(first, colours(console)).cell_len > room
         if wide and first.unit not in PASSAGES:
             yield Text(_shortened(first), style="dim")
         yield Text("")

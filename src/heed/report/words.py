@@ -192,8 +192,8 @@ def _held(evidence: Sequence[Evidence]) -> Iterator[str]:
     most = {claim: mean for claim, mean in means.items() if mean > _MOST_HELD}
     if most:
         yield (
-            f"{max(most.values()):.0%} of the attention lies on special tokens, sinks and padding,"
-            f" and stays as it is ({', '.join(most)})."
+            f"{max(most.values()):.0%} of the attention lies on special tokens, template and"
+            f" padding, and stays as it is ({', '.join(most)})."
         )
 
 
