@@ -22,6 +22,7 @@ import numpy as np
 from heed import data
 from heed.audit import Audit
 from heed.claims import CLAIMS, Verdict
+from heed.claims.faithful import RIVAL
 from heed.data.dataset import draw
 from heed.models.install import downloaded
 from heed.models.public import Wheel
@@ -121,17 +122,13 @@ class Subject:
     texts: str
 
 
-SUBJECTS = (
-    Subject(
-        "prompt-guard",
-        "DeBERTa-v2, 12 layers",
-        "how 100 jailbreaks begin, 50 reviews, 50 questions",
-    ),
-    Subject("question-classifier", "BERT, 2 layers", "questions from newsgroups"),
-    Subject("minilm-sick", "BERT, 6 layers", "SICK, pairs of sentences"),
-    Subject("minilm-sst", "BERT, 6 layers", "SST, sentences of film reviews"),
-    Subject("smollm2", "Llama, 30 layers, prompted", "SST, sentences of at most 8 words"),
+SUBJECTS = (  # from few layers to many
     Subject("transformer-imdb", "BERT, 2 layers", "IMDB, film reviews"),
+    Subject("question-classifier", "BERT, 2 layers", "questions from newsgroups"),
+    Subject("minilm-sst", "BERT, 6 layers", "SST, sentences of film reviews"),
+    Subject("minilm-sick", "BERT, 6 layers", "SICK, pairs of sentences"),
+    Subject("prompt-guard", "DeBERTa-v2, 12 layers", "how 100 jailbreaks begin; 100 harmless"),
+    Subject("smollm2", "Llama, 30 layers, prompted", "SST, sentences of at most 8 words"),
 )
 Audits = Mapping[Subject, Audit]
 
@@ -216,6 +213,30 @@ def conditions(audits: Audits) -> Iterator[list[str]]:
         yield [f"*{id}*", sentence, condition.side(), *cells]
 
 
+# What the rows of a claim hold besides its statistic: the claim, the column, what it is in words.
+BESIDES = (
+    ("removes", "random", "fall of the probability without random words"),
+    ("competitive", "comprehensiveness", "… without the top words of attention"),
+    ("competitive", f"{RIVAL}gradient-input", "… of gradient × input"),
+    ("competitive", f"{RIVAL}occlusion", "… of occlusion"),
+    ("competitive", f"{RIVAL}lime", "… of LIME"),
+    ("tracks", "spearman", "rank correlation with the change on removal: attention"),
+    ("tracks", "spearman_gradient", "… gradient × input"),
+    ("robust", "again", "τ between two runs of LIME"),
+)
+
+
+def besides_table(audits: Audits) -> list[str]:
+    rows = []
+    for claim, column, words in BESIDES:
+        cells = []
+        for audit in audits.values():
+            evidence = next(e for e in audit.evidence if e.claim.id == claim)
+            cells.append(number(evidence.mean(column), decimals=2))
+        rows.append([words, *cells])
+    return markdown(["mean over documents", *(subject.name for subject in audits)], rows)
+
+
 def remarks(audits: Audits) -> list[str]:
     """For each model the command, what is not default, and why claims are open or not judged."""
     lines = []
@@ -246,6 +267,10 @@ def section(audits: Audits) -> str:
         *verdicts_table(audits),
         "",
         "![Verdicts on every claim and every model](verdicts.svg)",
+        "",
+        "What the audits measured besides, by the predicted label's probability and log-odds:",
+        "",
+        *besides_table(audits),
         "",
         *remarks(audits),
     ]

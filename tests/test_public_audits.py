@@ -13,11 +13,13 @@ from bench import public_models
 from heed.audit import Audit
 from heed.claims import Verdict
 from heed.claims.agrees import Tracks
+from heed.claims.faithful import Removes
+from heed.claims.stable import Robust
 from heed.models.single_layer import SingleLayer
 from heed.report.numbers import number
 from tests.test_faithful import documents
 
-CLAIMS = ["used", "agrees-removal", "removes", "robust"]
+CLAIMS = ["used", "agrees-removal", "tracks", Removes(orders=2), "competitive", Robust(samples=50)]
 
 
 @pytest.fixture
@@ -25,8 +27,8 @@ def page(model: SingleLayer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """Two audits of six, and a page with words of a person before and after the verdicts."""
     audits, results = tmp_path / "out", tmp_path / "results"
     audits.mkdir(), results.mkdir()
+    audit = heed.audit(model, documents(35), CLAIMS, examples=3)
     for name in ("minilm-sst", "prompt-guard"):
-        audit = heed.audit(model, documents(35), CLAIMS, examples=3)
         audit.facts["command"] = f"heed audit --model {name}"
         audit.save(audits / f"{name}.parquet")
     monkeypatch.setattr(public_models, "OUT", audits)
@@ -42,12 +44,16 @@ def test_the_page_shows_every_verdict_and_keeps_what_people_wrote(page: Path) ->
     assert text.startswith("# Title\n\nBefore.\n\n## Verdicts\n")
     assert text.endswith("## Learnt\n\nAfter.\n") and "stale" not in text
     header = next(line for line in text.splitlines() if line.startswith("| claim |"))
-    assert header == "| claim |  | holds if | prompt-guard | minilm-sst |"
+    assert header == "| claim |  | holds if | minilm-sst | prompt-guard |"
     audit = Audit.load(page.parent / "minilm-sst.parquet")
     for verdict in audit.verdicts:
         (row,) = [s for s in text.splitlines() if s.startswith(f"| `{verdict.claim.id}` |")]
         assert row.count(number(verdict.mean, decimals=2)) >= 2  # both models are the same one
     assert "heed audit --model prompt-guard" in text
+    (random,) = [s for s in text.splitlines() if "random words" in s and s.startswith("| fall")]
+    rows = next(e for e in audit.evidence if e.claim.id == "removes").rows
+    mean = number(sum(row["random"] for row in rows) / len(rows), decimals=2)
+    assert random.endswith(f"| {mean} | {mean} |")
 
 
 def test_a_claim_behind_a_closed_gate_is_shown_without_a_verdict() -> None:
