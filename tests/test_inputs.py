@@ -15,7 +15,7 @@ import tokenizers
 import heed
 from heed.data import Dataset, documents
 from heed.errors import DataError, HeedError, InputError
-from heed.methods.method import _reading_notes
+from heed.methods.method import _unknown_note
 from heed.models.classifier import NO_PAIRS
 from heed.models.single_layer import SingleLayer
 from heed.progress import Listener, listening
@@ -307,7 +307,7 @@ def test_the_note_on_unknown_words_names_the_token_of_the_model() -> None:
     )
     backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     (tokens,) = Tokenizer(backend, 10, unknown=0)([Document("good zyzzyva film")])
-    assert _reading_notes(tokens, True) == (
+    assert _unknown_note(tokens) == (
         "2 words are unknown to the model, which reads [UNK] instead: 'zyzzyva', 'film'.",
     )
 

@@ -226,7 +226,7 @@ def test_projected_values_add_up_to_the_output_of_attention(family: str) -> None
         p.register_forward_hook(lambda p, _, out: put_out.append((p, out)))
         for p in set(m._projections)
     ]
-    trace = m.trace(m.tokens(TEXTS))
+    trace = m.trace(m.tokens(TEXTS[:1] if m.even else TEXTS))
     for handle in handles:
         handle.remove()
     assert len(put_out) == len(trace.projections) == len(trace.attention)
