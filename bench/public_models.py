@@ -301,7 +301,8 @@ def chart(audits: Audits) -> alt.LayerChart:
     plain: dict[str, Any] = {"title": None, "ticks": False, "domain": False, "labelLimit": 0}
     top = alt.Axis(orient="top", labelAngle=0, labelPadding=8, **plain)
     across = alt.X("model:N", sort=names, axis=top, scale=alt.Scale(paddingInner=0.04))
-    left = alt.Axis(labelPadding=8, **plain)
+    # room for a reader's fonts, which may be wider than those that the drawing was measured with
+    left = alt.Axis(labelPadding=8, minExtent=150, **plain)
     down = alt.Y("claim:N", sort=claims, axis=left, scale=alt.Scale(paddingInner=0.1))
     scale = alt.Scale(domain=list(COLOURS), range=list(COLOURS.values()))
     legend = alt.Legend(title=None, orient="bottom", symbolType="square", labelColor=INK)
