@@ -1,6 +1,6 @@
 """Distances, rank correlations and intervals against loops written out."""
 
-from itertools import combinations
+from itertools import combinations, permutations
 from math import isnan, sqrt
 
 import numpy as np
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from heed.metrics import bootstrap, bootstrap_mean, kendall, spearman, tvd
+from heed.metrics import kendall, spearman, top_weights, tvd
 
 LEVELS = st.integers(-3, 3)  # few different values: many ties
 RANKED = st.lists(st.tuples(LEVELS, LEVELS), min_size=2, max_size=12)
@@ -101,53 +101,28 @@ def test_all_zeros_have_no_order() -> None:
     assert isnan(kendall(np.zeros(5), np.arange(5.0)))
 
 
-# Bootstrap
+# The top k
 
 
-@pytest.mark.parametrize("seed", [0, 7])
-def test_bootstrap_is_the_loop(seed: int) -> None:
-    values = np.random.default_rng(3).exponential(size=40)
-    rng = np.random.default_rng(seed)
-    means = []
-    for _ in range(500):
-        drawn = rng.integers(0, len(values), len(values))
-        means.append(sum(values[i] for i in drawn) / len(values))
-    low, high = bootstrap_mean(values, 0.9, 500, seed)
-    assert (low, high) == pytest.approx(
-        (np.quantile(means, 0.05), np.quantile(means, 0.95)), abs=1e-12
-    )
+@given(st.lists(LEVELS, min_size=1, max_size=6), st.integers(-1, 7))
+def test_the_top_is_that_of_all_orders_of_ties(values: list[int], k: int) -> None:
+    """Every order in which equal scores can stand is tried, and the first k are counted."""
+    scores = np.array(values, dtype=float)
+    counts, tried = np.zeros(len(values)), 0
+    for order in permutations(range(len(values))):
+        ranked = sorted(order, key=lambda i: -values[i])  # stable: keeps the order of ties
+        counts[ranked[: max(0, k)]] += 1
+        tried += 1
+    found = top_weights(scores, k)
+    np.testing.assert_allclose(found, counts / tried, atol=1e-12)
+    assert found.sum() == pytest.approx(min(max(0, k), len(values)))
 
 
-def test_bootstrap_in_several_stretches_is_the_loop() -> None:
-    values = np.random.default_rng(4).normal(
-        size=1 << 19
-    )  # so long that only 8 resamples are drawn at a time
-    rng = np.random.default_rng(0)
-    means = [values[rng.integers(0, len(values), len(values))].mean() for _ in range(20)]
-    assert bootstrap_mean(values, 0.5, 20) == pytest.approx(
-        tuple(np.quantile(means, [0.25, 0.75])), abs=1e-12
-    )
-
-
-def test_bootstrap_is_the_same_twice_and_widens_with_the_level() -> None:
-    values = np.random.default_rng(5).normal(size=50)
-    narrow, wide = bootstrap_mean(values, 0.9), bootstrap_mean(values, 0.99)
-    assert bootstrap_mean(values, 0.9) == narrow
-    assert wide[0] < narrow[0] < values.mean() < narrow[1] < wide[1]
-
-
-def test_bootstrap_of_equal_values_is_a_point() -> None:
-    assert bootstrap_mean(np.full(30, 0.25)) == pytest.approx((0.25, 0.25))
-    assert bootstrap_mean(np.array([2.0])) == pytest.approx((2.0, 2.0))
-
-
-def test_bootstrap_covers_the_mean_about_as_often_as_it_says() -> None:
-    rng = np.random.default_rng(6)
-    inside = 0
-    for _ in range(400):
-        low, high = bootstrap_mean(rng.normal(1.0, 2.0, 60), 0.9, 1000)
-        inside += low < 1.0 < high
-    assert 0.84 <= inside / 400 <= 0.94  # the percentile interval is a little narrow
+def test_constant_scores_have_no_top_and_rounding_errors_make_none() -> None:
+    assert top_weights(np.full(10, 0.3), 3).tolist() == pytest.approx([0.3] * 10)
+    almost = 0.3 + 1e-13 * np.arange(10)
+    assert top_weights(almost, 3).tolist() == pytest.approx([0.3] * 10)
+    assert top_weights(np.array([5.0, 1.0, 1.0, 0.0]), 2).tolist() == [1.0, 0.5, 0.5, 0.0]
 
 
 # Spearman's ρ
@@ -167,47 +142,3 @@ def test_rounding_errors_have_no_rank() -> None:
     assert spearman(x, np.array([2.0, 1.0, 3.0, 4.0])) == spearman(
         np.round(x, 6), np.array([2.0, 1.0, 3.0, 4.0])
     )
-
-
-def test_rows_of_a_group_are_drawn_together() -> None:
-    rng = np.random.default_rng(0)
-    groups = np.array([0, 1, 0, 2, 2, 2, 3, 1])
-    values, other = rng.normal(size=8), rng.normal(size=8)
-    drawn = np.random.default_rng(5).integers(0, 4, (300, 4))
-    rows = [np.concatenate([np.flatnonzero(groups == g) for g in some]) for some in drawn]
-    expected = np.quantile([values[r].mean() for r in rows], [0.05, 0.95])
-    assert bootstrap_mean(values, 0.9, 300, 5, groups) == pytest.approx(tuple(expected), abs=1e-12)
-    rng, ratios = np.random.default_rng(5), []
-    for _ in range(300):
-        rows = np.concatenate([np.flatnonzero(groups == g) for g in rng.integers(0, 4, 4)])
-        ratios.append(values[rows].sum() / np.square(other[rows]).sum())
-    found = bootstrap(
-        {"a": values, "b": other},
-        lambda c: float(c["a"].sum() / np.square(c["b"]).sum()),
-        0.9,
-        300,
-        5,
-        groups,
-    )
-    assert found == pytest.approx(tuple(np.quantile(ratios, [0.05, 0.95])), abs=1e-12)
-
-
-@pytest.mark.parametrize("together", [True, False])
-def test_pairs_that_are_alike_need_wider_intervals(together: bool) -> None:
-    """Every value twice: 40 pairs say as much as 40 values.
-
-    Intervals that do not know that miss the mean.
-    """
-    rng, hits = np.random.default_rng(1), 0
-    for seed in range(300):
-        values = np.repeat(rng.normal(size=40), 2)
-        low, high = bootstrap_mean(
-            values, 0.95, 1000, seed, np.repeat(np.arange(40), 2) if together else None
-        )
-        hits += low < 0 < high
-    assert hits / 300 > 0.9 if together else hits / 300 < 0.88
-
-
-def test_a_statistic_that_no_draw_has_has_no_interval(recwarn: pytest.WarningsRecorder) -> None:
-    assert np.isnan(bootstrap({"x": np.ones(5)}, lambda c: float("nan"), resamples=20)).all()
-    assert not recwarn.list

@@ -1,11 +1,9 @@
-"""Distances, rank correlations and intervals: pure functions of arrays."""
+"""Distances, rank correlations and the top of a ranking: pure functions of arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 
 def tvd(
@@ -48,18 +46,39 @@ def auc(scores: Float[np.ndarray, "n"], positive: Bool[np.ndarray, "n"]) -> floa
 
 
 def average_precision(scores: Float[np.ndarray, "n"], positive: Bool[np.ndarray, "n"]) -> float:
-    """The area under the precision–recall curve, as a sum of steps; NaN without positives.
+    """The mean, over positives, of the share of positives among all that rank as high.
 
-    Equal scores are one step, so their order does not matter.
+    Equal scores stand in random order: this is the mean over all their orders, so that constant
+    scores get `chance_precision`. Ties are as in `kendall`. NaN without positives.
     """
     if not positive.any():
         return float("nan")
-    order = np.argsort(-scores, kind="stable")
-    hits = np.cumsum(positive[order])
-    # the last of each group of equal scores
-    ends = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))
-    precision, recall = hits[ends] / (ends + 1), hits[ends] / hits[-1]
-    return float((precision * np.diff(recall, prepend=0.0)).sum())
+    # groups of equal scores, from the highest down
+    _, group, sizes = np.unique(-_rounded(scores), return_inverse=True, return_counts=True)
+    hits = np.bincount(group, positive)
+    starts, hits_before = np.cumsum(sizes) - sizes, np.cumsum(hits) - hits
+    # the group of each rank from 1 to n, and how many of the group stand before it
+    at = np.repeat(np.arange(len(sizes)), sizes)
+    rank = np.arange(1, len(scores) + 1)
+    before = rank - 1 - starts[at]
+    # At each rank of a group stands a positive with the chance hits / size. If one does, the other
+    # positives are spread evenly over the other ranks of the group, and so among those before.
+    others = before * (hits[at] - 1) / np.maximum(sizes[at] - 1, 1)
+    precision = (hits_before[at] + 1 + others) / rank
+    return float((hits[at] / sizes[at]) @ precision / positive.sum())
+
+
+def chance_precision(n: int, positive: int) -> float:
+    """The mean of `average_precision` over all orders of n scores; NaN without positives.
+
+    It is H/n + (R - 1)(n - H) / (n (n - 1)) for R positives, where H = 1 + 1/2 + … + 1/n: at rank k
+    stands a positive with the chance R/n, and then 1 + (k - 1)(R - 1)/(n - 1) of the first k are
+    positive on average; this is divided by k and by R, and summed over ranks. It lies above R/n.
+    """
+    if not positive:
+        return float("nan")
+    harmonic = float((1 / np.arange(1, n + 1)).sum())
+    return harmonic / n + (positive - 1) * (n - harmonic) / (n * max(n - 1, 1))
 
 
 def f1(predicted: Bool[np.ndarray, "n"], positive: Bool[np.ndarray, "n"]) -> float:
@@ -84,6 +103,37 @@ def kendall(x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"]) -> float:
     return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
 
 
+_PAIRS = 1 << 20  # pairs compared at once: bounds memory for long texts
+
+
+def weighted_kendall(x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"]) -> float:
+    """How far x ranks as the yardstick y ≥ 0 does, where much counts what scores high in y.
+
+    The mean over pairs of 1 (same order), -1 (reverse order) and 0 (tied in x: the mean of both
+    orders), each weighted by the larger of the two y:
+
+        Σ max(y_i, y_j) sgn(x_i - x_j) sgn(y_i - y_j)  /  Σ max(y_i, y_j) |sgn(y_i - y_j)|
+
+    Pairs that are tied in y say nothing. NaN if all are. Ties are as in `kendall`.
+    """
+    x, y = _rounded(x), _rounded(y)
+    order = np.argsort(y)
+    x, y = x[order], y[order]
+    # a pair counts where its larger y stands: all that come before it and are not equal
+    lower = np.searchsorted(y, y, side="left")
+    total = float(y @ lower)
+    if total == 0:
+        return float("nan")
+    agreeing = 0.0
+    step = max(1, _PAIRS // len(x))
+    for start in range(0, len(x), step):
+        rows = slice(start, start + step)
+        below = np.arange(lower[rows][-1]) < lower[rows, None]
+        signs = np.sign(x[rows, None] - x[: below.shape[1]])
+        agreeing += float(y[rows] @ (signs * below).sum(1))
+    return agreeing / total
+
+
 def spearman(x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"]) -> float:
     """Spearman's ρ; equal values get their mean rank; NaN if either side is constant.
 
@@ -95,6 +145,22 @@ def spearman(x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"]) -> float:
     return float(np.corrcoef(_ranks(x), _ranks(y))[0, 1])
 
 
+def top_weights(scores: Float[np.ndarray, "n"], k: int) -> Float[np.ndarray, "n"]:
+    """How likely each score is among the k largest if ties are broken at random.
+
+    It is 1 above the cut, 0 below, and a fraction for scores that tie at the cut. The weights sum
+    to k. Ties are as in `kendall`.
+    """
+    scores = _rounded(scores)
+    if k <= 0:
+        return np.zeros(len(scores))
+    if k >= len(scores):
+        return np.ones(len(scores))
+    cut = np.partition(scores, -k)[-k]  # the k-th largest
+    above, at = scores > cut, scores == cut
+    return above + at * ((k - above.sum()) / at.sum())
+
+
 def _ranks(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
     """Ranks from 1; equal values get the mean of their ranks."""
     _, group, counts = np.unique(x, return_inverse=True, return_counts=True)
@@ -104,55 +170,3 @@ def _ranks(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
 def _rounded(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
     """Values relative to the largest, so that those equal but for rounding errors become ties."""
     return np.round(x / (np.abs(x).max(initial=0.0) or 1.0), 9)
-
-
-def bootstrap_mean(
-    values: Float[np.ndarray, "n"],
-    level: float = 0.95,
-    resamples: int = 10_000,
-    seed: int = 0,
-    groups: Int[np.ndarray, "n"] | None = None,
-) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean; values of one group are resampled together."""
-    sums = values if groups is None else np.bincount(groups, values)
-    rng = np.random.default_rng(seed)
-    means = np.empty(resamples)
-    step = max(1, (1 << 22) // len(sums))  # resamples at a time: bounds memory to 4 M indices
-    for start in range(0, resamples, step):
-        drawn = rng.integers(0, len(sums), (len(means[start : start + step]), len(sums)))
-        count = len(values) if groups is None else np.bincount(groups)[drawn].sum(1)
-        means[start : start + step] = sums[drawn].sum(1) / count
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
-def bootstrap(
-    columns: Mapping[str, np.ndarray],
-    statistic: Callable[[Mapping[str, np.ndarray]], float],
-    level: float = 0.95,
-    resamples: int = 10_000,
-    seed: int = 0,
-    groups: Int[np.ndarray, "n"] | None = None,
-) -> tuple[float, float]:
-    """Percentile bootstrap interval of any statistic of rows, which are given as columns.
-
-    Rows of one group are resampled together.
-    """
-    n = len(next(iter(columns.values())))
-    counts = np.ones(n, dtype=int) if groups is None else np.bincount(groups)
-    order = np.arange(n) if groups is None else np.argsort(groups, kind="stable")
-    begins = np.cumsum(counts) - counts
-    rng = np.random.default_rng(seed)
-    statistics = np.empty(resamples)
-    for i in range(resamples):
-        drawn = rng.integers(0, len(counts), len(counts))
-        sizes = counts[drawn]
-        # 0, 1, … within each drawn group: all its rows, without a loop over groups
-        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        rows = order[np.repeat(begins[drawn], sizes) + within]
-        statistics[i] = statistic({key: column[rows] for key, column in columns.items()})
-    statistics = statistics[~np.isnan(statistics)]
-    if not len(statistics):
-        return float("nan"), float("nan")
-    low, high = np.quantile(statistics, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)

@@ -47,6 +47,7 @@ _SCRATCH = ".writing-"  # how the names of files begin that are not whole yet
 _HOST = re.sub(r"\W", "", platform.node())
 _OWNED = re.compile(r".+-(\w*)-([0-9]{1,9})-\w+")  # names that end in HOST-PID-ANYTHING
 _DAY = 24 * 60 * 60.0
+_ATTEMPTS = 20  # to make a file in a folder that other processes make and remove
 _LIBRARIES = ("torch", "numpy", "transformers", "tokenizers")  # whose versions may change a value
 
 
@@ -181,14 +182,18 @@ def writing_folder(
 
 def _scratch(parent: Path, make: Callable[..., M]) -> M:
     """A scratch file or folder, whose name says which process of which machine it belongs to."""
-    parent.mkdir(parents=True, exist_ok=True)
-    sweep(parent)
     prefix = f"{_SCRATCH}{_HOST}-{os.getpid()}-"
-    try:
-        return make(dir=parent, prefix=prefix)
-    except FileNotFoundError:  # another process has just removed the parent, which was empty
-        parent.mkdir(parents=True, exist_ok=True)
-        return make(dir=parent, prefix=prefix)
+    for attempt in range(_ATTEMPTS):
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            sweep(parent)
+            return make(dir=parent, prefix=prefix)
+        except (FileExistsError, FileNotFoundError):
+            # another process may remove the parent while it is empty: then mkdir, which has just
+            # seen it, finds no folder there, or make finds none
+            if attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _copy(path: Path, target: Path) -> None:

@@ -55,6 +55,8 @@ class Document:
 
     `label` is the index of the gold label, if known; `rationale` marks the characters that people
     gave as its reason; `spans` are parts of the text that a user wants to score, each as a whole.
+    Documents of one `cluster` (an author, a conversation) are not independent: statistics draw them
+    together, and count them as one.
     """
 
     text: str
@@ -63,6 +65,7 @@ class Document:
     label: int | None = None
     rationale: tuple[Span, ...] = ()
     spans: Any = ()  # a tuple of `Span`, made of whatever is given; of nothing, if it is None
+    cluster: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spans", _spans(self.spans))
