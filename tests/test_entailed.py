@@ -166,3 +166,26 @@ def test_a_hypothesis_on_the_command_line(tmp_path: Path) -> None:
     refused(command("explain", TEXTS[0], *asked), "--hypothesis needs --labels")
     refused(command("explain", TEXTS[0], *asked, "--template", "{text}"), "not both")
     refused(command("explain", TEXTS[0], "--hypothesis", "{}"), "name it with --model")
+
+
+def test_the_label_of_entailment_and_several_labels_on_the_command_line(tmp_path: Path) -> None:
+    small.network("bert").save_pretrained(tmp_path / "unnamed")  # LABEL_0, LABEL_1, LABEL_2
+    network().save_pretrained(tmp_path / "nli")
+    for folder in ("unnamed", "nli"):
+        small.tokenizer().save_pretrained(tmp_path / folder)
+    asked = ["--hypothesis", HYPOTHESIS, "--labels", ",".join(LABELS)]
+    more = ["--method", "occlusion", "--format", "json"]
+    unnamed = ["--model", tmp_path / "unnamed", *asked]
+    refused(command("explain", TEXTS[0], *unnamed), "no label for entailment", "--entailment")
+    for label in ("LABEL_2", "label_2", "2"):
+        done = command("explain", TEXTS[0], *unnamed, "--entailment", label, *more)
+        expected = heed.explain(model(), TEXTS[0], "occlusion")
+        np.testing.assert_allclose(done.explanations[0]["scores"], expected.scores, atol=1e-5)
+    done = command("explain", TEXTS[0], "-m", tmp_path / "nli", *asked, "--several", *more)
+    expected = heed.explain(model(several=True), TEXTS[0], "occlusion")
+    assert done.explanations[0]["probabilities"] == pytest.approx(expected.probabilities, abs=1e-5)
+    assert sum(expected.probabilities.values()) != pytest.approx(1, abs=0.01)
+    for verb in ("explain", "audit"):
+        text = [TEXTS[0]] if verb == "explain" else []
+        for flag in (["--several"], ["--entailment", "yes"]):
+            refused(command(verb, *text, *flag), f"{flag[0]} is for a model of entailment")

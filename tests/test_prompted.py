@@ -746,12 +746,20 @@ def test_a_template_on_the_command_line(folder: Path) -> None:
     chat = ["--labels", "bad,good", "--chat", "--calibrate"]
     (e,) = command("explain", TEXT, *asked, *chat, *more).explanations
     assert any("<|assistant|>" in note for note in e["notes"])
+    chat = ["--labels", "bad,good", "--chat", "--system", "it is a film"]
+    (e,) = command("explain", TEXT, *asked, *chat, *more).explanations
+    template, labels = "Review: {text}\nSentiment:", ["bad", "good"]
+    told = heed.prompted(network(), tokenizer(), template, labels, chat=True, system="it is a film")
+    expected = heed.explain(told, TEXT, "occlusion")
+    assert e["probabilities"] == pytest.approx(expected.probabilities, abs=1e-5)
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         (["--template", "{text}"], "needs --labels"),
+        (["--system", "be brief"], "--system is for a language model"),
+        (["--template", "{text}", "--labels", "a,b", "--system", "x"], "add --chat"),
         (["--labels", "a,b"], "add --template"),
         (["--chat"], "--chat is for a language model"),
         (["--calibrate"], "--calibrate is for a language model"),

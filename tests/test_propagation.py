@@ -443,6 +443,7 @@ def test_a_comparison_leaves_out_what_refuses_the_text(reader: Transformer) -> N
             heed.compare(
                 reader,
                 "good film " * n,
+                "all",
             ).methods
         )
         for n in (2, 64)
@@ -474,7 +475,8 @@ def test_the_command_line_says_what_it_leaves_out(
     settings = ["samples=20", "steps=2", "layers=all", "merge=max"]
     options = [x for s in settings for x in ("--set", s)]
     with listening(for_stderr()):
-        app(["explain", "good film " * 64, "--model", str(folder), *options], standalone_mode=False)
+        asked = ["explain", "good film " * 64, "--all", "--model", str(folder), *options]
+        app(asked, standalone_mode=False)
     done = capsys.readouterr()
     assert "Left out" in done.err and "takes texts of at most 128 tokens" in done.err
     assert "rollout" in done.out and "flow " not in done.out

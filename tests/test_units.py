@@ -365,6 +365,7 @@ CHEAP: dict[str, dict[str, Any]] = {
     "robust": {"samples": 30},
     "competitive": {"samples": 30},
     "removes": {"orders": 3},
+    "suffices": {"orders": 3},
 }
 
 

@@ -82,6 +82,20 @@ def say(line: str) -> None:
     _listener.get().say(line)
 
 
+def heard() -> bool:
+    """Whether anybody listens."""
+    return _listener.get() is not _NOBODY
+
+
+def roughly(seconds: float) -> str:
+    """How long something takes, for somebody who waits: "40 s", "3 min", "2.5 h"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
 class Bar(Generic[T]):
     """Progress over items, or by `advance` where there are none to go through."""
 

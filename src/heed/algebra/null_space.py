@@ -32,7 +32,7 @@ from jaxtyping import Bool, Float, Int
 
 from heed.algebra.entropy import most_entropy_batch, most_entropy_inside
 from heed.algebra.least_norm import CERTAIN, SUMS, excess, least_norm_batch, on_support
-from heed.algebra.programs import NotReached, Program, ascend, two_constraints
+from heed.algebra.programs import NotReached, Program, farthest, two_constraints
 from heed.algebra.systems import FEW_ROWS, Basis, Row, Rows
 from heed.errors import InputError
 
@@ -302,16 +302,12 @@ class Space:
         By linear programs. If a single number of each row is kept, and nothing is dropped, there is
         a closed form.
         """
-        row = self._attention(row[None])[0]
-        directions = np.eye(len(row)) if directions is None else np.asarray(directions, dtype=float)
+        row, directions = self._measured(row, directions)
         now = directions @ row
         if not self.nullity:
             return np.stack([now, now], 1)
-        units = (directions.max(1) == 1) & (np.abs(directions).sum(1) == 1)
-        whole = np.abs(self._rest).max(initial=0.0) <= _CLOSE
-        if self.sums == 1 and self.Q.shape[1] <= 2 and units.all() and whole:
-            bounds = two_constraints(self.Q[:, 1:], row)[directions.argmax(1)]
-        else:
+        bounds = self._closed_form(row, directions)
+        if bounds is None:
             smallest = self.smallest(row)
             highest = [smallest(-d) for d in directions]
             # A weight that is 0 in a known member needs no program to find its smallest value. All
@@ -324,16 +320,57 @@ class Space:
         # the row itself is a member, whatever a solver's tolerance says
         return np.stack([np.minimum(low, now), np.maximum(high, now)], 1)
 
-    def farthest(self, row: Row) -> Row:
+    def highest(
+        self, row: Row, directions: Float[np.ndarray, "unit key"] | None = None
+    ) -> Float[np.ndarray, "unit"]:
+        """The upper ends of `intervals` alone, for half of the linear programs or less."""
+        row, directions = self._measured(row, directions)
+        now = directions @ row
+        if not self.nullity:
+            return now
+        bounds = self._closed_form(row, directions)
+        if bounds is None:
+            smallest = self.smallest(row)
+            high = np.array([d @ smallest(-d) for d in directions])
+        else:
+            high = bounds[:, 1]
+        return np.maximum(high, now)
+
+    def _measured(
+        self, row: Row, directions: Float[np.ndarray, "unit key"] | None
+    ) -> tuple[Row, Float[np.ndarray, "unit key"]]:
+        """A row that is attention, and the sums of its weights that are asked for."""
+        row = self._attention(row[None])[0]
+        return row, np.eye(len(row)) if directions is None else np.asarray(directions, dtype=float)
+
+    def _closed_form(
+        self, row: Row, directions: Float[np.ndarray, "unit key"]
+    ) -> Float[np.ndarray, "unit 2"] | None:
+        """The intervals of single weights, if a single number of each row is kept."""
+        units = (directions.max(1) == 1) & (np.abs(directions).sum(1) == 1)
+        whole = np.abs(self._rest).max(initial=0.0) <= _CLOSE
+        if self.sums == 1 and self.Q.shape[1] <= 2 and units.all() and whole:
+            return two_constraints(self.Q[:, 1:], row)[directions.argmax(1)]
+        return None
+
+    def member(self, row: Row, cost: Row) -> Row:
+        """The member of the row's class at which the cost is least."""
+        row = self._attention(row[None])[0]
+        return self._member(row, self.smallest(row)(cost)) if self.nullity else row
+
+    def farthest(self, row: Row, starts: int = 2) -> Row:
         """A member of the class far from the row, by total variation distance.
 
-        The search starts at the member that overlaps least with the row, and climbs from there.
+        The search climbs from the member that overlaps least with the row, and from others.
         """
         row = self._attention(row[None])[0]
         if not self.nullity:
             return row
-        member = ascend(self.smallest(row), row, lambda x: x - row)
-        return self._kept(row[None], self.polished(row, member)[None])[0]
+        return self._member(row, farthest(self.smallest(row), row, lambda x: x - row, starts))
+
+    def _member(self, row: Row, near: Row) -> Row:
+        """The member next to what a solver found, checked."""
+        return self._kept(row[None], self.polished(row, near)[None])[0]
 
     def polished(self, row: Row, near: Row) -> Row:
         """The member of the row's class next to a point that a solver left slightly outside.

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from heed.errors import NotApplicable
+from heed.randomness import generator
 
 _PATIENCE = 10.0  # seconds for a linear program, which takes milliseconds: some never end
 
@@ -98,6 +99,24 @@ def ascend(
             break
         point = higher
     return point
+
+
+def farthest(
+    smallest: Callable[[Float[np.ndarray, "cost"]], Row],
+    origin: Float[np.ndarray, "cost"],
+    away: Callable[[Row], Float[np.ndarray, "cost"]],
+    starts: int = 2,
+) -> Row:
+    """The farthest of the points that several climbs reach.
+
+    The first starts where there is least overlap with the origin, the others at random costs. One
+    start is not enough: at a uniform origin all points overlap alike, the first cost is flat, and
+    the climb may end where it began.
+    """
+    rng = generator("farthest", len(origin))
+    costs = [origin, *(rng.standard_normal(len(origin)) for _ in range(starts - 1))]
+    reached = [ascend(smallest, cost, away) for cost in costs]
+    return max(reached, key=lambda point: float(np.abs(away(point)).sum()))
 
 
 def two_constraints(w: Float[np.ndarray, "key one"], row: Row) -> Float[np.ndarray, "key 2"]:

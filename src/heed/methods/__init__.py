@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 from heed.data.inputs import is_one
-from heed.errors import InputError
+from heed.errors import InputError, NotApplicable
 from heed.methods.anchors import Anchors as Anchors
 from heed.methods.attention import AttentionHead as AttentionHead
 from heed.methods.attention import AttentionMax as AttentionMax
 from heed.methods.attention import AttentionMean as AttentionMean
 from heed.methods.attention import ValueNorm as ValueNorm
+from heed.methods.baseline import CHANCE as CHANCE
 from heed.methods.baseline import Random as Random
+from heed.methods.baseline import WordLength as WordLength
+from heed.methods.choice import PATIENCE, Chooser, only_by_name, predicted
 from heed.methods.comparison import Comparison as Comparison
 from heed.methods.comparison import agreement as agreement
 from heed.methods.comparison import by_reason
@@ -25,6 +26,7 @@ from heed.methods.exact import LimeTheorem as LimeTheorem
 from heed.methods.exact import ShapleyExact as ShapleyExact
 from heed.methods.explanation import Explanation as Explanation
 from heed.methods.explanation import UnitKind
+from heed.methods.flip import Flip as Flip
 from heed.methods.gradient import GradientInput as GradientInput
 from heed.methods.gradient import GradientL1 as GradientL1
 from heed.methods.gradient import GradientL2 as GradientL2
@@ -39,18 +41,21 @@ from heed.methods.perturbation import Shapley as Shapley
 from heed.methods.propagation import AttentionGradient as AttentionGradient
 from heed.methods.propagation import Flow as Flow
 from heed.methods.propagation import Rollout as Rollout
+from heed.methods.table import ALL
 from heed.methods.table import METHODS as METHODS
+from heed.methods.table import candidates as candidates
+from heed.methods.table import group_of as group_of
 from heed.methods.table import make_method as make_method
+from heed.methods.table import make_methods as make_methods
 from heed.methods.table import reads_attention as reads_attention
-from heed.methods.units import units_of
+from heed.methods.table import reads_below as reads_below
 from heed.models import Model
 from heed.models import of as classifier_of
 from heed.models.classifier import Classifier
 from heed.progress import say
-from heed.text import Document, Tokens
+from heed.text import Document
 
 Text = str | Document | tuple[str, str]
-PATIENCE = 30.0  # seconds that a method may take that nobody asked for by its name
 
 
 @overload
@@ -96,69 +101,59 @@ def compare(
     unit: UnitKind = "word",
     seed: int = 0,
     patience: float | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Comparison:
-    """Explain one text by several methods, and say how far they agree.
+    """Explain one text by several methods.
 
-    Without `methods`, all run that can explain the text within `patience` seconds each, by default
-    30 (see `quick_methods`). The others are in `left_out` of the result, with the reason.
+    Without `methods`, six run, two of each group: attention, gradient, removal (see `DEFAULT`).
+    `methods="all"` runs all but those that run only by name. In both cases a method runs if it can
+    explain the text within `patience` seconds, by default 30; `left_out` of the result says what
+    is missing, and why.
+
+    `settings` are for those of the methods that have them: {"removal": "delete"}.
     """
     model = classifier_of(model)
     if not is_one(text):
         one = "one text (a string, a Document, or a pair in a tuple)"
         raise InputError(f"compare takes {one}, got {type(text).__name__}.")
-    documents = model.documents(text, keep_all=True).documents
+    (document,) = model.documents(text, keep_all=True).documents
+    return compared(model, document, methods, label, unit, seed, patience, settings)
+
+
+def compared(
+    model: Classifier,
+    document: Document,
+    methods: Sequence[str | Method] | str | None = None,
+    label: int | str | None = None,
+    unit: UnitKind = "word",
+    seed: int = 0,
+    patience: float | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Comparison:
+    """The same as `compare`, for a classifier and a document."""
+    named = [methods] if isinstance(methods, str | Method) else methods
+    if named is not None and not named:
+        raise InputError("compare needs at least one method, got none.")
+    asked = make_methods(candidates(named), settings or {})
     left_out: dict[str, str] = {}
-    if methods is None:
-        to_run, left_out = quick_methods(model, documents[0], unit, patience)
-    else:
-        named = [methods] if isinstance(methods, str) else methods
-        to_run = [make_method(m) for m in named]
-        if not to_run:
-            raise InputError("compare needs at least one method, got none.")
-    explanations = [m.explain(model, documents, label, unit, seed)[0] for m in to_run]
+    by_name = named is not None and list(named) != [ALL]
+    for method in asked if by_name else ():  # before the first of them has taken its time
+        if reason := method.refusal(model, [document]):
+            raise NotApplicable(reason)
+    (tokens,) = model.tokens([document])
+    refuse_empty([tokens], unit)
+    prediction = predicted(model, tokens)
+    choice = Chooser(model, prediction, unit, PATIENCE if patience is None else patience)
+    if named is None:
+        asked, left_out = choice.default(asked)
+    elif not by_name:
+        asked, left_out = choice.quick(asked)
+        left_out |= only_by_name()
     if left_out:
         say(f"Left out: {by_reason(left_out)}.")
-    return Comparison(tuple(explanations), agreement(explanations), left_out)
-
-
-def quick_methods(
-    model: Classifier,
-    text: Text,
-    unit: UnitKind = "word",
-    patience: float | None = None,
-    methods: Iterable[Method] | None = None,
-) -> tuple[list[Method], dict[str, str]]:
-    """The methods that can explain a text within `patience` seconds each, and why others cannot.
-
-    The default is 30 seconds, and all methods except those that run only by name.
-    """
-    patience = PATIENCE if patience is None else patience
-    if methods is None:
-        methods = [make_method(name) for name, cls in METHODS.items() if not cls.only_by_name]
-    (tokens,) = model.tokens([text])
-    refuse_empty([tokens], unit)
-    seconds = _seconds_per_output(model, tokens)
-    quick, left_out = [], {}
-    for method in methods:
-        units, _ = units_of(tokens, unit, method.merges_repeats())
-        evaluations = method.evaluations(len(units))
-        if reason := method.refusal(model, [text]):
-            left_out[method.name] = reason
-        elif evaluations > 1 and (expected := seconds * evaluations) > patience:
-            left_out[method.name] = f"it would take about {expected:.0f} s; name it to run it."
-        else:
-            quick.append(method)
-    for name, cls in METHODS.items():
-        if cls.only_by_name:
-            left_out[name] = "run only if you name them"
-    return quick, left_out
-
-
-def _seconds_per_output(model: Classifier, tokens: Tokens) -> float:
-    """How long the model takes for one output: the best of four, since the first may be slow."""
-    seconds = math.inf
-    for _ in range(4):
-        began = time.perf_counter()
-        model.logits([tokens])
-        seconds = min(seconds, time.perf_counter() - began)
-    return seconds
+    if warning := choice.warning(asked):
+        say(warning)
+    explanations = [
+        m.explain(model, [document], label, unit, seed, prediction.logits)[0] for m in asked
+    ]
+    return Comparison(tuple(explanations), left_out)

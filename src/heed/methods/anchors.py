@@ -20,11 +20,12 @@ import math
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
-from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
+from heed.methods.events import Event, Held, event_of, named
 from heed.methods.method import Job, Keep, Measured, Method
 from heed.methods.perturbation import all_subsets
 from heed.models.classifier import Classifier, Removal
@@ -34,7 +35,6 @@ from heed.text import counted
 T = TypeVar("T")
 _ENTRIES = 1 << 27  # words of texts held at once for documents that are searched side by side
 
-Held = Bool[np.ndarray, "sample"]  # which texts got the label
 Rates = Float[np.ndarray, "rule"]
 Counts = Int[np.ndarray, "rule"]
 
@@ -84,7 +84,7 @@ class Anchors(Method):
     def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
         """Documents are searched side by side: one call of `score` serves what all ask for next."""
         results: list[Measured] = []
-        side: list[tuple[Job, _Event]] = []
+        side: list[tuple[Job, Event]] = []
         size = 0
         for job in jobs:
             size += self.samples * len(job.units)
@@ -92,10 +92,10 @@ class Anchors(Method):
                 results += self._side_by_side(model, side)
                 side, size = [], self.samples * len(job.units)
             assert job.logits is not None
-            side.append((job, _event(model, job.label, job.logits)))
+            side.append((job, event_of(model, job.label, job.logits)))
         return results + self._side_by_side(model, side)
 
-    def _side_by_side(self, model: Classifier, side: list[tuple[Job, _Event]]) -> list[Measured]:
+    def _side_by_side(self, model: Classifier, side: list[tuple[Job, Event]]) -> list[Measured]:
         searches = [self._explained(job, event) for job, event in side]
         results: dict[int, Measured] = {}
         requests = {i: next(search) for i, search in enumerate(searches)}
@@ -111,7 +111,7 @@ class Anchors(Method):
                     del requests[i]
         return [results[i] for i in range(len(side))]
 
-    def _explained(self, job: Job, event: _Event) -> Search[Measured]:
+    def _explained(self, job: Job, event: Event) -> Search[Measured]:
         d = len(job.units)
         if d <= 20 and 2**d <= self.samples:
             rule = yield from self._best_of_all(d, event.predicted)
@@ -177,8 +177,8 @@ class Anchors(Method):
         precision, evaluations = float(hits.mean()), drawn + len(held)
         return _Rule(tuple(words), precision, low, high, losses, errors, evaluations)
 
-    def _notes(self, job: Job, event: _Event, rule: _Rule) -> Iterator[str]:
-        names = " and ".join(_name(job, w) for w in rule.words) or f"no {job.unit} is needed"
+    def _notes(self, job: Job, event: Event, rule: _Rule) -> Iterator[str]:
+        names = " and ".join(named(job, w) for w in rule.words) or f"no {job.unit} is needed"
         lose = (f"lose {job.unit}s", "keep it and lose others", "keep them and lose others")
         texts = f"the texts that {lose[min(len(rule.words), 2)]} at random"
         # rounded down, and the upper end up, so that no rule looks better than it is
@@ -197,28 +197,6 @@ class Anchors(Method):
         if not event.predicted:
             about = f"the rule is about texts that lost some {job.unit}s"
             yield f"The whole text does not get this label: {about}."
-
-
-class _Event(NamedTuple):
-    """What a rule keeps: the label or, without exclusive labels, its side of one half."""
-
-    label: int
-    name: str
-    predicted: bool
-    exclusive: bool
-    present: bool
-
-    def held(self, logits: Float[np.ndarray, "sample label"]) -> Held:
-        if self.exclusive:
-            return logits.argmax(1) == self.label
-        return (logits[:, self.label] > 0) == self.present
-
-
-def _event(model: Classifier, label: int, whole: Float[np.ndarray, "label"]) -> _Event:
-    name, present = model.labels[label], bool(whole[label] > 0)
-    if model.exclusive:
-        return _Event(label, name, int(whole.argmax()) == label, True, True)
-    return _Event(label, name if present else f"not {name}", True, False, present)
 
 
 @dataclass(frozen=True, eq=False)
@@ -406,10 +384,3 @@ def sums_over_supersets(values: Held) -> Float[np.ndarray, "subset"]:
         halves[:, 0] += halves[:, 1]
         step *= 2
     return sums
-
-
-def _name(job: Job, word: int) -> str:
-    unit = job.units[word]
-    text = unit.text if len(unit.text) <= 30 else unit.text[:29] + "…"
-    which = "" if job.tokens.document.pair is None else f" (text {unit.segment + 1})"
-    return f"“{text}”{which}"

@@ -43,6 +43,9 @@ class LayerMethod(BatchMethod):
             allowed = "'last', 'all' or numbers such as '0,2,-1'"
             raise wrong("layers", allowed, self.layers, self.name)
 
+    def layers_read(self) -> str:
+        return self.layers
+
     def layer_numbers(self) -> list[int] | None:
         """The numbers of the layers as the setting has them, -1 for the last; None for all."""
         if self.layers == "all":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,16 @@ from heed.metrics import kendall
 class Comparison:
     """Explanations of one document by several methods.
 
-    agreement   Kendall's τ between every two methods (see the function `agreement`)
     left_out    the methods that did not run although nobody named others, each with the reason
     """
 
     explanations: tuple[Explanation, ...]
-    agreement: Float[np.ndarray, "method method"]
     left_out: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def agreement(self) -> Float[np.ndarray, "method method"]:
+        """Kendall's τ between every two methods (see the function `agreement`)."""
+        return agreement(self.explanations)
 
     @property
     def methods(self) -> list[str]:
@@ -37,20 +41,14 @@ class Comparison:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        agreement = self.agreement.astype(object)
-        agreement[np.isnan(self.agreement)] = None  # json has no NaN
-        return {
-            "explanations": [e.to_dict() for e in self.explanations],
-            "agreement": agreement.tolist(),
-            "left_out": self.left_out,
-        }
+        explanations = [e.to_dict() for e in self.explanations]
+        return {"explanations": explanations, "left_out": self.left_out}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Comparison:
         """The comparison that `to_dict` wrote."""
         explanations = tuple(Explanation.from_dict(e) for e in values["explanations"])
-        matrix = np.array(values["agreement"], dtype=float)  # None becomes NaN
-        return cls(explanations, matrix, values.get("left_out", {}))
+        return cls(explanations, values.get("left_out", {}))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from heed.report import comparison

@@ -55,6 +55,9 @@ class Determined(BatchMethod):
                 f"At the level {self.level!r} all heads are looked at together: leave out head."
             )
 
+    def layers_read(self) -> str:
+        return "last" if self.layer == -1 else str(self.layer)
+
     def refusal(self, model: Classifier, documents: Sequence[Any]) -> str:
         also = {PROJECTED} if self.level in ("projected", "layer") else set()
         reason = self.lacks(model, also, f" at the level {self.level!r}")

@@ -57,7 +57,9 @@ class Explanation:
     standard_errors  uncertainty of each score due to sampling, for sampled methods
     probabilities    the model's prediction for the document
     removal          how words were removed, for methods that remove words
-    forward_passes   how many outputs the model was asked for, one of them for the whole document
+    forward_passes   how many outputs of the model it rests on, one of them for the whole document;
+                     the methods of a comparison share that one
+    seconds          how long the method took, without an output that others had asked for
     facts            numbers that belong to the method, such as an intercept or a completeness gap
     notes            sentences that a reader should know
     raw              the scores before the method changed them, for methods that modify attention

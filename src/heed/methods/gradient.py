@@ -120,6 +120,7 @@ class GradientL2(GradientMethod):
 class GradientInput(GradientMethod):
     name: ClassVar[str] = "gradient-input"
     summary: ClassVar[str] = "gradient times embedding"
+    of_changes: ClassVar[bool] = True
     paper: ClassVar[str] = "shrikumar2017"
 
     def reduce(self, result: Gradient) -> Rows:
@@ -154,6 +155,7 @@ class IntegratedGradients(OutputMethod, TokenMethod):
 
     name: ClassVar[str] = "integrated-gradients"
     summary: ClassVar[str] = "gradients integrated from an empty document to the full one"
+    of_changes: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({GRADIENT})
     paper: ClassVar[str] = "sundararajan2017"
 

@@ -27,8 +27,9 @@ from heed.methods.explanation import (
     Unit,
     UnitKind,
 )
+from heed.methods.rounding import rounded_away, rounding_of
 from heed.methods.units import PASSAGES, passages_of, units_of
-from heed.models.classifier import NO_PAIRS, Classifier, Output
+from heed.models.classifier import NO_PAIRS, Classifier, Logits, Output
 from heed.progress import bar
 from heed.randomness import generator
 from heed.settings import check
@@ -133,6 +134,13 @@ class Method(ABC):
         """Whether `measure` itself evaluates the whole document, so that nobody else has to."""
         return False
 
+    def layers_read(self) -> str:
+        """The layers whose attention it reads: "last", "all", or numbers such as "0,2,-1".
+
+        A method that reads none is compared with the attention of the last layer.
+        """
+        return "last"
+
     def refusal(self, model: Classifier, documents: Sequence[Any]) -> str:
         """Why the method cannot explain these documents on this model, in a sentence; or ""."""
         if reason := self.lacks(model, self.needs):
@@ -162,8 +170,12 @@ class Method(ABC):
         label: int | str | None = None,
         unit: UnitKind = "word",
         seed: int = 0,
+        logits: Logits | None = None,
     ) -> list[Explanation]:
-        """Explain each document for one label, by default the label that the model predicts."""
+        """Explain each document for one label, by default the label that the model predicts.
+
+        logits   what the model says of the whole documents, if somebody has asked it already
+        """
         if reason := self.refusal(model, documents):
             raise NotApplicable(reason)
         if unit not in get_args(UnitKind):
@@ -176,7 +188,8 @@ class Method(ABC):
             began = time.perf_counter()
             tokens = model.tokens(documents[start : start + _CHUNK])
             refuse_empty(tokens, unit, start, len(documents))
-            jobs = self._jobs(model, tokens, index, unit, seed)
+            known = None if logits is None else logits[start : start + _CHUNK]
+            jobs = self._jobs(model, tokens, index, unit, seed, known)
             measured = self.measure(model, jobs)
             seconds = (time.perf_counter() - began) / len(jobs)
             for job, m in zip(jobs, measured, strict=True):
@@ -184,10 +197,18 @@ class Method(ABC):
         return explanations
 
     def _jobs(
-        self, model: Classifier, tokens: list[Tokens], label: int | None, unit: UnitKind, seed: int
+        self,
+        model: Classifier,
+        tokens: list[Tokens],
+        label: int | None,
+        unit: UnitKind,
+        seed: int,
+        known: Logits | None,
     ) -> list[Job]:
         """One job per document, with the output for the whole document unless `measure` gets it."""
-        whole = [None] * len(tokens) if self.evaluates_whole() else model.logits(tokens)
+        whole: Any = [None] * len(tokens)
+        if not self.evaluates_whole():
+            whole = model.logits(tokens) if known is None else known
         jobs = []
         for t, logits in zip(tokens, whole, strict=True):
             predicted = -1 if logits is None else int(logits.argmax())
@@ -222,6 +243,10 @@ class Method(ABC):
             scores, specials = split_rows(job, measured.rows, settings["merge"], measured.sink)
         if measured.raw is not None:
             raw, _ = split_rows(job, measured.raw, settings["merge"])
+        notes = _notes(job, model, measured)
+        if model.half and isinstance(self, OutputMethod) and self.of_changes:
+            rounding = rounding_of(model, logits, label, self.explained(model))
+            notes += tuple(filter(None, [rounded_away(np.asarray(scores), rounding)]))
         probabilities = model.probabilities(logits).tolist()
         # the output for the whole document is one more, unless `measure` asked for it
         passes = measured.forward_passes + (not self.evaluates_whole())
@@ -244,7 +269,7 @@ class Method(ABC):
             forward_passes=passes,
             seconds=seconds,
             facts=measured.facts,
-            notes=_notes(job, model, measured),
+            notes=notes,
             raw=raw,
             intervals=measured.intervals,
         )
@@ -257,6 +282,9 @@ class OutputMethod(Method):
     output   what is explained: log-odds, logit or probability of the label; by default log-odds,
              which move if and only if the prediction does
     """
+
+    # whether scores are changes of the output, and so no better known than the output is
+    of_changes: ClassVar[bool] = False
 
     output: Output | None = field(default=None, kw_only=True)
 

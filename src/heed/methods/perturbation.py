@@ -33,6 +33,8 @@ class Perturbation(OutputMethod):
     removal   "replace" by the model's filler, "delete" or "hide"; None takes the model's default
     """
 
+    of_changes: ClassVar[bool] = True
+
     removal: Annotated[Removal, "way to remove words"] | None = None
 
     @abstractmethod

@@ -92,6 +92,9 @@ class AttentionGraph(SinkMethod):
             results.append(Measured(rows=rows, facts=facts, notes=notes, sink=sink))
         return results
 
+    def layers_read(self) -> str:
+        return "all"
+
     def caveats(self, causal: bool, layers: int) -> tuple[str, ...]:
         """What a reader should know of the method on such a model."""
         return ()
@@ -180,6 +183,9 @@ class AttentionGradient(OutputMethod, BatchMethod):
     needs: ClassVar[frozenset[str]] = frozenset({ATTENTION, DIFFERENTIABLE})
     signed: ClassVar[bool] = False
     paper: ClassVar[str] = "chefer2021"
+
+    def layers_read(self) -> str:
+        return "all"
 
     def refusal(self, model: Classifier, documents: Sequence[Any]) -> str:
         # a model of one layer has nothing between layers; others must not withhold it

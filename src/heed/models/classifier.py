@@ -105,7 +105,7 @@ class Classifier(ABC):
     batch_tokens     how many tokens a batch may hold; halved when one does not fit into memory
     even             whether only documents of equal length may share a batch
     causal           whether a token attends only to itself and to those before it
-    half             whether it computes in half precision
+    rounding         the relative precision of its numbers: the spacing at 1
     runs             where and in what precision, if not on the CPU in single precision
     """
 
@@ -123,9 +123,14 @@ class Classifier(ABC):
     batch_tokens: int = 20_000
     even: bool = False
     causal: bool = False
-    half: bool = False
+    rounding: float = float(np.finfo(np.float32).eps)
     runs: str = ""
     tokenizer: Tokenizer
+
+    @property
+    def half(self) -> bool:
+        """Whether it computes in half precision."""
+        return self.rounding > 1e-4
 
     # The four doors
 

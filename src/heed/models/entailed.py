@@ -62,7 +62,7 @@ def entailed(
         if not any(name.startswith("entail") for name in names):
             raise InputError(
                 f"{judge.name} has no label for entailment, only"
-                f" {quoted(', '.join(judge.labels))}: name it by heed.entailed(entailment=…)."
+                f" {quoted(', '.join(judge.labels))}: name it by entailment=… (--entailment)."
             )
         index = next(i for i, name in enumerate(names) if name.startswith("entail"))
     else:

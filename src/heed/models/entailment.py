@@ -112,7 +112,7 @@ class Entailed(Passes):
         self.exclusive = contradiction is None
         self.removals, self.filler = judge.removals, judge.filler
         self.gradients_at, self.causal, self.even = judge.gradients_at, judge.causal, judge.even
-        self.half, self.runs = judge.half, judge.runs
+        self.rounding, self.runs = judge.rounding, judge.runs
         self.batch_tokens = max(1, judge.batch_tokens // (2 * len(hypotheses)))
         listed = "; ".join(f"{label}: {text!r}" for label, text in hypotheses.items())
         self.notes = (*judge.notes, f"The hypotheses are {listed}.")

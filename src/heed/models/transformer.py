@@ -105,7 +105,7 @@ class Transformer(Passes):
         self._uncached = {"use_cache": False} if _takes(model, "use_cache") else {}
         self.tokenizer = self.reader(longest(model, tokenizer))
         self.batch_tokens = devices.batch_tokens(model, self.tokenizer.max_tokens)
-        self.half = model.dtype.itemsize < 4
+        self.rounding = torch.finfo(model.dtype).eps
         self._near = devices.slack(model.dtype)
         self.labels = _labels(model)
         if model.config.num_labels == 1:

@@ -204,7 +204,7 @@ class DebateLab(Lab):
 
     def adversaries(self, name: str) -> Table:
         """For each test document, the farthest attention that gives the same output."""
-        return self.tested("adversarial", name, Exclusive(steps=self.pick(100, 500)))
+        return self.tested("adversarial", name, Exclusive(steps=self.pick(100, 500), rounds=0))
 
     def retraining(self, name: str) -> Retraining:
         """The BiLSTM with additive attention, and all that can be trained from it."""

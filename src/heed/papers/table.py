@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from heed.metrics import bootstrap_mean
-
 Row = dict[str, Any]
 
 
@@ -80,8 +78,26 @@ def mean_of(values: Sequence[float] | Float[np.ndarray, "n"]) -> Mean:
     finite = finite[np.isfinite(finite)]
     if not len(finite):
         return Mean(None, None, None, 0)
-    low, high = bootstrap_mean(finite) if len(finite) > 1 else (None, None)
+    low, high = percentiles(finite) if len(finite) > 1 else (None, None)
     return Mean(float(finite.mean()), low, high, len(finite))
+
+
+def percentiles(
+    values: Float[np.ndarray, "n"], level: float = 0.95, resamples: int = 10_000
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of the mean.
+
+    The pages of results were written with it. Verdicts rest on `heed.intervals`, which hold what
+    they promise for few or lumpy values, too.
+    """
+    rng = np.random.default_rng(0)
+    means = np.empty(resamples)
+    step = max(1, (1 << 22) // len(values))  # resamples at a time: bounds memory to 4 M indices
+    for start in range(0, resamples, step):
+        some = means[start : start + step]
+        some[:] = values[rng.integers(0, len(values), (len(some), len(values)))].mean(1)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
 
 
 def _number(value: float | None) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -12,10 +12,9 @@ from jaxtyping import Float
 
 from heed.algebra.null_space import Variant
 from heed.claims.adversary import Adversary
-from heed.claims.causal import direction, shifted
 from heed.methods.problems import Problem, efficient_rows, movement, opened, problems, swapped
 from heed.metrics import spearman, tvd
-from heed.models.classifier import Attending
+from heed.models.classifier import Attending, Classifier
 from heed.papers.naim_asher.lab import Batch, EfficientLab, Subject, by_batch, by_head
 from heed.papers.naim_asher.spaces import ALGEBRA, DETERMINED, by_model, head_means, title
 from heed.papers.results import Outcome, Results, figure, texts
@@ -234,7 +233,7 @@ _SEARCH = "Not exactly 0, because the search keeps the prediction only within .0
 @by_head(6, 60)
 def _adversaries(lab: EfficientLab, document: int, tokens: Tokens, problem: Problem) -> Row:
     row, space = problem.rows[0], problem.space
-    both = np.stack([row, space.farthest(row)])
+    both = np.stack([row, space.farthest(row, starts=1)])
     return {
         "adversary": "linear program",
         "raw": _apart(both),
@@ -333,11 +332,52 @@ def _shifts(lab: EfficientLab, subject: Subject, batch: Batch) -> list[Row]:
         for kind in STEPS:
             noise = _noise(lab.seed, kind, batch.documents, parts)
             model, null = subject.classifier, kind == "null"
-            moves[kind] = shifted(model, (attending, parts), efficient, size, null, noise, draws=4)
+            moves[kind] = _shifted(model, (attending, parts), efficient, size, null, noise, draws=4)
         for b in wide:
             means = {kind: float(moved[b]) for kind, moved in moves.items()}
             rows.append({"document": batch.documents[b], "size": size} | means)
     return rows
+
+
+def _shifted(
+    model: Classifier,
+    opened: tuple[Attending, Sequence[Sequence[Problem]]],
+    efficient: Mapping[Problem, Float[np.ndarray, "row weight"]],
+    size: float,
+    null: bool,
+    noise: Mapping[Problem, np.random.Generator],
+    draws: int,
+) -> Float[np.ndarray, "batch"]:
+    """How far random steps from efficient attention move the output, as the mean over draws.
+
+    Only heads with a null space are moved.
+    """
+    attending, parts = opened
+    steps = [
+        {
+            p: x + size * _direction(p, null, noise[p]) if p.space.nullity else x
+            for p, x in efficient.items()
+        }
+        for _ in range(draws)
+    ]
+    rows = np.stack([swapped(attending, parts, x) for x in steps])
+    return movement(model, attending, rows, swapped(attending, parts, efficient))[0].mean(0)
+
+
+def _direction(
+    part: Problem, null: bool, rng: np.random.Generator
+) -> Float[np.ndarray, "row weight"]:
+    """A random unit vector for each row, inside the null space or orthogonal to it.
+
+    It is 0 if the output determines nothing but the sums of rows.
+    """
+    space = part.space
+    # the first columns of Q span the sums of rows, which must stay
+    basis = space.N if null else space.Q[:, space.sums :]
+    if space.Q.shape[1] == space.sums:
+        return np.zeros_like(part.rows)
+    drawn = rng.standard_normal((len(part.rows), basis.shape[1])) @ basis.T
+    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
 
 
 def _noise(
@@ -399,7 +439,7 @@ def _moves(lab: EfficientLab, subject: Subject) -> list[Row]:
     for batch, tokens in subject.batches(lab.pick(12, 200)):
         attending, parts = opened(subject.classifier, tokens)
         noise = _noise(lab.seed, "inside", batch, parts)
-        steps = {p: p.rows + 0.1 * direction(p, False, rng) for p, rng in noise.items()}
+        steps = {p: p.rows + 0.1 * _direction(p, False, rng) for p, rng in noise.items()}
         moved, _ = movement(subject.classifier, attending, swapped(attending, parts, steps))
         rows += [{"document": i, "moved": float(m)} for i, m in zip(batch, moved, strict=True)]
     return rows

@@ -265,7 +265,7 @@ def _open(row: Float[np.ndarray, "key"], space: Space, rng: np.random.Generator)
     steps /= np.abs(steps).sum(1, keepdims=True).clip(1e-300) / 2
     inside = np.where(steps < 0, -row / np.where(steps < 0, steps, -1), np.inf).min(1)
     inside = np.where(np.isfinite(inside), inside, 0.0)
-    far = space.farthest(row)
+    far = space.farthest(row, starts=1)
     distance = float(tvd(row, far))
     return {
         "keys": len(row),
@@ -275,7 +275,7 @@ def _open(row: Float[np.ndarray, "key"], space: Space, rng: np.random.Generator)
         "leaves": float((inside < 0.1).mean()),
         "inside": float(inside.mean()),
         "farthest": distance,
-        "diameter": max(distance, float(tvd(far, space.farthest(far)))),
+        "diameter": max(distance, float(tvd(far, space.farthest(far, starts=1)))),
     }
 
 

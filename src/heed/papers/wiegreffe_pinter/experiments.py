@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heed.claims.determined import NEAR, STRENGTHS, STRONGER, attention_of, read_off, seed_distances
 from heed.claims.informative import f1_of
+from heed.claims.retrained import NEAR, attention_of, seed_distances
 from heed.metrics import jsd, tvd
 from heed.papers.debate import BINS, MAIN, Corpus, DebateLab, bin_of
 from heed.papers.results import Outcome, Results, figure, texts
@@ -17,6 +17,11 @@ from heed.papers.table import Row, Table, mean_of
 
 if TYPE_CHECKING:  # which loads torch
     from heed.training.examples import Guide
+
+# How strongly an adversary is rewarded, per document, for attending elsewhere; logarithmic scale.
+STRENGTHS = (5e-5, 1.6e-4, 5e-4, 1.6e-3, 5e-3)
+
+STRONGER = (1.6e-2, 5e-2, 5e-1)
 
 # Of the adversary whose attention is a guide: at the paper's .001 ours attends as the base does.
 GUIDE_STRENGTH = 5e-2
@@ -158,6 +163,27 @@ def curve(lab: DebateLab) -> Outcome:
             metric = f"JSD of the adversary, λ = {strength:.2g}"
             results.add(metric, distance, n=len(group), note=note)
     return Outcome(results, [figure("curve", models, panel=lab.panel)], {"models": models})
+
+
+def read_off(
+    moved: Float[np.ndarray, "point"],
+    away: Float[np.ndarray, "point"],
+    instead: Float[np.ndarray, "point"] | None = None,
+) -> float:
+    """The largest distance in attention up to where predictions move by 0.05.
+
+    The curve is interpolated linearly between the best point before 0.05 and the next one after it.
+    With `instead`, the values are read from that curve, at the same position.
+    """
+    values = away if instead is None else instead
+    inside = np.flatnonzero(moved <= NEAR)
+    best = inside[away[inside].argmax()]
+    behind = [i for i in np.flatnonzero(moved > NEAR) if away[i] > away[best]]
+    if not behind:
+        return float(values[best])
+    next_ = min(behind, key=lambda i: moved[i])
+    share = (NEAR - moved[best]) / (moved[next_] - moved[best])
+    return float(values[best] + share * (values[next_] - values[best]))
 
 
 def _reading(ratio: float) -> str:
