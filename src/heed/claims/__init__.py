@@ -1,13 +1,21 @@
 """All claims, in the order in which an audit reports them; one file per family."""
 
 from heed.claims.agrees import AgreesGradient, AgreesLime, AgreesRemoval, Tracks
-from heed.claims.causal import EfficientNecessary, EfficientShared, EfficientSufficient
-from heed.claims.claim import Claim, Evidence, Verdict, judge
-from heed.claims.determined import Exclusive, ExclusiveModel, Identified, Stable
-from heed.claims.faithful import Competitive, Removes, Sensitive
+from heed.claims.causal import (
+    EfficientNear,
+    EfficientNecessary,
+    EfficientShared,
+    EfficientSufficient,
+    NullStep,
+)
+from heed.claims.claim import Claim, Evidence, Verdict
+from heed.claims.determined import Exclusive, Identified
+from heed.claims.faithful import Competitive, Removes, Sensitive, Suffices
 from heed.claims.informative import Informative
+from heed.claims.judging import Check, checks, judge
 from heed.claims.needed import Needed, Used
 from heed.claims.plausible import Edited, Plausible
+from heed.claims.retrained import ExclusiveModel, Stable
 from heed.claims.signed import Signed
 from heed.claims.stable import Robust
 from heed.claims.study import ClaimTest, Study
@@ -22,8 +30,10 @@ CLAIMS: dict[str, type[ClaimTest]] = {
         Stable,
         Identified,
         EfficientSufficient,
-        EfficientNecessary,
+        NullStep,
         EfficientShared,
+        EfficientNecessary,
+        EfficientNear,
         AgreesGradient,
         AgreesRemoval,
         AgreesLime,
@@ -31,6 +41,7 @@ CLAIMS: dict[str, type[ClaimTest]] = {
         Signed,
         Informative,
         Removes,
+        Suffices,
         Competitive,
         Sensitive,
         Plausible,
@@ -39,4 +50,14 @@ CLAIMS: dict[str, type[ClaimTest]] = {
     )
 }
 
-__all__ = ["CLAIMS", "Claim", "ClaimTest", "Evidence", "Study", "Verdict", "judge"]
+__all__ = [
+    "CLAIMS",
+    "Check",
+    "Claim",
+    "ClaimTest",
+    "Evidence",
+    "Study",
+    "Verdict",
+    "checks",
+    "judge",
+]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from heed.models.classifier import select_output
 from heed.models.devices import as_numbers
 from heed.models.trace import Trace
 
@@ -32,6 +33,19 @@ class Candidates(NamedTuple):
     moves: Float[np.ndarray, "candidate batch"]
     labels: Int[np.ndarray, "candidate batch"]
     rows: list[Float[Tensor, "candidate batch head query key"]]
+
+
+# Where candidates start: what their logits are, and the standard deviation of the noise on top.
+#   spread   near uniform weights
+#   random   weights that have nothing to do with the words, a few of them large
+#   peaked   nearly all weight on one or two words
+#   own      near the model's own weights
+#   idle     on words that matter least: more weight there moves the prediction least
+Start = Literal["spread", "random", "peaked", "own", "idle"]
+_NOISE: dict[Start, float] = {"spread": 0.3, "random": 3.0, "peaked": 9.0, "own": 1.0, "idle": 1.0}
+STARTS: tuple[Start, ...] = ("idle", "random", "spread", "own", "peaked")
+
+_IDLE = 6.0  # how far apart the logits of the words that matter least and most are
 
 
 @dataclass(frozen=True)
@@ -58,16 +72,22 @@ class Adversary:
         learning_rate: float = 0.01,
         slack: float = 0.01,
         penalty: float = 500.0,
+        starts: Sequence[Start] = ("random",),
     ) -> Candidates:
         """Find weights as far from the model's own as possible that keep the prediction.
 
-        Each document has its own noise and its own terms in the loss, so its result does not
-        depend on the other documents of the batch.
+        Candidates start in these ways, one after the other. Each document has its own noise and its
+        own terms in the loss, so its result does not depend on the other documents of the batch.
         """
         import torch
 
         wanted = torch.from_numpy(target)
-        free = [self._start(rows, noise, candidates).requires_grad_() for rows in self.base]
+        kinds = [starts[i % len(starts)] for i in range(candidates)]
+        slopes = self._slopes(logits, wanted, exclusive) if "idle" in kinds else self.base
+        free = [
+            self._start(rows, slope, noise, kinds).requires_grad_()
+            for rows, slope in zip(self.base, slopes, strict=True)
+        ]
         base_attention = [self._judged(rows) for rows in self.base]
         # AMSGrad remembers the largest second moment: after the penalty has given a large gradient,
         # steps stay small, and a candidate is less likely to jump far over the bound again.
@@ -103,20 +123,35 @@ class Adversary:
     def _start(
         self,
         rows: Float[Tensor, "batch head query key"],
+        slopes: Float[Tensor, "batch head query key"],
         noise: Sequence[np.random.Generator],
-        candidates: int,
+        kinds: Sequence[Start],
     ) -> Float[Tensor, "candidate batch head query key"]:
-        """Random logits to start from: normal with standard deviation 3, around uniform weights."""
+        """Logits to start from: those of each kind of start, and normal noise on top."""
         import torch
 
-        started = torch.zeros(candidates, *rows.shape)
+        started = torch.zeros(len(kinds), *rows.shape)
         for b, rng in enumerate(noise):
             keys = np.flatnonzero(self.free[b])
             real = min(rows.shape[2], len(self.free[b])) if rows.shape[2] > 1 else 1
-            shape = (candidates, rows.shape[1], real, len(keys))
-            drawn = rng.standard_normal(shape, dtype=np.float32)
-            started[:, b, :, :real, keys] = 3 * torch.from_numpy(drawn)
+            shape = (len(kinds), rows.shape[1], real, len(keys))
+            drawn = torch.from_numpy(rng.standard_normal(shape, dtype=np.float32))
+            own, slope = (x[b, :, :real, keys].float() for x in (rows, slopes))
+            for k, kind in enumerate(kinds):
+                started[k, b, :, :real, keys] = _NOISE[kind] * drawn[k] + _centre(kind, own, slope)
         return started
+
+    def _slopes(
+        self, logits: Forward, target: Float[Tensor, "batch label"], exclusive: bool
+    ) -> list[Float[Tensor, "batch head query key"]]:
+        """How fast more weight on each key moves the top label's log-odds, layer by layer."""
+        import torch
+
+        with torch.enable_grad():
+            rows = [base.clone().requires_grad_() for base in self.base]
+            output = logits(rows)
+            odds = select_output(output, target.argmax(-1), "log-odds", exclusive)
+            return list(torch.autograd.grad(odds.sum(), rows))
 
     @cached_property
     def _free(self) -> Bool[Tensor, "batch 1 1 key"]:
@@ -155,6 +190,32 @@ class Adversary:
         row = row * self._free[:, 0, 0]
         # a document may have no mass on its free keys: 0 / 1e-30 is 0, where 0 / 0 would be NaN
         return row / row.sum(-1, keepdim=True).clamp(min=1e-30)
+
+
+def _centre(
+    kind: Start, own: Float[Tensor, "head query key"], slopes: Float[Tensor, "head query key"]
+) -> Float[Tensor, "head query key"]:
+    """The logits that candidates of a kind lie around."""
+    if kind == "own":
+        # a weight of 0 has the logit -∞, from which no step leads away
+        return own.clamp(min=1e-6).log()
+    if kind == "idle" and own.shape[-1]:
+        return _idle(own, slopes)
+    return own * 0
+
+
+def _idle(
+    own: Float[Tensor, "head query key"], slopes: Float[Tensor, "head query key"]
+) -> Float[Tensor, "head query key"]:
+    """Logits that fall with how much a word matters.
+
+    Weights keep their sum, so a word moves the output by how far its slope is from the mean slope
+    under the model's own weights. All weight on a word with just that slope moves nothing, to first
+    order.
+    """
+    mean = (own * slopes).sum(-1, keepdim=True) / own.sum(-1, keepdim=True).clamp(min=1e-30)
+    apart = (slopes - mean).abs()
+    return -_IDLE * apart / apart.amax(-1, keepdim=True).clamp(min=1e-30)
 
 
 def _jsd(

@@ -1,16 +1,16 @@
 """Claims, the evidence for them, and verdicts.
 
 A `Claim` states in advance what is asserted, by which statistic, and at which threshold. All of
-them are in claims.toml. `judge` turns rows into verdicts. It needs no model and treats all claims
-alike:
+them are in claims.toml. `judge` turns rows into verdicts:
 
-    supported       the whole bootstrap interval of the mean is on the claim's side of the threshold
+    supported       the whole interval of the statistic is on the claim's side of the threshold, and
+                    chance methods do not pass as well
     refuted         the whole interval is on the other side
-    undecided       the interval spans the threshold, or there are fewer than 30 documents
+    undecided       the interval spans the threshold, there are too few documents, or chance passes
     not applicable  the claim was not judged; a `Refusal` says why
 
-Documents that share an id or a text count as one. Intervals are widened for the number of claims
-that are judged together (Bonferroni).
+Documents that share an id or a text count as one. `heed.intervals` has the kinds of intervals, and
+how the claims of an audit are tested together.
 """
 
 from __future__ import annotations
@@ -18,26 +18,29 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from heed.methods import reads_attention
-from heed.metrics import bootstrap, bootstrap_mean
+from heed.intervals import Ends, Kind
 
 Row = dict[str, Any]
 Columns = Mapping[str, Float[np.ndarray, "document"]]  # rows, column by column
 
 FEWEST = 30  # documents that a verdict needs
 
+LOWER, UPPER = "lower", "upper"  # the parts of a claim whose rows bracket the truth
+
 # What must not be refuted for the gated claims to apply: the first of these that could be run.
 GATES = ("needed", "used")
 
 Outcome = Literal["supported", "refuted", "undecided", "not applicable"]
-Cause = Literal["budget", "training", "model", "data", "method", "gate", "other"]
+Undecided = Literal["few", "spans", "statistic", "operators", "chance"]
+NotJudged = Literal["budget", "training", "model", "data", "method", "gate", "yardstick", "other"]
+Cause = NotJudged | Undecided
 
 
 class Refusal(NamedTuple):
@@ -45,11 +48,12 @@ class Refusal(NamedTuple):
 
     cause    "budget" (time ran out), "training" (the claim retrains models, which was not requested
              or is impossible), "model" or "data" (they lack what the claim needs), "method" (this
-             claim cannot judge it), "gate" (the task does not need attention), or "other"
+             claim cannot judge it), "gate" (the task does not need attention), "yardstick" (what it
+             compares with is no better than chance), or "other"
     reason   the same in words
     """
 
-    cause: Cause
+    cause: NotJudged
     reason: str
 
 
@@ -72,6 +76,13 @@ class Claim:
     ranks        whether it ranks words, of which a document must then have a few
     combine      computes the statistic from the columns of rows, if it is not the mean of `value`
     per_document what `value` means if `combine` is given
+    bounds       between which numbers `value` lies; None if it has no bounds
+    check        true by algebra: held against a rounding bound, `threshold`, and not judged
+    operators    rows have a value for each way to remove words that the model has, in the columns
+                 `value_replace`, `value_delete` and `value_hide`; a verdict must hold for each
+    bracket      rows have a lower bound in `value` and an upper bound in `upper`: a claim "below"
+                 is supported by the upper bound and refuted by the lower one
+    chance       not supported if chance methods (random scores, word length) pass as well
     """
 
     id: str
@@ -91,6 +102,11 @@ class Claim:
     ranks: bool = False
     combine: Callable[[Columns], float] | None = field(default=None, compare=False, repr=False)
     per_document: str = ""
+    bounds: Ends | None = None
+    check: bool = False
+    operators: bool = False
+    bracket: bool = False
+    chance: bool = True
 
     @property
     def of_explanation(self) -> bool:
@@ -117,16 +133,28 @@ FAMILIES = tuple(family for family in _families if family != "condition")
 
 def stated(name: str, combine: Callable[[Columns], float] | None = None) -> Claim:
     """The claim that claims.toml states under this name."""
-    table = _TABLES[name]
-    needs = frozenset(table.get("needs", ()))
-    return Claim(name, **table | {"needs": needs}, combine=combine)
+    table = dict(_TABLES[name])
+    table["needs"] = frozenset(table.get("needs", ()))
+    if "bounds" in table:
+        table["bounds"] = tuple(map(float, table["bounds"]))
+    return Claim(name, **table, combine=combine)
 
 
 @dataclass(frozen=True)
 class Verdict:
     """The outcome for a claim: the mean of its statistic, and its interval at `level`.
 
-    n is the number of documents; those that share an id or a text count as one.
+    n          how many documents were measured; those that share an id or a text count as one
+    cause      in one word why it is not applicable, or why it is undecided: "few" documents, the
+               interval "spans" the threshold, no document has the "statistic", the "operators" that
+               remove words disagree, or "chance" passes as well; `reason` says it in a sentence
+    interval   how the interval was computed
+    parts      mean and interval for each way to remove words, or of the lower and the upper bound;
+               empty if there is only one
+    strictest  the strictest threshold for which the claim would still be supported
+    ceiling    what the best yardsticks reach among themselves
+    controls   the mean that each chance method reaches
+    wanted     about how many documents would decide it, if the interval spans the threshold
     """
 
     claim: Claim
@@ -139,12 +167,19 @@ class Verdict:
     reason: str = ""
     method: str = "attention-mean"
     cause: Cause | None = None
+    interval: Kind = "studentised"
+    parts: dict[str, tuple[float, float, float]] = field(default_factory=dict, hash=False)
+    strictest: float | None = None
+    ceiling: float | None = None
+    controls: dict[str, float] = field(default_factory=dict, hash=False)
+    wanted: int | None = None
 
     def __repr__(self) -> str:
         judged = f" of {self.method}" if self.claim.of_explanation else ""
         numbers = self.reason
         if self.mean is not None:
-            numbers = f"{self.mean:.3g} [{self.low:.3g}, {self.high:.3g}], n {self.n}"
+            ends = "" if self.low is None else f" [{self.low:.3g}, {self.high:.3g}]"
+            numbers = f"{self.mean:.3g}{ends}, n {self.n}"
         claimed = f"{self.claim.id}{judged} ({self.claim.side()})"
         return f"<Verdict on {claimed}: {self.outcome}, {numbers}>"
 
@@ -167,22 +202,40 @@ class Verdict:
             "n": self.n,
             "level": self.level,
         }
+        more = {
+            "interval": self.interval,
+            "parts": self.parts,
+            "strictest": self.strictest,
+            "ceiling": self.ceiling,
+            "controls": self.controls,
+            "wanted": self.wanted,
+        }
         why = {"cause": self.cause, "reason": self.reason}
-        return judged | numbers | {"threshold": self.claim.side()} | why
+        return judged | numbers | {"threshold": self.claim.side()} | more | why
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The rows measured for one claim, or the reason why there are none."""
+    """The rows measured for one claim, or the reason why there is no verdict on them.
+
+    refusal   why there is none: mostly before anything was measured, so that there are no rows
+    control   rows of a chance method, measured beside those that are judged: it gets no verdict
+    """
 
     claim: Claim
     rows: list[Row]
     refusal: Refusal | None = None
     method: str = "attention-mean"
+    control: bool = False
+
+    @property
+    def judged(self) -> bool:
+        """Whether it gets a verdict: it is neither a control nor a check."""
+        return not self.control and not self.claim.check
 
     @property
     def reason(self) -> str:
-        """Why there are no rows; empty if there are some."""
+        """Why there is no verdict; empty if there is one."""
         return "" if self.refusal is None else self.refusal.reason
 
     @property
@@ -193,16 +246,6 @@ class Evidence:
     @property
     def values(self) -> Float[np.ndarray, "document"]:
         return np.array([row["value"] for row in self.measured], dtype=float)
-
-    def statistic(self, level: float) -> tuple[float, tuple[float, float]]:
-        """The statistic of the claim, and its bootstrap interval over documents.
-
-        Documents that share an id are resampled together.
-        """
-        combine, values, groups = self.claim.combine, self.values, self.groups
-        if combine is None:
-            return float(values.mean()), bootstrap_mean(values, level, groups=groups)
-        return self.combined(), bootstrap(self._columns(), combine, level, groups=groups)
 
     @property
     def groups(self) -> Int[np.ndarray, "document"] | None:
@@ -223,13 +266,7 @@ class Evidence:
             return float("nan")
         if self.claim.combine is None:
             return float(self.values.mean())
-        return self.claim.combine(self._columns())
-
-    def _columns(self) -> Columns:
-        """The numeric columns of the rows that have the statistic."""
-        rows = self.measured
-        numeric = [key for key, value in rows[0].items() if _is_number(value)]
-        return {key: np.array([row[key] for row in rows], dtype=float) for key in numeric}
+        return self.claim.combine(numbers_of(self.measured))
 
     def mean(self, column: str) -> float | None:
         """The mean of another column of the rows; None if it has no values."""
@@ -250,53 +287,11 @@ def grouped(ids: Sequence[str]) -> Int[np.ndarray, "document"] | None:
     return None if len(number) == len(names) else np.array([number[name] for name in names])
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def judge(evidence: Sequence[Evidence]) -> list[Verdict]:
-    """Judge claims together; the gate applies only to explanations made of attention."""
-    # Bonferroni: the error of 5 % is divided among the claims that were measured
-    level = 1 - 0.05 / max(1, sum(e.refusal is None for e in evidence))
-    verdicts = [_judge(e, level) for e in evidence]
-    by_id = {v.claim.id: v for v in verdicts}
-    could_run = [v for name in GATES if (v := by_id.get(name)) and v.outcome != "not applicable"]
-    gate = could_run[0] if could_run else None
-    if gate is None or gate.outcome != "refuted":
-        return verdicts
-    why = (
-        "the task does not need attention"
-        if gate.claim.id == "needed"
-        else "the prediction hardly depends on attention"
-    )
-    reason = f"{why} ('{gate.claim.id}' is refuted), so this would be a bad testbed"
-
-    def closed(v: Verdict) -> bool:
-        of_attention = reads_attention(v.method) or not v.claim.of_explanation
-        return v.claim.gated and of_attention and v.outcome != "not applicable"
-
-    return [
-        replace(v, outcome="not applicable", cause="gate", reason=reason) if closed(v) else v
-        for v in verdicts
+def numbers_of(rows: Sequence[Row]) -> Columns:
+    """The numeric columns of rows."""
+    numeric = [
+        key
+        for key, value in rows[0].items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
     ]
-
-
-def _judge(evidence: Evidence, level: float) -> Verdict:
-    claim, values = evidence.claim, evidence.values
-    undecided = Verdict(claim, "undecided", level=level, method=evidence.method)
-    if evidence.refusal:
-        cause, reason = evidence.refusal
-        return replace(undecided, outcome="not applicable", cause=cause, reason=reason)
-    if not len(values):
-        return replace(undecided, reason="no document has this statistic")
-    mean, (low, high) = evidence.statistic(level)
-    if not np.isfinite([mean, low, high]).all():
-        return replace(undecided, reason="the documents do not have this statistic")
-    undecided = replace(undecided, mean=mean, low=low, high=high, n=evidence.independent)
-    if evidence.independent < FEWEST:
-        which = " (those that share an id or a text count as one)" if len(values) >= FEWEST else ""
-        return replace(undecided, reason=f"fewer than {FEWEST} documents{which}")
-    above, below = low > claim.threshold, high < claim.threshold
-    if above or below:
-        return replace(undecided, outcome="supported" if above == claim.above else "refuted")
-    return replace(undecided, reason="the interval spans the threshold")
+    return {key: np.array([row[key] for row in rows], dtype=float) for key in numeric}

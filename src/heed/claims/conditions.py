@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 
 from heed.claims.claim import FEWEST, Claim, Evidence, Row, stated
 from heed.claims.study import Study
+from heed.claims.tested import statistic
 from heed.methods.units import units_of
 from heed.metrics import tvd
 from heed.models.classifier import REPLACEABLE, select_output
@@ -59,7 +60,7 @@ def findings(rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
         evidence = Evidence(condition, [{**row, "value": row[condition.id]} for row in rows])
         n = len(evidence.values)
         if n:
-            mean, (low, high) = evidence.statistic(LEVEL)
+            mean, (low, high) = statistic(evidence, LEVEL)
             measured.append(Finding(condition, mean, low, high, n, evidence.independent))
     return measured
 

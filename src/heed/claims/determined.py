@@ -3,52 +3,51 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from jaxtyping import Float
 
-from heed.algebra.programs import ascend
-from heed.claims.adversary import Adversary
-from heed.claims.claim import Columns, Row, stated
+from heed.algebra.programs import NotReached, farthest
+from heed.claims.adversary import STARTS, Adversary
+from heed.claims.claim import Row, stated
 from heed.claims.row_test import Opened, RowTest, described
 from heed.claims.study import ClaimTest, Positions, Study, attention_facts
-from heed.errors import NotApplicable
 from heed.methods import AttentionMean
 from heed.methods.problems import Problem
-from heed.metrics import jsd, tvd
 from heed.models.classifier import Classifier
 from heed.models.devices import as_numbers
 from heed.models.trace import Trace
 from heed.progress import say
 from heed.settings import Above, AtLeast, AtMost
-from heed.text import Document, Tokens
+from heed.text import Tokens
 
 if TYPE_CHECKING:  # which loads torch
     from torch import Tensor
 
     from heed.claims.adversary import Forward
-    from heed.training.again import Retraining
 
-# How strongly an adversary is rewarded, per document, for attending elsewhere; logarithmic scale.
-STRENGTHS = (5e-5, 1.6e-4, 5e-4, 1.6e-3, 5e-3)
-
-STRONGER = (1.6e-2, 5e-2, 5e-1)  # tried only if those do not move predictions by NEAR
-
-NEAR = 0.05  # mean TVD of predictions at which the curve of adversaries is read
+GROWTH = 0.01  # of the mean over documents, below which a search has found what there is
 
 
 @dataclass(frozen=True)
 class Exclusive(ClaimTest):
     """For each document, search for very different attention that gives the same prediction.
 
-    Several candidates start from random weights. They follow the gradient of their distance
-    (Jensen–Shannon) from the model's attention and from each other; moving the prediction by more
-    than 0.01 is penalised. The statistic is the distance of the farthest candidate that moves the
-    prediction by at most `epsilon`, divided by the largest possible distance, ln 2. It is 0 if
-    there is no such candidate, though a better search might find one.
+    Several candidates follow the gradient of their distance (Jensen–Shannon) from the model's
+    attention and from each other; moving the prediction too far is penalised. The statistic is the
+    distance of the farthest candidate that moves the prediction by at most `epsilon`, divided by
+    the largest possible distance, ln 2. It is 0 if there is no such candidate, though a better
+    search might find one.
+
+    A search from one kind of start ends at what is near. The first candidates start from random
+    weights, and may move the prediction by 0.01. Then come rounds of as many more, with larger
+    steps: they start near uniform weights, on one or two words, near the model's own weights, on
+    the words that matter least, and at random, and may move it by 0.8 `epsilon`. The farthest of
+    all counts. Rounds go on until the mean over documents grows by less than 0.01, or for `rounds`
+    rounds: then the column `cut` says that more of them might have found more.
 
     Distances compare the classifying row, averaged over heads, as shares of the attention on words.
     `layers` is "last", "all", or numbers as in "0,2": the classifying row of each of these layers
@@ -57,10 +56,11 @@ class Exclusive(ClaimTest):
     """
 
     claim = stated("exclusive")
-    effort = ("candidates", "steps")
+    effort = ("candidates", "steps", "rounds")
 
     candidates: Annotated[int, AtLeast(1)] = 5
     steps: Annotated[int, AtLeast(0)] = 500
+    rounds: Annotated[int, AtLeast(0)] = 6
     learning_rate: float = 0.01
     epsilon: Annotated[float, Above(0), AtMost(1)] = 0.05
     layers: str = "last"
@@ -71,18 +71,36 @@ class Exclusive(ClaimTest):
         AttentionMean(layers=self.layers)  # refuses invalid layers
 
     def measure(self, study: Study) -> list[Row]:
+        rows, grown = self._round(study, 0), np.inf
+        for k in range(1, self.rounds + 1):
+            farther = [_farther(a, b) for a, b in zip(rows, self._round(study, k), strict=True)]
+            grown = _mean(farther) - _mean(rows)
+            rows = farther
+            if grown < GROWTH:
+                break
+        return [row | {"cut": float(grown >= GROWTH)} for row in rows]
+
+    def _round(self, study: Study, number: int) -> list[Row]:
+        """The farthest that one round of candidates reaches in each document."""
         few = study.model.tokens(study.documents[:1])
         cheap = self.layers == "last" and study.model.attending(few).cheap
-        if not cheap:
+        if not cheap and not number:
             self._announce(study)
-        most = 8192 if cheap else max(1, study.model.batch_tokens // self.candidates)
-        return study.by_batch(self, lambda tokens: self._batch(study, tokens), most, together=cheap)
+        return study.by_batch(
+            # how many rounds may come does not change what one of them finds
+            replace(self, rounds=0),
+            lambda tokens: self._batch(study, tokens, number),
+            most=8192 if cheap else max(1, study.model.batch_tokens // self.candidates),
+            together=cheap,
+            part=f"round {number}",
+        )
 
-    def _batch(self, study: Study, tokens: Sequence[Tokens]) -> list[Row]:
+    def _batch(self, study: Study, tokens: Sequence[Tokens], number: int = 0) -> list[Row]:
         plain, base, logits = self._opened(study.model, tokens)
         free = [study.free(t, self.positions) for t in tokens]
         adversary = Adversary(base, plain, free)
-        noise = [study.rng(self.claim.id, t.document) for t in tokens]
+        repeated = (str(number),) if number else ()
+        noise = [study.rng(self.claim.id, t.document, *repeated) for t in tokens]
         target = study.model.probabilities(as_numbers(plain.logits))
         distances, moves, labels, _ = adversary.search(
             logits,
@@ -91,7 +109,7 @@ class Exclusive(ClaimTest):
             noise,
             self.candidates,
             self.steps,
-            self.learning_rate,
+            **self._manner(number),
         )
         close = moves <= self.epsilon
         # candidates that move the prediction too far count as distance 0: they are never the best
@@ -99,15 +117,32 @@ class Exclusive(ClaimTest):
         rows = attention_facts(plain, tokens, free, target)
         for b, best in enumerate(farthest.argmax(0)):
             left = int(close[:, b].sum())
+            nearest = float(distances[close[:, b], b].min()) if left else 0.0
             rows[b] = {
                 "value": float(farthest[best, b] / np.log(2)),
                 "jsd": float(farthest[best, b]),
                 "tvd": float(moves[best, b]) if left else None,
+                "candidates": self.candidates,
                 "candidates_left": left,
                 "any_left": float(left > 0),
+                "spread": float(farthest[best, b] - nearest) / np.log(2),
                 "adversary_predicted": int(labels[best, b] if left else target[b].argmax()),
             } | rows[b]
         return rows
+
+    def _manner(self, number: int) -> dict[str, Any]:
+        """How a round searches: the first one with care, the further ones boldly.
+
+        At the first learning rate, 500 steps end well before the farthest attention. Larger steps
+        get there, and a later round may lose some candidates on the way.
+        """
+        if not number:
+            return {"learning_rate": self.learning_rate}
+        return {
+            "learning_rate": 10 * self.learning_rate,
+            "slack": 0.8 * self.epsilon,
+            "starts": STARTS,
+        }
 
     def _opened(
         self, model: Classifier, tokens: Sequence[Tokens]
@@ -136,135 +171,25 @@ class Exclusive(ClaimTest):
         replace(self, steps=1)._batch(study, few)
         minutes = (time.perf_counter() - began) * self.steps * len(tokens) / len(few) / 60
         say(
-            f"exclusive takes about {minutes:.0f} minutes for {len(tokens)} documents: every step"
-            f" is a pass through the whole model (layers={self.layers})."
+            f"exclusive takes about {minutes:.0f} minutes for {len(tokens)} documents, and as much"
+            f" again for each of up to {self.rounds} further rounds: every step is a pass through"
+            f" the whole model (layers={self.layers})."
         )
 
 
-def _curve(columns: Columns) -> tuple[Float[np.ndarray, "point"], Float[np.ndarray, "point"]]:
-    """Mean distances in prediction and attention: first the model itself (0), then adversaries."""
-    count = sum(key.startswith("tvd_") for key in columns)
-    moved = [0.0, *(float(columns[f"tvd_{k}"].mean()) for k in range(count))]
-    away = [0.0, *(float(columns[f"jsd_{k}"].mean()) for k in range(count))]
-    return np.array(moved), np.array(away)
+def _mean(rows: Sequence[Row]) -> float:
+    return float(np.mean([row["value"] for row in rows]))
 
 
-def read_off(
-    moved: Float[np.ndarray, "point"],
-    away: Float[np.ndarray, "point"],
-    instead: Float[np.ndarray, "point"] | None = None,
-) -> float:
-    """The largest distance in attention up to where predictions move by 0.05.
-
-    The curve is interpolated linearly between the best point before 0.05 and the next one after it.
-    With `instead`, the values are read from that curve, at the same position.
-    """
-    values = away if instead is None else instead
-    inside = np.flatnonzero(moved <= NEAR)
-    best = inside[away[inside].argmax()]
-    behind = [i for i in np.flatnonzero(moved > NEAR) if away[i] > away[best]]
-    if not behind:
-        return float(values[best])
-    next_ = min(behind, key=lambda i: moved[i])
-    share = (NEAR - moved[best]) / (moved[next_] - moved[best])
-    return float(values[best] + share * (values[next_] - values[best]))
-
-
-def _over_seeds(columns: Columns) -> float:
-    """The distance of adversaries ÷ that of other seeds; NaN if seeds make no difference."""
-    return read_off(*_curve(columns)) / (float(columns["seeds"].mean()) or float("nan"))
-
-
-@dataclass(frozen=True)
-class ExclusiveModel(ClaimTest):
-    """Train adversaries: copies of the model that keep its predictions but attend elsewhere.
-
-    Adversaries of increasing strength give a curve: mean distance in attention (JSD) over mean
-    distance in prediction (TVD). It is read where predictions move by 0.05 on average, and divided
-    by the distance between models that were only trained from other seeds. If predictions do not
-    move that far, stronger adversaries are trained.
-    """
-
-    claim = stated("exclusive-model", _over_seeds)
-    effort = ("epochs",)
-
-    seeds: Annotated[int, AtLeast(1)] = 8
-    epochs: Annotated[int, AtLeast(1)] = 20
-
-    def measure(self, study: Study) -> list[Row]:
-        attention = attention_of(study.model, study.documents)
-        base = study.model.probabilities(study.model(study.documents))
-        distances = seed_distances(study.trainer, study.documents, attention, self.seeds)
-        between = np.median(distances, axis=0)
-        if not between.any():
-            raise NotApplicable(
-                "Training again gives the very same attention: there is nothing to compare with."
-            )
-        rows: list[Row] = [{"seeds": float(distance)} for distance in between]
-        reached = 0.0
-        for k, strength in enumerate([*STRENGTHS, *STRONGER]):
-            if k >= len(STRENGTHS) and reached > NEAR:
-                break
-            adversary = study.trainer.adversary(strength, epochs=self.epochs)
-            moved = np.asarray(tvd(adversary.probabilities(adversary(study.documents)), base))
-            reached = max(reached, float(moved.mean()))
-            adversarial = attention_of(adversary, study.documents)
-            for i, row in enumerate(rows):
-                distance = float(jsd(attention[i], adversarial[i]))
-                row |= {f"tvd_{k}": float(moved[i]), f"jsd_{k}": distance}
-        columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
-        for i, row in enumerate(rows):
-            here = {key: column[i : i + 1] for key, column in columns.items()}
-            row["value"] = read_off(*_curve(columns), _curve(here)[1]) / float(between.mean())
-        return rows
-
-
-@dataclass(frozen=True)
-class Stable(ClaimTest):
-    """Retrain the model from other seeds and measure how far each document's attention moves."""
-
-    claim = stated("stable")
-
-    seeds: Annotated[int, AtLeast(1)] = 8
-
-    def measure(self, study: Study) -> list[Row]:
-        attention = attention_of(study.model, study.documents)
-        distances = seed_distances(study.trainer, study.documents, attention, self.seeds)
-        return [
-            {
-                "value": float(np.median(distances[:, i]) / np.log(2)),
-                "maximum": float(distances[:, i].max() / np.log(2)),
-                "max_attention": float(attention[i].max()),
-            }
-            for i in range(len(attention))
-        ]
-
-
-def seed_distances(
-    retraining: Retraining,
-    documents: Sequence[Document],
-    attention: Sequence[Float[np.ndarray, "word"]],
-    seeds: int,
-) -> Float[np.ndarray, "seed document"]:
-    """JSD between a model's attention and that of models trained from other seeds."""
-    distances = []
-    for seed in retraining.seeds(seeds):
-        retrained = attention_of(retraining.again(seed), documents)
-        distances.append([float(jsd(a, b)) for a, b in zip(attention, retrained, strict=True)])
-    return np.array(distances)
-
-
-def attention_of(
-    model: Classifier, documents: Sequence[Document]
-) -> list[Float[np.ndarray, "word"]]:
-    """The attention that is judged: the classifying row on words, mean over heads, as shares."""
-    from heed.training.examples import outputs_of
-
-    shares = []
-    for tokens, _, attention in outputs_of(model, documents):
-        on_words = attention[: len(tokens)][~tokens.special].astype(float)
-        shares.append(on_words / (on_words.sum() or 1.0))  # all 0 if no word has any attention
-    return shares
+def _farther(one: Row, other: Row) -> Row:
+    """The row of the farther candidate, with what both rounds together know."""
+    far, near = (one, other) if one["value"] >= other["value"] else (other, one)
+    both = ("candidates", "candidates_left")
+    # the nearest candidate that was left lies this far below the farthest
+    nearest = min(
+        row["value"] - row["spread"] for row in (one, other) if row["any_left"] or row is far
+    )
+    return far | {key: far[key] + near[key] for key in both} | {"spread": far["value"] - nearest}
 
 
 @dataclass(frozen=True)
@@ -273,18 +198,48 @@ class Identified(RowTest):
 
     For each document, linear programs search for the farthest attention with the same output: first
     the one that overlaps least with the model's (averaged over heads), then farther ones while
-    there are any. The result is a lower bound on the largest distance. If all rows classify,
-    `queries` of them, evenly spread, are used.
+    there are any, from two starts. What they find is a lower bound on the largest distance. The
+    upper bound adds up how far each weight by itself can rise: TVD is Σ_j max(0, a'_j − a_j), and
+    no a'_j is above the upper end of its interval. That takes a linear program for each key and
+    head, so it is done only if the claim can still be supported: if the mean of the lower bounds is
+    below the threshold. Otherwise the upper bound is 1, or 0 where nothing is left open.
+
+    If all rows classify, `queries` of them, evenly spread, are used.
     """
 
     claim = stated("identified")
 
     queries: Annotated[int, AtLeast(1)] = 16
 
-    def rows(self, study: Study, tokens: Sequence[Tokens], opened: Opened) -> list[Row]:
-        return [{"value": self._distance(parts)} | described(parts) for parts in opened[1]]
+    def measure(self, study: Study) -> list[Row]:
+        rows = super().measure(study)
+        values = np.array([row["value"] for row in rows])
+        measured = np.isfinite(values)
+        bounds = np.array([float(row["rows_open"] > 0) for row in rows])
+        if measured.any() and values[measured].mean() < self.claim.threshold:
+            bounds = np.array([row["upper"] for row in self._bounds(study)])
+        for row, bound in zip(rows, bounds, strict=True):
+            # rounding may leave the sum of intervals a little below what was found
+            row["upper"] = float(np.maximum(np.minimum(bound, 1.0), row["value"]))
+        return rows
 
-    def _distance(self, parts: Sequence[Problem]) -> float:
+    def rows(self, study: Study, tokens: Sequence[Tokens], opened: Opened) -> list[Row]:
+        return [{"value": self._mean(parts, _farthest)} | described(parts) for parts in opened[1]]
+
+    def _bounds(self, study: Study) -> list[Row]:
+        def measure(tokens: list[Tokens]) -> list[Row]:
+            return [{"upper": self._bound(parts)} for parts in self._opened(study, tokens)[1]]
+
+        return study.by_batch(self, measure, study.model.batch_tokens, part="upper")
+
+    def _bound(self, parts: Sequence[Problem]) -> float:
+        try:
+            return self._mean(parts, _farthest_possible)
+        except NotReached:  # a program without an answer bounds nothing
+            return 1.0
+
+    def _mean(self, parts: Sequence[Problem], distance: Distance) -> float:
+        """The mean distance over the queries that are used, as a share of what may move."""
         queries = sorted(set().union(*(p.queries.tolist() for p in parts)))
         if not queries:
             return float("nan")
@@ -297,13 +252,19 @@ class Identified(RowTest):
             total = np.sum([p.masses[i].sum() for p, i in rows])
             if total == 0:
                 continue
-            distances.append(_farthest(rows, judged) / float(total))
+            distances.append(distance(rows, judged) / float(total))
         return float(np.mean(distances)) if distances else float("nan")
+
+
+# From rows of problems that are judged together, and their sum, to a distance from that sum.
+Distance = Callable[[Sequence[tuple[Problem, int]], Float[np.ndarray, "key"]], float]
 
 
 def _farthest(rows: Sequence[tuple[Problem, int]], judged: Float[np.ndarray, "key"]) -> float:
     """The largest TVD found between the sum of these rows and one of rows with the same outputs."""
     solvers = [p.space.smallest(p.rows[i]) if p.space.nullity else None for p, i in rows]
+    if not any(solvers):
+        return 0.0
 
     def smallest(cost: Float[np.ndarray, "key"]) -> Float[np.ndarray, "key"]:
         """The sum of rows at which the total cost over heads is least."""
@@ -317,5 +278,20 @@ def _farthest(rows: Sequence[tuple[Problem, int]], judged: Float[np.ndarray, "ke
             total += p.by_head(row[None])[:, 0].T @ p.masses[i]
         return total
 
-    far = ascend(smallest, judged, lambda x: x - judged)
+    far = farthest(smallest, judged, lambda x: x - judged)
     return float(np.abs(far - judged).sum() / 2)
+
+
+def _farthest_possible(
+    rows: Sequence[tuple[Problem, int]], judged: Float[np.ndarray, "key"]
+) -> float:
+    """No sum of rows with the same outputs is farther than this: an upper bound on the TVD."""
+    highest = np.zeros_like(judged)
+    for p, i in rows:
+        row, masses = p.rows[i], p.masses[i]
+        if len(p.heads) == 1:
+            highest += masses[0] * p.space.highest(row)
+        else:
+            # heads side by side: the programs look for the largest sum over heads, key by key
+            highest += p.space.highest(row, np.hstack([m * np.eye(len(p.keys)) for m in masses]))
+    return float(np.maximum(highest - judged, 0).sum())

@@ -2,129 +2,227 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool
 
-from heed.claims.claim import Columns, Refusal, Row, stated
-from heed.claims.study import ClaimTest, Study, best_lime
+from heed.claims.claim import Refusal, Row, stated
+from heed.claims.removal import (
+    Forms,
+    RemovalTest,
+    areas,
+    best_elsewhere,
+    columns,
+    difference,
+    halves,
+    removing,
+    scales,
+    stretched,
+)
+from heed.claims.study import ClaimTest, Study
+from heed.claims.yardsticks import best_lime
+from heed.errors import NotApplicable
 from heed.methods import Explanation, GradientInput, Imported, Method, Occlusion
 from heed.methods.comparison import aligned
-from heed.methods.units import units_of
+from heed.methods.perturbation import Samples
+from heed.methods.removing import Areas, Kind
+from heed.methods.soft import soft_areas
 from heed.metrics import spearman
 from heed.models.classifier import GRADIENT, Removal
 from heed.settings import AtLeast
 
-SHARES = np.arange(1, 11) / 20  # 5 %, 10 %, … 50 % of the words
-
-
 RIVAL = "comprehensiveness_of_"  # followed by the name of another method
+_OWN = ""  # the name under which the method that is judged stands beside its rivals
 
 
 @dataclass(frozen=True)
-class Removes(ClaimTest):
-    """Comprehensiveness, minus that of random words (the mean over several random orders).
+class _BesideRandom(RemovalTest):
+    """The area of a ranking minus that of random orders, on the scale of the document.
+
+    soft   draws of the soft variant, in which words fade by their score; none with 0
+    """
+
+    kind: ClassVar[Kind]
+
+    soft: Annotated[int, AtLeast(0)] = 2
+
+    def measure(self, study: Study) -> list[Row]:
+        yardsticks = _applicable(study, _cheap(study))
+        rows = study.by_explanation(self, lambda indices: self._rows(study, indices, yardsticks))
+        # the best yardstick is chosen on the other half, so that choosing does not flatter it
+        of = {m.name: [row.pop(f"of_{m.name}") for row in rows] for m in yardsticks}
+        for i, name in enumerate(best_elsewhere(of, halves(study))):
+            rows[i]["ceiling"] = of[name][i]
+        return rows
+
+    def _rows(
+        self, study: Study, indices: Sequence[int], yardsticks: Sequence[Method]
+    ) -> list[Row]:
+        explanations = {i: study.explain()[i] for i in indices}
+        forms: dict[int, dict[Removal, Forms]] = {i: {} for i in indices}
+        for removal in self.removals(study):
+            scale = scales(study, self, self.kind, removal)
+            own = areas(study, self, self.kind, removal, explanations)
+            for i in indices:
+                forms[i][removal] = difference(study, i, scale[i], own[i], scale[i].random)
+        fades = soft_areas(
+            removing(study), self.kind, explanations, self.soft, (study.seed, self.claim.id)
+        )
+        rows = []
+        for i in indices:
+            beside = self._unscaled(study, explanations[i], i) | self._of(study, yardsticks, i)
+            rows.append(columns(forms[i]) | beside | fades[i])
+        return rows
+
+    def _of(self, study: Study, yardsticks: Sequence[Method], i: int) -> Row:
+        """What the statistic is for other methods, under the first way to remove words."""
+        removal = self.removals(study)[0]
+        scale = scales(study, self, self.kind, removal)[i]
+        row: Row = {}
+        for method in yardsticks:
+            area = areas(study, self, self.kind, removal, {i: study.explain(method)[i]})[i]
+            row[f"of_{method.name}"] = difference(study, i, scale, area, scale.random).value
+        return row
+
+    def _unscaled(self, study: Study, explanation: Explanation, i: int) -> Row:
+        """How far the probability falls: by the ranking, at random, at best and at worst."""
+        removal = self.removals(study)[0]
+        scale = scales(study, self, self.kind, removal)[i]
+        own = areas(study, self, self.kind, removal, {i: explanation})[i]
+        low, high = stretched(scale, own)
+        comprehensive = self.kind == "comprehensiveness"
+        worths = {
+            self.kind: own[:, 0].mean(),
+            "random" if comprehensive else "random_sufficiency": scale.random[0],
+            "best": high[0],
+            "worst": low[0],
+        }
+        # sufficiency is a fall, too: small where what is kept is worth much
+        sign = 1 if comprehensive else -1
+        return {name: sign * float(worth) for name, worth in worths.items()}
+
+
+@dataclass(frozen=True)
+class Removes(_BesideRandom):
+    """Comprehensiveness, minus that of random orders of the words.
 
     Comprehensiveness is how far the predicted probability falls when the top 5 %, 10 %, … 50 % of
-    words are removed, on average. Sufficiency, how far it falls when only these words are kept, is
-    reported beside it.
+    words are removed, on average. It is put on a scale from the worst order of the words (0) to the
+    best one (1), found by search; the best order that is found is a lower bound. Equal scores are
+    put into several random orders. Without the scale it is reported beside it.
     """
 
     claim = stated("removes")
-
-    orders: Annotated[int, AtLeast(1)] = 20
-    removal: Removal | None = None
-
-    def measure(self, study: Study) -> list[Row]:
-        def row(_: int, e: Explanation) -> Row:
-            rng = study.rng(self.claim.id, e.document)
-            ranks = [ranking(e), *(rng.permutation(len(e.units)) for _ in range(self.orders))]
-            without = np.stack([kept_after_removal(rank) for rank in ranks])
-            # first the falls without the top words, then those with only the top words
-            kept = np.concatenate([without, ~without])
-            falls, rests = falls_of(study, e, kept, self.removal).reshape(2, -1)
-            top, random = float(falls[0]), float(falls[1:].mean())
-            return {
-                "value": top - random,
-                "comprehensiveness": top,
-                "random": random,
-                "sufficiency": float(rests[0]),
-                "random_sufficiency": float(rests[1:].mean()),
-            }
-
-        return study.by_explanation(self, row)
-
-
-def _share_of_best(columns: Columns) -> float:
-    best = max(float(column.mean()) for name, column in columns.items() if name.startswith(RIVAL))
-    # if even the best explanation removes nothing but rounding errors, the ratio means nothing
-    return float(columns["value"].mean()) / best if best > 1e-9 else float("nan")
+    kind = "comprehensiveness"
 
 
 @dataclass(frozen=True)
-class Competitive(ClaimTest):
-    """Comprehensiveness, compared with that of gradient × input, occlusion and LIME.
+class Suffices(_BesideRandom):
+    """Sufficiency, beside that of random orders of the words.
 
-    The statistic is the mean over documents, divided by the largest mean of the other methods. LIME
-    is computed exactly if the model has a closed form and two labels.
+    Sufficiency is how little the predicted probability falls when only the top 5 %, 10 %, … 50 % of
+    words are kept, on average. It is put on a scale from the worst order of the words (0) to the
+    best one (1), as comprehensiveness is.
     """
 
-    claim = stated("competitive", _share_of_best)
+    claim = stated("suffices")
+    kind = "sufficiency"
 
-    samples: int = 1000
-    removal: Removal | None = None
+
+@dataclass(frozen=True)
+class Competitive(RemovalTest):
+    """Comprehensiveness minus that of the best of gradient × input, occlusion and LIME.
+
+    Comprehensiveness is put on a scale from the worst order of the words (0) to the best one (1).
+    Which of the others is best is decided on one half of the documents, and the comparison is made
+    on the other half, both ways. LIME is computed exactly if the model has a closed form and two
+    labels, and else takes as many samples as two draws of it need to agree; the score of a repeated
+    word is split evenly among its occurrences.
+
+    samples   how many texts LIME may evaluate
+    """
+
+    claim = stated("competitive")
+
+    samples: Samples = 4000
 
     def measure(self, study: Study) -> list[Row]:
-        rivals: list[Method] = [Occlusion(output="probability"), best_lime(study, self.samples)]
-        if GRADIENT in study.model.offers:
-            rivals.insert(0, GradientInput(output="probability"))
+        lime = best_lime(study, self.samples)
         # a method is no rival of itself, whatever its settings; one of the same name may be another
-        rivals = [r for r in rivals if type(r) is not type(study.method)]
-        others = {r.name: study.explain(r) for r in rivals}
+        others = [m for m in (*_cheap(study), lime) if type(m) is not type(study.method)]
+        rivals = _applicable(study, others)
+        measured = study.by_explanation(self, lambda indices: self._rows(study, indices, rivals))
+        names, half = [rival.name for rival in rivals], halves(study)
+        forms: list[dict[Removal, Forms]] = [{} for _ in measured]
+        for removal in self.removals(study):
+            of = {name: [Forms(*row[removal][name]) for row in measured] for name in names}
+            chosen = best_elsewhere({name: [f.value for f in of[name]] for name in names}, half)
+            for i, (row, name) in enumerate(zip(measured, chosen, strict=True)):
+                gap = np.subtract(row[removal][_OWN], of[name][i])
+                forms[i][removal] = Forms(*gap.tolist())
+        first = self.removals(study)[0]
+        scaled = {n: [row[first][n][0] for row in measured] for n in (_OWN, *names)}
+        rows = [columns(of_document) for of_document in forms]
+        for i, ceiling in enumerate(_ceiling(scaled, names, half)):
+            rows[i] |= {"ceiling": ceiling, "comprehensiveness": scaled[_OWN][i]}
+            rows[i] |= {f"{RIVAL}{name}": scaled[name][i] for name in names}
+        return rows
 
-        def row(i: int, e: Explanation) -> Row:
-            area = self._area(study, e)
-            columns = {"value": area, "comprehensiveness": area}
-            for name, explanations in others.items():
-                columns[f"{RIVAL}{name}"] = self._area(study, explanations[i])
-            return columns
-
-        return study.by_explanation(self, row)
-
-    def _area(self, study: Study, explanation: Explanation) -> float:
-        without = kept_after_removal(ranking(explanation))
-        return float(falls_of(study, explanation, without[None], self.removal)[0])
-
-
-def ranking(explanation: Explanation) -> Int[np.ndarray, "unit"]:
-    """The rank of each unit by score: 0 for the highest."""
-    return np.argsort(np.argsort(-explanation.scores, kind="stable"))
-
-
-def falls_of(
-    study: Study,
-    explanation: Explanation,
-    kept: Bool[np.ndarray, "ranking share unit"],
-    removal: Removal | None,
-) -> Float[np.ndarray, "ranking"]:
-    """How far the label's probability falls if only these units are kept, mean over shares."""
-    (tokens,) = study.model.tokens([explanation.document])
-    together = any(len(u.spans) > 1 for u in explanation.units)
-    _, groups = units_of(tokens, explanation.unit, together)
-    whole = np.ones((1, kept.shape[-1]), dtype=bool)
-    rows = np.concatenate([whole, kept.reshape(-1, kept.shape[-1])])
-    logits = study.model.score([tokens], [rows], [groups], removal)[0]
-    probability = study.model.probabilities(logits)[:, study.model.label(explanation.label)]
-    return (probability[0] - probability[1:]).reshape(kept.shape[:2]).mean(-1)
+    def _rows(self, study: Study, indices: Sequence[int], rivals: Sequence[Method]) -> list[Row]:
+        """For each way to remove words, the areas of all methods on the scale that they share."""
+        rows: list[Row] = [{} for _ in indices]
+        methods = {_OWN: study.method} | {rival.name: rival for rival in rivals}
+        for removal in self.removals(study):
+            scale = scales(study, self, "comprehensiveness", removal)
+            measured: dict[str, Mapping[int, Areas]] = {}
+            for name, method in methods.items():
+                explanations = {i: study.explain(method)[i] for i in indices}
+                measured[name] = areas(study, self, "comprehensiveness", removal, explanations)
+            for row, i in zip(rows, indices, strict=True):
+                here = {name: of[i] for name, of in measured.items()}
+                worst, _ = stretched(scale[i], *here.values())
+                row[removal] = {
+                    name: difference(study, i, scale[i], area, worst, *here.values())
+                    for name, area in here.items()
+                }
+        return rows
 
 
-def kept_after_removal(rank: Int[np.ndarray, "unit"]) -> Bool[np.ndarray, "share unit"]:
-    """Which units stay when the first 5 %, 10 %, … 50 % of a ranking (at least one) are removed."""
-    # the share times the length may lie a rounding error above a whole number
-    cut = np.maximum(1, np.ceil(SHARES * len(rank) - 1e-9)).astype(int)
-    return rank[None, :] >= cut[:, None]
+def _ceiling(
+    scaled: Mapping[str, Sequence[float]], names: Sequence[str], half: Bool[np.ndarray, "document"]
+) -> list[float]:
+    """What the statistic would be for the best rival, judged beside the best of the others."""
+    if len(names) < 2:
+        return [float("nan")] * len(half)
+    best = best_elsewhere({name: scaled[name] for name in names}, half)
+    gaps = [0.0] * len(half)
+    for name in dict.fromkeys(best):
+        others = best_elsewhere({n: scaled[n] for n in names if n != name}, half)
+        for i in (i for i, chosen in enumerate(best) if chosen == name):
+            gaps[i] = scaled[name][i] - scaled[others[i]][i]
+    return gaps
+
+
+def _cheap(study: Study) -> list[Method]:
+    """Methods to compare with that take little more than one pass per word."""
+    occlusion = Occlusion(output="probability")
+    if GRADIENT not in study.model.offers:
+        return [occlusion]
+    return [GradientInput(output="probability"), occlusion]
+
+
+def _applicable(study: Study, methods: Sequence[Method]) -> list[Method]:
+    """Those of the methods that explain these documents."""
+    able = []
+    for method in methods:
+        with suppress(NotApplicable):  # a gradient that is orthogonal to its input, for example
+            study.explain(method)
+            able.append(method)
+    return able
 
 
 @dataclass(frozen=True)
@@ -132,10 +230,12 @@ class Sensitive(ClaimTest):
     """Explain the same model with random weights, and compare the explanations.
 
     All weights are redrawn with the same mean and spread. Both explanations are for the label that
-    the trained model predicts; absolute scores are ranked.
+    the trained model predicts; absolute scores are ranked. Chance methods are not measured beside
+    it: they know no weights, so that their correlation is 1 whatever the model.
     """
 
     claim = stated("sensitive")
+    controlled = False
 
     draws: Annotated[int, AtLeast(1)] = 3
 

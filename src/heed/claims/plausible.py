@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -12,8 +13,9 @@ from jaxtyping import Bool
 
 from heed.claims.claim import Refusal, Row, stated
 from heed.claims.study import ClaimTest, Study
+from heed.claims.yardsticks import top_size
 from heed.methods import Explanation
-from heed.metrics import average_precision
+from heed.metrics import average_precision, chance_precision, top_weights
 from heed.text import Document, Span, Tokenizer, Word
 
 
@@ -21,8 +23,9 @@ from heed.text import Document, Span, Tokenizer, Word
 class Plausible(ClaimTest):
     """Average precision with which the scores rank the words that people marked as the reason.
 
-    The share of marked words, which random scores would reach, is subtracted. A word, or another
-    unit, counts as marked if it shares a character with what people marked.
+    The average precision of a random order is subtracted, which lies above the share of marked
+    words. Equal scores stand in random order, and the mean over their orders counts. A word, or
+    another unit, counts as marked if it shares a character with what people marked.
     """
 
     claim = stated("plausible")
@@ -36,14 +39,14 @@ class Plausible(ClaimTest):
         rows = []
         for e in study.explain():
             gold = marked(e)
-            precision = float("nan")
+            precision = chance = share = math.nan
             if 0 < gold.sum() < len(gold):
-                # Scores that are equal but for rounding errors must be ties: average precision
-                # depends on their order.
-                precision = average_precision(np.round(e.scores, 12), gold)
-            share = float(gold.mean()) if len(gold) else float("nan")
-            row = {"value": precision - share, "average_precision": precision, "marked": share}
-            rows.append(row)
+                precision = average_precision(e.scores, gold)
+                chance = chance_precision(len(gold), int(gold.sum()))
+            if len(gold):
+                share = float(gold.mean())
+            row = {"average_precision": precision, "chance": chance, "marked": share}
+            rows.append({"value": precision - chance} | row)
         return rows
 
 
@@ -92,10 +95,10 @@ class Edited(ClaimTest):
             gold = np.zeros(len(e.units), dtype=bool)
             if partner is not None:
                 gold = edited(e, read.words, [word.text for word in whole([partner])[0].words])
-            n = max(3, round(len(gold) / 10))
+            n = top_size(len(gold))
             row = {"value": float("nan"), "hit": float("nan"), "edited": float(gold.mean())}
             if 0 < gold.sum() < len(gold) and n < len(gold):
-                hit = float(gold[np.argsort(-e.scores, kind="stable")[:n]].sum() / gold.sum())
+                hit = float(top_weights(e.scores, n) @ gold / gold.sum())
                 row |= {"value": hit - n / len(gold), "hit": hit}
             rows.append(row)
         return rows

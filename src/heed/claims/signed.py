@@ -2,36 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
+from jaxtyping import Bool
 
 from heed.claims.claim import Row, stated
-from heed.claims.study import ClaimTest, Study, best_lime
-from heed.methods import Lime, LimeExact
+from heed.claims.study import ClaimTest, Study
+from heed.claims.yardsticks import best_lime, top_size
+from heed.methods import Explanation, Lime, LimeExact
 from heed.methods.comparison import aligned
+from heed.methods.perturbation import Samples
+from heed.metrics import top_weights
 
 
 @dataclass(frozen=True)
 class Signed(ClaimTest):
     """The share of a document's top words (a tenth, at least 3) that LIME does not score negative.
 
-    Words are distinct. LIME is computed exactly if the model has a closed form and two labels.
+    samples   how many texts LIME may evaluate
+
+    Only words count whose LIME score is known to differ from 0: by more than twice its standard
+    error. A document without such words at the top has no share. Words are distinct. LIME is exact
+    if the model has a closed form and two labels; else it takes as many samples as two draws of it
+    need to agree (weighted τ above .95).
     """
 
     claim = stated("signed")
     against = (Lime, LimeExact)
 
-    samples: int = 2000
+    samples: Samples = 4000
 
     def measure(self, study: Study) -> list[Row]:
         rows: list[Row] = []
-        for pair in study.beside(best_lime(study, self.samples)):
-            scores, lime = aligned(pair)
-            top = np.argsort(-scores, kind="stable")[: max(3, round(len(scores) / 10))]
-            # a score this close to 0 may be negative by a rounding error only
-            negative = lime[top] < -1e-9 * np.abs(lime).max()
+        for judged, other in study.beside(best_lime(study, self.samples)):
+            sure = replace(other, scores=np.where(beyond_noise(other), other.scores, 0.0))
+            scores, lime, surely = aligned([judged, other, sure])
+            top = top_weights(scores, top_size(len(scores)))
+            known, negative = float(top @ (surely != 0)), float(top @ (surely < 0))
             against = np.abs(lime[lime < 0]).sum() / (np.abs(lime).sum() or 1.0)
-            value = 1 - float(negative.mean()) if len(scores) >= 3 and lime.any() else float("nan")
-            rows.append({"value": value, "negative_contribution": float(against)})
+            rows.append(
+                {
+                    "value": 1 - negative / known if known else math.nan,
+                    "known": known / top.sum(),
+                    "negative_contribution": float(against),
+                }
+            )
         return rows
+
+
+def beyond_noise(lime: Explanation) -> Bool[np.ndarray, "unit"]:
+    """Which scores differ from 0 by more than twice their standard error, and than rounding."""
+    size = np.abs(lime.scores)
+    noise = 2 * (0.0 if lime.standard_errors is None else lime.standard_errors)
+    return size > np.maximum(noise, 1e-9 * size.max())

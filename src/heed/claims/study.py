@@ -5,22 +5,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from heed.claims.claim import Claim, Refusal, Row
-from heed.methods import AttentionMean, Explanation, Lime, LimeExact, Method
+from heed.claims.claim import Claim, Evidence, Refusal, Row
+from heed.errors import NotApplicable
+from heed.methods import AttentionMean, Explanation, Method
 from heed.methods.explanation import UnitKind
 from heed.methods.units import units_of
-from heed.models.classifier import CLOSED, Classifier
+from heed.models.classifier import Classifier
 from heed.models.trace import Trace
-from heed.progress import bar, counter
+from heed.progress import counter
 from heed.randomness import generator
 from heed.settings import check
 from heed.store import Store, code_of, key_of
@@ -29,10 +30,14 @@ from heed.text import Document, Tokens, printable
 if TYPE_CHECKING:  # which loads torch
     from heed.training.again import Retraining
 
+T = TypeVar("T")
+
 # The attention that a test may change: that of words alone, or that of special tokens too.
 Positions = Annotated[Literal["words", "all"], "choice of positions"]
 
-CHUNK = 64  # documents that are explained before their explanations are stored
+TEXT = "text_digest"  # the column of rows by which two audits find their common documents
+CHUNK = 64  # documents whose explanations or rows are stored together
+PROBED = 20  # documents on which noise is measured
 FEWEST_UNITS = 3  # with fewer, a ranking is right or wrong by chance
 NO_TRAINING = Refusal("training", "only with --train, which retrains the model")
 
@@ -55,19 +60,24 @@ class Study:
     retraining: Retraining | Refusal = NO_TRAINING
     store: Store = field(default_factory=Store, repr=False)
     unit: UnitKind = "word"
-    _explanations: dict[Method, list[Explanation]] = field(default_factory=dict, repr=False)
+    # by method and repetition, the explanation of each document that was explained so far
+    _explanations: dict[tuple[Method, int], dict[int, Explanation]] = field(
+        default_factory=dict, repr=False
+    )
+    _shared: dict[tuple[str, int], Any] = field(default_factory=dict, repr=False)
+
+    def only(self, indices: Sequence[int]) -> Study:
+        """The same study of some of its documents, of which nothing has been explained yet."""
+        documents = [self.documents[i] for i in indices]
+        gold = [self.gold[i] for i in indices] if self.gold else ()
+        return replace(self, documents=documents, gold=gold, _explanations={}, _shared={})
 
     @cached_property
     def ids(self) -> list[Row]:
-        """How rows name each document: by its id, and by the id of its group if that is another.
-
-        Documents that share an id or a text are a group: they count as one.
+        """How rows name each document: by its id, by the id of its group if that is another, and by
+        a digest of its text.
         """
-        names = [(document.segments, document.id or i) for i, document in enumerate(self.documents)]
-        first: dict[Any, int] = {}
-        edges = [(i, first.setdefault(name, i)) for i, both in enumerate(names) for name in both]
-        linked = coo_array((np.ones(len(edges)), np.transpose(edges)), (len(names), len(names)))
-        groups = connected_components(linked)[1].tolist()
+        groups = grouped(self.documents)
         sizes = Counter(groups)
         group_ids: dict[int, str] = {}
         for i, (group, document) in enumerate(zip(groups, self.documents, strict=True)):
@@ -76,7 +86,8 @@ class Study:
         rows: list[Row] = []
         for group, document in zip(groups, self.documents, strict=True):
             other = {} if group_ids[group] == document.id else {"group": group_ids[group]}
-            rows.append({key: printable(id) for key, id in ({"id": document.id} | other).items()})
+            named = {"id": document.id} | other | {TEXT: digest(document)}
+            rows.append({key: printable(name) for key, name in named.items()})
         return rows
 
     @cached_property
@@ -84,6 +95,18 @@ class Study:
         """Whether each document has enough units for a ranking of them to mean anything."""
         tokens = self.model.tokens(self.documents)
         return [len(units_of(t, self.unit)[0]) >= FEWEST_UNITS for t in tokens]
+
+    @cached_property
+    def probed(self) -> list[int]:
+        """The documents on which the noise of a sampled method is measured.
+
+        The first with different texts, which stay the same when documents are added.
+        """
+        first: dict[tuple[str, ...], int] = {}
+        for i, document in enumerate(self.documents):
+            if self.rankable[i]:
+                first.setdefault(document.segments, i)
+        return list(first.values())[:PROBED]
 
     @property
     def trainer(self) -> Retraining:
@@ -93,14 +116,17 @@ class Study:
 
     def explain(self, method: Method | None = None) -> list[Explanation]:
         """Explain the predicted labels of all documents, by the method under audit or another."""
-        method = method or self.method
-        if method not in self._explanations:
-            self._explanations[method] = self._explained(method)
-        return self._explanations[method]
+        return self._drawn(method or self.method, range(len(self.documents)))
 
     def explain_again(self, method: Method) -> list[Explanation]:
         """The same with different random samples."""
-        return self._explained(method, repetition=1)
+        return self._drawn(method, range(len(self.documents)), repetition=1)
+
+    def explain_only(
+        self, method: Method, indices: Sequence[int], repetition: int = 0
+    ) -> list[Explanation]:
+        """Explain only the documents with these indices."""
+        return self._drawn(method, indices, repetition)
 
     def beside(self, *methods: Method) -> Iterator[tuple[Explanation, ...]]:
         """The explanation of each document by the method under audit, and then by these."""
@@ -108,34 +134,39 @@ class Study:
 
     @property
     def explained(self) -> list[Method]:
-        """The methods that claims have computed, in order."""
-        return list(self._explanations)
+        """The methods by which all documents were explained so far, in order."""
+        return list(dict.fromkeys(m for m, _ in self._explanations if self.has_explained(m)))
 
     def has_explained(self, method: Method) -> bool:
-        """Whether a claim has already computed these explanations."""
-        return method in self._explanations
+        """Whether all documents have been explained by this method already."""
+        return len(self._explanations.get((method, 0), ())) == len(self.documents)
 
-    def explain_only(self, method: Method, indices: Sequence[int]) -> list[Explanation]:
-        """Explain only the documents with these indices."""
-        if self.has_explained(method) or len(indices) == len(self.documents):
-            explanations = self.explain(method)
-            return [explanations[i] for i in indices]
-        documents = [self.documents[i] for i in indices]
-        return method.explain(self.model, documents, unit=self.unit, seed=self.seed)
+    def _drawn(
+        self, method: Method, indices: Sequence[int], repetition: int = 0
+    ) -> list[Explanation]:
+        """Explanations of these documents; those that there are already are not made again."""
+        known = self._explanations.setdefault((method, repetition), {})
+        missing = [i for i in indices if i not in known]
+        if missing:
+            made = self._explained(method, missing, repetition)
+            known |= zip(missing, made, strict=True)
+        return [known[i] for i in indices]
 
-    def _explained(self, method: Method, repetition: int = 0) -> list[Explanation]:
-        """Explain all documents; with a store on disk, a chunk at a time."""
+    def _explained(
+        self, method: Method, indices: Sequence[int], repetition: int
+    ) -> list[Explanation]:
+        """Explain some documents; with a store on disk, a chunk at a time."""
         seed = self.seed + repetition
         store = self._store(method)
+        wanted = [self.documents[i] for i in indices]
         if store.folder is None:
-            return method.explain(self.model, self.documents, unit=self.unit, seed=seed)
+            return method.explain(self.model, wanted, unit=self.unit, seed=seed)
         about = (method.name, asdict(method), repetition, self.unit)
-        keys = [self._key("heed.methods", *about, asdict(d)) for d in self.documents]
+        keys = [self._key("heed.methods", *about, asdict(d)) for d in wanted]
 
-        def missing(indices: list[int]) -> Iterator[Mapping[int, Any]]:
-            for start in range(0, len(indices), CHUNK):
-                chunk = indices[start : start + CHUNK]
-                documents = [self.documents[i] for i in chunk]
+        def missing(absent: list[int]) -> Iterator[Mapping[int, Any]]:
+            for chunk in _chunks(absent):
+                documents = [wanted[i] for i in chunk]
                 explanations = method.explain(self.model, documents, unit=self.unit, seed=seed)
                 yield {i: e.to_dict() for i, e in zip(chunk, explanations, strict=True)}
 
@@ -170,13 +201,15 @@ class Study:
         measure: Callable[[list[Tokens]], list[Row]],
         most: int,
         together: bool = False,
+        part: str = "",
     ) -> list[Row]:
         """One row per document, measured in batches of at most `most` tokens.
 
-        With `together`, a batch may exceed the model's own limit.
+        With `together`, a batch may exceed the model's own limit. Where a test measures documents
+        more than once, `part` names what is measured.
         """
         tokens = self.model.tokens(self.documents)
-        about = (type(test).__module__, test.claim.id, asdict(test))
+        about = (type(test).__module__, test.claim.id, asdict(test), part)
         keys = [self._key(*about, self.unit, t.document.segments, t.document.spans) for t in tokens]
         limit = most if together else min(most, self.model.batch_tokens)
 
@@ -195,24 +228,55 @@ class Study:
         return self._store(test).each(keys, missing)
 
     def by_explanation(
-        self, test: ClaimTest, measure: Callable[[int, Explanation], Row]
+        self, test: ClaimTest, measure: Callable[[list[int]], list[Row]]
     ) -> list[Row]:
-        """One row per document, measured on its explanation by the method under audit."""
-        explanations = self.explain()
+        """One row per document, measured on its explanation by the method under audit.
+
+        `measure` gets the indices of some documents at a time.
+        """
         about = (type(test).__module__, test.claim.id, asdict(test), type(self.method).__name__)
         keys = [
             self._key(
                 *(*about, e.method, e.settings, e.label, e.unit),
                 *(e.scores.tolist(), asdict(e.document)),
             )
-            for e in explanations
+            for e in self.explain()
         ]
 
         def missing(indices: list[int]) -> Iterator[Mapping[int, Row]]:
-            for i in bar(indices, test.claim.id):
-                yield {i: measure(i, explanations[i])}
+            with counter(len(indices), test.claim.id) as progress:
+                for chunk in _chunks(indices):
+                    yield dict(zip(chunk, measure(chunk), strict=True))
+                    progress.advance(len(chunk))
 
         return self._store(test).each(keys, missing)
+
+    def by_document(
+        self, module: str, about: tuple[Any, ...], measure: Callable[[list[int]], list[Any]]
+    ) -> list[Any]:
+        """A value for each document, which no explanation plays a part in.
+
+        Claims that ask for the same one, on any method, share it.
+
+        module   whose code computes it
+        about    what else decides it; it may be anything that JSON can hold
+        """
+        keys = [self._key(module, *about, self.unit, asdict(d)) for d in self.documents]
+
+        def missing(indices: list[int]) -> Iterator[Mapping[int, Any]]:
+            with counter(len(indices), " ".join(map(str, about[:2]))) as progress:
+                for chunk in _chunks(indices):
+                    yield dict(zip(chunk, measure(chunk), strict=True))
+                    progress.advance(len(chunk))
+
+        return self.store.each(keys, missing)
+
+    def shared(self, name: str, make: Callable[[], T]) -> T:
+        """What claims use together as long as the audit runs, made when it is first asked for."""
+        key = name, len(self.documents)  # there may be more of them later
+        if key not in self._shared:
+            self._shared[key] = make()
+        return cast(T, self._shared[key])
 
     def free(self, tokens: Tokens, positions: Positions = "words") -> Bool[np.ndarray, "token"]:
         """The tokens whose attention a test may change: those of units, or special ones too."""
@@ -220,9 +284,27 @@ class Study:
             return np.ones(len(tokens), dtype=bool)
         return units_of(tokens, self.unit)[1] >= 0
 
-    def rng(self, claim: str, document: Document) -> np.random.Generator:
-        """A random generator that depends only on seed, claim and text."""
-        return generator(self.seed, claim, *document.segments)
+    def rng(self, claim: str, document: Document, *about: str) -> np.random.Generator:
+        """A random generator that depends only on seed, claim, text and what else is given."""
+        return generator(self.seed, claim, *document.segments, *about)
+
+
+def digest(document: Document) -> str:
+    """What tells a text, or a pair of texts, from others."""
+    return key_of(document.segments)
+
+
+def grouped(documents: Sequence[Document]) -> list[int]:
+    """The number of each document's group: those that share an id, a text or a cluster are one."""
+    first: dict[Any, int] = {}
+    edges = []
+    for i, d in enumerate(documents):
+        # in three places, so that an id is not taken for a cluster of the same name
+        names = ((d.segments, "", ""), ("", d.id or i, ""), ("", "", d.cluster or i))
+        edges += [(i, first.setdefault(name, i)) for name in names]
+    n = len(documents)
+    linked = coo_array((np.ones(len(edges)), np.transpose(edges)), (n, n))
+    return connected_components(linked)[1].tolist()
 
 
 @dataclass(frozen=True)
@@ -231,12 +313,14 @@ class ClaimTest(ABC):
 
     A row holds `value`, the statistic of the document (NaN if it has none), and further columns.
 
-    claim     what is asserted; a subclass takes it from claims.toml with `stated`
-    against   the methods that it compares with: it cannot judge these
-    effort    settings of a search for counterexamples: with smaller ones it finds fewer
+    claim        what is asserted; a subclass takes it from claims.toml with `stated`
+    against      the methods that it compares with: it cannot judge these
+    effort       settings of a search for counterexamples: with smaller ones it finds fewer
+    controlled   whether chance methods are measured beside the explanation that it judges
     """
 
     claim: ClassVar[Claim]
+    controlled: ClassVar[bool] = True
     effort: ClassVar[tuple[str, ...]] = ()
     against: ClassVar[tuple[type[Method], ...]] = ()
 
@@ -258,6 +342,47 @@ class ClaimTest(ABC):
         if isinstance(study.method, self.against):
             return Refusal("method", f"{study.method.name} would be compared with itself")
         return None
+
+    def unfit(self, rows: Sequence[Row]) -> Refusal | None:
+        """Why a verdict on these rows would mean nothing; None if it means something."""
+        return None
+
+
+def collect(test: ClaimTest, study: Study, control: bool = False) -> Evidence:
+    """The rows of a claim, or the reason why there is no verdict on it.
+
+    control   whether the method is not judged, but shows what chance reaches
+    """
+    rows, refusal = [], test.refusal(study)
+    if refusal is None:
+        try:
+            rows = test.measure(study)
+        except NotApplicable as error:
+            refusal = Refusal("other", str(error).removesuffix("."))
+    keyed: list[Row] = [
+        {"document": i} | ids | row
+        for i, (ids, row) in enumerate(zip(study.ids, rows, strict=refusal is None))
+    ]
+    if test.claim.ranks and keyed:
+        for row, rankable in zip(keyed, study.rankable, strict=True):
+            row["value"] = row["value"] if rankable else float("nan")
+    refusal = refusal or test.unfit(keyed)
+    return Evidence(test.claim, keyed, refusal, study.method.name, control)
+
+
+def controls(
+    test: ClaimTest, chance: Sequence[Study], judged: Sequence[Evidence]
+) -> list[Evidence]:
+    """What chance methods reach on a claim, beside explanations on which there is a verdict."""
+    nothing_to_judge = all(e.refusal for e in judged)
+    if nothing_to_judge or not test.claim.of_explanation or not test.controlled:
+        return []
+    measured = [collect(test, study, control=True) for study in chance]
+    return [e for e in measured if not e.refusal]
+
+
+def _chunks(indices: list[int]) -> Iterator[list[int]]:
+    yield from (indices[start : start + CHUNK] for start in range(0, len(indices), CHUNK))
 
 
 def attention_facts(
@@ -281,13 +406,3 @@ def attention_facts(
             }
         )
     return rows
-
-
-def best_lime(study: Study, samples: int) -> Lime | LimeExact:
-    """LIME of the log-odds: exact if they have a closed form, else with this many samples.
-
-    Log-odds and not logits: adding the same number to all logits changes them, but not the
-    prediction. Log-odds follow from the prediction, and are linear where logits are.
-    """
-    closed = CLOSED in study.model.offers and len(study.model.labels) == 2
-    return LimeExact(output="log-odds") if closed else Lime(samples=samples, output="log-odds")

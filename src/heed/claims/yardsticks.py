@@ -1,0 +1,109 @@
+"""What claims compare explanations with, and how far noise in it can be trusted.
+
+LIME samples texts. With few samples two draws of it rank words differently, and nothing could agree
+with both. So claims that use it as a yardstick take as many samples as two draws need to agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from heed.claims.study import Study
+from heed.methods import Explanation, Lime, LimeExact, Method
+from heed.methods.comparison import aligned
+from heed.metrics import weighted_kendall
+from heed.models.classifier import CLOSED, Removal
+
+RELIABLE = 0.95  # what two draws of a sampled yardstick must reach (weighted τ)
+FIRST_SAMPLES = 250  # how many samples they begin with
+
+
+def top_size(units: int) -> int:
+    """How many units claims take for the top of a ranking: a tenth, at least 3."""
+    return max(3, round(units / 10))
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """What explanations are compared with, and how well two draws of it agree.
+
+    reliability   Kendall's τ between two draws, weighted by the scores of one: 1 without sampling
+    """
+
+    method: Lime | LimeExact
+    reliability: float = 1.0
+
+    @property
+    def reliable(self) -> bool:
+        return self.reliability > RELIABLE
+
+
+def lime(study: Study, samples: int, removal: Removal | None = None) -> Lime | LimeExact:
+    """LIME of the log-odds: exact if they have a closed form, else with this many samples.
+
+    Log-odds and not logits: adding the same number to all logits changes them, but not the
+    prediction. Log-odds follow from the prediction, and are linear where logits are.
+    """
+    closed = CLOSED in study.model.offers and len(study.model.labels) == 2
+    if closed and removal in (None, "replace"):  # exact LIME replaces words
+        return LimeExact(output="log-odds")
+    # the model's own way to remove words goes by None, so that claims share explanations
+    way = None if removal == study.model.removals[0] else removal
+    return Lime(samples=samples, removal=way, output="log-odds")
+
+
+def best_lime(study: Study, most: int) -> Lime | LimeExact:
+    """LIME without noise that matters, with at most so many samples (see `reliable_lime`)."""
+    return reliable_lime(study, most).method
+
+
+def reliable_lime(study: Study, most: int, removal: Removal | None = None) -> Yardstick:
+    """LIME with as many samples as it takes, up to `most`, until two draws of it agree.
+
+    They agree if Kendall's τ between them, weighted, is above .95 in the mean over the first
+    documents of the study, up to 20 with different texts. All claims that ask for it share its
+    draws. Exact LIME agrees with itself.
+    """
+    samples = min(FIRST_SAMPLES, most)
+    while True:
+        method = lime(study, samples, removal)
+        if isinstance(method, LimeExact):
+            return Yardstick(method)
+        agreement = reliability(study, method)
+        if agreement > RELIABLE or samples >= most:
+            return Yardstick(method, agreement)
+        samples = min(most, _more(samples, agreement))
+
+
+def reliability(study: Study, method: Method) -> float:
+    """How well two draws agree, over the first documents; 1 if no document ranks any word."""
+    pairs = zip(
+        study.explain_only(method, study.probed),
+        study.explain_only(method, study.probed, repetition=1),
+        strict=True,
+    )
+    taus = np.array([weighted_agreement(again, one) for one, again in pairs])
+    taus = taus[np.isfinite(taus)]
+    return float(taus.mean()) if len(taus) else 1.0
+
+
+def weighted_agreement(judged: Explanation, yardstick: Explanation) -> float:
+    """Kendall's τ between absolute scores, weighted by the yardstick's (`weighted_kendall`)."""
+    x, y = aligned([judged, yardstick])
+    return weighted_kendall(np.abs(x), np.abs(y))
+
+
+def _more(samples: int, agreement: float) -> int:
+    """How many samples to try next: twice, four times, … as many, as far as they are surely needed.
+
+    The variance of noise falls as 1/samples. A correlation of r between two draws comes from noise
+    of variance (1 - r) / r, in units of the signal, and .95 allows for 1/19. Noise lowers τ more
+    than a correlation, so at least as many samples are needed.
+    """
+    needed = 19 * samples * (1 - agreement) / max(agreement, 1e-9)
+    samples *= 2
+    while 2 * samples <= needed:
+        samples *= 2
+    return samples
