@@ -5,6 +5,7 @@ Each statistic is compared with a slow version written out.
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -29,9 +30,12 @@ from heed.claims import CLAIMS, Claim, ClaimTest, Evidence, Study, judge
 from heed.claims.agrees import AgreesLime, Tracks
 from heed.claims.claim import FAMILIES, Refusal, Row
 from heed.claims.determined import Exclusive
-from heed.claims.faithful import Removes, falls_of, kept_after_removal
+from heed.claims.faithful import Removes
 from heed.claims.needed import Used
+from heed.claims.removal import tie_keys
 from heed.claims.signed import Signed
+from heed.claims.stable import Robust
+from heed.claims.yardsticks import FIRST_SAMPLES
 from heed.data import Dataset
 from heed.errors import DataError, InputError, OutputError, UnknownName
 from heed.methods import (
@@ -45,8 +49,7 @@ from heed.methods import (
 )
 from heed.methods.comparison import rank_agreement
 from heed.methods.method import Job, Measured
-from heed.methods.units import units_of
-from heed.metrics import bootstrap_mean
+from heed.methods.removing import Removing, by_occurrence
 from heed.models.classifier import CLOSED, Classifier
 from heed.models.single_layer import SingleLayer
 from heed.progress import listening
@@ -175,28 +178,6 @@ def test_evidence_that_could_not_be_had_is_not_applicable_with_its_reason() -> N
     )
 
 
-@pytest.mark.parametrize("together", [1, 2, 6])
-def test_intervals_are_widened_for_the_claims_judged_together(together: int) -> None:
-    values = np.random.default_rng(0).normal(0.6, 0.3, 50)
-    found = judge([evidence(list(values))] * together)
-    assert [v.level for v in found] == pytest.approx([1 - 0.05 / together] * together)
-    assert {(v.low, v.high) for v in found} == {bootstrap_mean(values, 1 - 0.05 / together)}
-    beside = judge(
-        [evidence(list(values))] * together + [evidence([], reason="needs a recipe")] * 3
-    )
-    assert beside[:together] == found  # what is not judged widens nothing
-
-
-def test_a_claim_that_holds_alone_may_be_undecided_among_many() -> None:
-    values = np.random.default_rng(1).normal(0, 1, 60)
-    low, _ = bootstrap_mean(values, 0.95)
-    wide, _ = bootstrap_mean(values, 1 - 0.05 / 20)
-    shifted = evidence(list(values - (low + wide) / 2 + 0.5))
-    assert judge([shifted])[0].outcome == "supported"
-    assert {v.outcome for v in judge([shifted] * 20)} == {"undecided"}
-    assert judge([]) == []
-
-
 GATED = {"id": "agrees-lime", "gated": True}
 
 
@@ -273,9 +254,11 @@ def test_thresholds_are_those_that_were_fixed_beforehand() -> None:
         "used": (0.05, True, False),
         "exclusive": (0.5, False, True),
         "identified": (0.1, False, False),
-        "efficient-sufficient": (0.01, False, False),
-        "efficient-necessary": (10, True, False),
-        "efficient-shared": (0.05, False, False),
+        "efficient-sufficient": (1e-6, False, False),
+        "null-step": (1e-6, False, False),
+        "efficient-shared": (1e-8, False, False),
+        "efficient-necessary": (0.005, True, False),
+        "efficient-near": (0.8, True, False),
         "exclusive-model": (2.0, False, True),
         "stable": (0.25, False, False),
         "informative": (0.0, True, False),
@@ -284,8 +267,9 @@ def test_thresholds_are_those_that_were_fixed_beforehand() -> None:
         "agrees-lime": (0.5, True, True),
         "tracks": (-0.05, True, True),
         "signed": (0.8, True, True),
-        "removes": (0.02, True, False),
-        "competitive": (0.8, True, False),
+        "removes": (0.1, True, False),
+        "suffices": (0.1, True, False),
+        "competitive": (-0.1, True, False),
         "sensitive": (0.5, False, False),
         "plausible": (0.1, True, False),
         "edited": (0.1, True, False),
@@ -395,9 +379,9 @@ def test_removes_is_the_loop_over_texts_with_nonsense_words(
         n, attention = len(words), heed.explain(model, document, "attention-mean").scores
         probabilities = model.predict([document])[0]
         label = int(probabilities.argmax())
-        rng = study.rng("removes", document)
+        keys = tie_keys(study, Removes(orders=3), documents.index(document))
         first = sorted(range(n), key=lambda i: -attention[i])
-        orders = [first] + [list(np.argsort(rng.permutation(n))) for _ in range(3)]
+        orders = [first] + [list(np.argsort(key)) for key in keys]
         areas = []
         for order in orders:
             cuts = [max(1, -(-k * n // 20)) for k in range(1, 11)]  # 5 %, 10 % … 50 %, rounded up
@@ -405,15 +389,11 @@ def test_removes_is_the_loop_over_texts_with_nonsense_words(
             areas.append(np.mean([probabilities[label] - p[label] for p in model.predict(texts)]))
         assert row["comprehensiveness"] == pytest.approx(areas[0], abs=1e-9)
         assert row["random"] == pytest.approx(np.mean(areas[1:]), abs=1e-9)
-        assert row["value"] == pytest.approx(areas[0] - np.mean(areas[1:]), abs=1e-9)
-
-
-@pytest.mark.parametrize("n", [1, 2, 19, 20, 21, 100, 300])
-def test_shares_of_words_are_rounded_up_and_at_least_one(n: int) -> None:
-    rank = np.random.default_rng(n).permutation(n)
-    kept = kept_after_removal(rank)
-    assert (~kept).sum(1).tolist() == [max(1, -(-k * n // 20)) for k in range(1, 11)]
-    assert all(rank[~row].max(initial=-1) < rank[row].min(initial=n) for row in kept)
+        difference = areas[0] - np.mean(areas[1:])
+        assert row["variant_raw_replace"] == pytest.approx(difference, abs=1e-9)
+        if n >= 3 and row["best"] - row["worst"] > 1e-6:
+            scaled = difference / (row["best"] - row["worst"])
+            assert row["value"] == row["value_replace"] == pytest.approx(scaled, abs=1e-9)
 
 
 def by_word(e: heed.Explanation, tokens: Tokens) -> dict[tuple[int, str], float]:
@@ -438,6 +418,19 @@ def tau_b(x: Sequence[float], y: Sequence[float]) -> float:
     return s / math.sqrt(tx * ty) if tx and ty else math.nan
 
 
+def weighted_tau(x: Sequence[float], y: Sequence[float]) -> float:
+    """Over all pairs, each weighted by the larger y, with rounding taken as ties."""
+    above = below = 0.0
+    for i in range(len(x)):
+        for j in range(i):
+            a, b = (
+                0 if abs(u[i] - u[j]) < 1e-9 * max(map(abs, u)) else np.sign(u[i] - u[j])
+                for u in (x, y)
+            )
+            above, below = above + max(y[i], y[j]) * a * b, below + max(y[i], y[j]) * abs(b)
+    return above / below if below else math.nan
+
+
 @pytest.mark.parametrize("name", ["attention-mean", "gradient-input"])
 @pytest.mark.parametrize("closed", [True, False])
 def test_agreement_with_lime_is_tau_over_distinct_words(
@@ -446,16 +439,17 @@ def test_agreement_with_lime_is_tau_over_distinct_words(
     if not closed:
         model = SingleLayer(model.network, model.tokenizer, model.labels)
         model.offers = model.offers - {CLOSED}  # type: ignore[misc]
-    lime_method = {"method": "lime-exact"} if closed else {"method": "lime", "samples": 300}
+    lime_method = {"method": "lime-exact"} if closed else {"method": "lime", "samples": 200}
     lime_method["output"] = "log-odds"
     study = Study(model, documents, make_method(name), seed=2)
-    for row, tokens in zip(
-        AgreesLime(samples=300).measure(study), model.tokens(documents), strict=True
-    ):
+    rows = AgreesLime(samples=200).measure(study)
+    for row, tokens in zip(rows, model.tokens(documents), strict=True):
         judged = by_word(heed.explain(model, tokens.document, name, seed=2), tokens)
         lime = by_word(heed.explain(model, tokens.document, seed=2, **lime_method), tokens)
-        expected = tau_b([abs(judged[w]) for w in lime], [abs(v) for v in lime.values()])
-        assert row["value"] == pytest.approx(expected, abs=1e-9, nan_ok=True)
+        pair = [abs(judged[w]) for w in lime], [abs(v) for v in lime.values()]
+        assert row["plain"] == pytest.approx(tau_b(*pair), abs=1e-9, nan_ok=True)
+        expected = weighted_tau(*pair)
+        assert row.get("uncorrected", row["value"]) == pytest.approx(expected, nan_ok=True)
 
 
 def test_signed_is_the_share_of_top_words_that_lime_does_not_score_negative(
@@ -477,10 +471,9 @@ def test_signed_is_the_share_of_top_words_that_lime_does_not_score_negative(
             w: 0.0 if abs(v) < 1e-9 * max(map(abs, lime.values())) else v for w, v in lime.items()
         }
         top = sorted(attention, key=lambda w: -attention[w])[: max(3, round(len(attention) / 10))]
-        if len(attention) < 3:
-            assert math.isnan(row["value"])
-        else:
-            assert row["value"] == pytest.approx(sum(lime[w] >= 0 for w in top) / len(top))
+        known = [lime[w] for w in top if lime[w]]
+        expected = sum(score > 0 for score in known) / len(known) if known else math.nan
+        assert row["value"] == pytest.approx(expected, nan_ok=True)
         against = sum(-v for v in lime.values() if v < 0) / (
             sum(abs(v) for v in lime.values()) or 1.0
         )
@@ -488,9 +481,10 @@ def test_signed_is_the_share_of_top_words_that_lime_does_not_score_negative(
 
 
 def test_agreement_with_removal_and_with_the_gradient(model: SingleLayer, documents: list) -> None:
-    found = audit(
-        model, documents, ["used", "agrees-gradient", "agrees-removal"], examples=0
-    ).evidence
+    by_gradient, by_removal = (
+        CLAIMS[name]().measure(Study(model, documents))
+        for name in ("agrees-gradient", "agrees-removal")
+    )
     for i, tokens in enumerate(model.tokens(documents)):
         document, words = tokens.document, tokens.words
         attention = heed.explain(model, document, "attention-mean").scores
@@ -500,12 +494,13 @@ def test_agreement_with_removal_and_with_the_gradient(model: SingleLayer, docume
         plain = model.predict([document])[0]
         without = model.predict([as_text(removed(document, words, [j])) for j in range(len(words))])
         removal = np.abs(plain.max() - without[:, plain.argmax()])
-        for (e, key), (x, y) in {
-            (1, "value"): (attention, gradient),
-            (1, "gradient_removal"): (gradient, removal),
-            (2, "value"): (attention, removal),
-        }.items():
-            assert found[e].rows[i][key] == pytest.approx(tau_b(x, y), abs=1e-9, nan_ok=True)
+        for row, yardstick in ((by_gradient[i], gradient), (by_removal[i], removal)):
+            expected = weighted_tau(attention, yardstick)
+            assert row["value"] == pytest.approx(expected, abs=1e-9, nan_ok=True)
+            expected = tau_b(attention, yardstick)
+            assert row["plain"] == pytest.approx(expected, abs=1e-9, nan_ok=True)
+        expected = weighted_tau(removal, gradient)
+        assert by_gradient[i]["ceiling"] == pytest.approx(expected, abs=1e-9, nan_ok=True)
 
 
 def test_tracking_is_by_the_change_of_log_odds(model: SingleLayer, documents: list) -> None:
@@ -533,7 +528,7 @@ def test_tracking_is_by_the_change_of_log_odds(model: SingleLayer, documents: li
 
 
 def values(found: Audit, name: str) -> dict[str, float]:
-    (chosen,) = [e for e in found.evidence if e.claim.id == name]
+    (chosen,) = [e for e in found.evidence if e.claim.id == name and not e.control]
     return {row["id"]: row["value"] for row in chosen.rows}
 
 
@@ -553,14 +548,21 @@ def whole(model: SingleLayer, named: list) -> Audit:
 def test_order_and_company_of_documents_change_nothing(
     model: SingleLayer, named: list, whole: Audit, name: str
 ) -> None:
+    test: str | ClaimTest = name
     expected = values(whole, name)
-    backwards = values(audit(model, named[::-1], [name], seed=5, examples=0), name)
+    if name == "robust":  # as many samples for each document: how many, all decide together
+        test = Robust(samples=FIRST_SAMPLES)
+        expected = values(audit(model, named, [test], seed=5, examples=0), name)
+    backwards = values(audit(model, named[::-1], [test], seed=5, examples=0), name)
+    assert backwards == pytest.approx(expected, abs=1e-5, nan_ok=True)
+    # the rival is chosen by other documents, and a search ends when all of them gain little more
+    if name in ("competitive", "exclusive"):
+        return
     alone = {}
     for d in named:  # a document that leaves nothing open has no value, and alone not even a row
-        alone |= {d.id: math.nan} | values(audit(model, [d], [name], seed=5, examples=0), name)
-    near = 1e-5 if name == "exclusive" else 1e-9  # a search of 500 steps in single precision
-    assert backwards == pytest.approx(expected, abs=near, nan_ok=True)
-    assert alone == pytest.approx(expected, abs=near, nan_ok=True)
+        alone |= {d.id: math.nan} | values(audit(model, [d], [test], seed=5, examples=0), name)
+    assert backwards == pytest.approx(expected, abs=1e-9, nan_ok=True)
+    assert alone == pytest.approx(expected, abs=1e-9, nan_ok=True)
 
 
 def test_more_documents_than_are_measured_together(
@@ -571,8 +573,10 @@ def test_more_documents_than_are_measured_together(
     for name in UNTRAINED:
         expected, got = values(whole, name), values(found, name)
         assert len(got) == (len(many) if expected else 0)
+        # thousands of steps of a search in single precision magnify rounding, which differs by batch
+        near = 2e-3 if name == "exclusive" else 1e-9
         assert got == pytest.approx(
-            {f"{k}/{i}": v for i in range(20) for k, v in expected.items()}, nan_ok=True
+            {f"{k}/{i}": v for i in range(20) for k, v in expected.items()}, abs=near, nan_ok=True
         )
 
 
@@ -598,8 +602,9 @@ def test_another_seed_moves_what_is_drawn_and_nothing_else(
 def test_subset_of_claims_and_settings(model: SingleLayer, named: list, whole: Audit) -> None:
     found = audit(model, named, ["removes", Used(permutations=11)], seed=5)
     assert [v.claim.id for v in found.verdicts] == ["used", "removes"]
-    assert found.verdicts[0].level == pytest.approx(0.975)
-    settings = {"permutations": 11, "positions": "words"}
+    # the gate is tested first, and the other claim is alone in its family
+    assert [v.level for v in found.verdicts] == pytest.approx([0.95, 0.95])
+    settings = {"permutations": 11, "everywhere": 20, "layers": "judged", "positions": "words"}
     assert found.facts["settings"]["used"] == settings
     # a text of two words has nothing to rank
     assert values(found, "removes") == pytest.approx(values(whole, "removes"), nan_ok=True)
@@ -656,21 +661,16 @@ def test_words_that_stand_in_both_texts_of_a_pair_are_removed_apart(model: Singl
     """Three distinct words over two texts, two of them at the same characters."""
     pair = Document("good good", "good film")
     e = heed.explain(model, pair, "lime-exact")
-    study = Study(model, [pair])
-    fall = falls_of(study, e, kept_after_removal(np.array([0, 1, 2]))[None], None)
-    (tokens,) = model.tokens([pair])
-    kept = model.score(
-        [tokens], [np.array([[True] * 3, [False, True, True]])], [units_of(tokens, "word", True)[1]]
-    )[0]
-    p = model.probabilities(kept)[:, model.label(e.label)]
-    assert len(e.units) == 3
-    first = [k for k in range(10) if kept_after_removal(np.array([0, 1, 2]))[k].sum() == 2]
-    more = [k for k in range(10) if k not in first]
-    deeper = model.score(
-        [tokens], [np.array([[False, False, True]])], [units_of(tokens, "word", True)[1]]
-    )[0]
-    q = model.probabilities(deeper)[0, model.label(e.label)]
-    assert fall[0] == pytest.approx((len(first) * (p[0] - p[1]) + len(more) * (p[0] - q)) / 10)
+    shared = Removing(model, [pair])
+    (units,) = shared.units
+    first, second, film = e.scores
+    np.testing.assert_array_equal(by_occurrence(e, units), [first / 2, first / 2, second, film])
+    # of four words, one is removed for shares up to a quarter, and two for those up to a half
+    areas = shared.areas("comprehensiveness", "replace", {0: np.array([[2, 0, 1, 3]])})[0]
+    kept = np.array([[True] * 4, [True, True, False, True], [False, True, False, True]])
+    (logits,) = model.score(model.tokens([pair]), [kept])
+    p = model.probabilities(logits)[:, model.label(e.label)]
+    assert areas[0, 0] == pytest.approx((5 * (p[0] - p[1]) + 5 * (p[0] - p[2])) / 10)
 
 
 def test_the_gate_joins_claims_that_it_guards(model: SingleLayer, named: list) -> None:
@@ -686,8 +686,8 @@ def test_the_gate_joins_claims_that_it_guards(model: SingleLayer, named: list) -
 
 
 def test_the_gate_is_for_attention_alone() -> None:
-    flat = Evidence(CLAIMS["used"].claim, [{"value": 0.0}] * 40)
-    high = Evidence(CLAIMS["agrees-removal"].claim, [{"value": 0.9}] * 40)
+    flat = Evidence(CLAIMS["used"].claim, [{"value": 0.0}] * 250)
+    high = Evidence(CLAIMS["agrees-removal"].claim, [{"value": 0.9}] * 250)
     assert [v.outcome for v in judge([flat, high])] == ["refuted", "not applicable"]
     assert [v.outcome for v in judge([flat, replace(high, method="rollout")])] == [
         "refuted",
@@ -760,7 +760,7 @@ class OwnMethod(Method):
 @dataclass(frozen=True)
 class OwnClaim(Removes):
     def measure(self, study: Study) -> list[Row]:
-        return study.by_explanation(self, lambda i, e: {"value": SIGN["is"]})
+        return study.by_explanation(self, lambda indices: [{"value": SIGN["is"]} for _ in indices])
 
 
 @pytest.mark.parametrize(
@@ -791,7 +791,7 @@ def test_a_statistic_that_cannot_be_computed_is_none() -> None:
     assert (
         verdict.outcome == "undecided"
         and verdict.mean is None
-        and "do not have this statistic" in verdict.reason
+        and "no document has this statistic" in verdict.reason
     )
 
 
@@ -807,7 +807,7 @@ def test_what_is_added_to_all_logits_changes_nothing(model: SingleLayer, named: 
     claims = [
         name for name in UNTRAINED if name not in ("sensitive", "plausible", "edited")
     ]  # which draws weights
-    claims = [name for name in claims if not name.startswith(("identified", "efficient"))]
+    claims = [name for name in claims if not name.startswith(("identified", "efficient", "null"))]
     one, two = (audit(m, named, claims, examples=0) for m in (model, same_model))
     for name in claims:
         first, second = values(one, name), values(two, name)
@@ -1032,6 +1032,24 @@ def test_odd_rows_are_read_back(ids: str | None, kind: str, tmp_path: Path) -> N
     same(made, Audit.load(tmp_path / "rows.parquet"))
 
 
+def test_rows_of_chance_methods_are_kept_and_get_no_verdict(whole: Audit, tmp_path: Path) -> None:
+    removes = next(e for e in whole.judged if e.claim.id == "removes")
+    chance = replace(removes, method="guess", control=True)
+    made = replace(whole, evidence=(chance, *whole.evidence))
+    made.save(tmp_path / "rows.parquet")
+    read = Audit.load(tmp_path / "rows.parquet")
+    assert [e.control for e in read.evidence] == [True, *(e.control for e in whole.evidence)]
+    assert len(read.judged) == len(read.verdicts) == len(whole.verdicts)
+    # a file of an earlier version does not know of controls
+    table = pq.read_table(tmp_path / "rows.parquet")
+    about = json.loads(table.schema.metadata[b"heed"])
+    for stated in about["claims"]:
+        del stated["control"]
+    older = table.replace_schema_metadata({"heed": json.dumps(about)})
+    pq.write_table(older, tmp_path / "older.parquet")
+    assert not any(e.control for e in Audit.load(tmp_path / "older.parquet").evidence)
+
+
 def test_files_that_hold_no_audit_are_refused(whole: Audit, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no file"):
         Audit.load(tmp_path / "none.parquet")
@@ -1137,8 +1155,9 @@ def reviews() -> list[str]:
 
 def test_attention_claims_do_not_apply_to_a_model_without_attention(reviews: list) -> None:
     found = audit(Counting(), reviews, methods="attention-mean", examples=200)
+    judged = [name for name, cls in CLAIMS.items() if not cls.claim.check]
     assert {v.claim.id: v.outcome for v in found.verdicts} == dict.fromkeys(
-        CLAIMS, "not applicable"
+        judged, "not applicable"
     )
     for verdict in found.verdicts:
         missing: tuple[str, ...] = ("attention", "gradients", "no training data")
@@ -1165,9 +1184,8 @@ def test_perturbation_claims_are_put_to_occlusion_on_any_model(
         "exclusive-model": "not applicable",
         "stable": "not applicable",
         "identified": "not applicable",
-        "efficient-sufficient": "not applicable",
         "efficient-necessary": "not applicable",
-        "efficient-shared": "not applicable",
+        "efficient-near": "not applicable",
         "agrees-gradient": "not applicable",
         "agrees-removal": "not applicable",  # occlusion with itself
         "agrees-lime": "supported",
@@ -1175,7 +1193,8 @@ def test_perturbation_claims_are_put_to_occlusion_on_any_model(
         "signed": outcomes["signed"],
         "informative": "not applicable",
         "removes": "supported",
-        "competitive": "supported",
+        "suffices": "supported",
+        "competitive": "undecided",  # differences of 0 in 40 documents: too few to rule out others
         "sensitive": "not applicable",
         "plausible": "not applicable",
         "edited": "not applicable",
@@ -1190,17 +1209,17 @@ def test_what_takes_long_has_its_turn_last_and_stands_in_its_place(
     model: SingleLayer, named: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns: list[str] = []
-    measure = sys.modules["heed.audit.run"]._measure
+    measure = sys.modules["heed.audit.run"].measure
 
     def spy(test: ClaimTest, *arguments: Any) -> Any:
         turns.append(test.claim.id)
         return measure(test, *arguments)
 
-    monkeypatch.setattr(sys.modules["heed.audit.run"], "_measure", spy)
+    monkeypatch.setattr(sys.modules["heed.audit.run"], "measure", spy)
     asked = ["exclusive", "removes", "agrees-removal", "used", "needed"]
     found = audit(model, named, asked, examples=0)
     assert turns == ["used", "agrees-removal", "removes", "exclusive", "needed"]
-    assert [e.claim.id for e in found.evidence] == [
+    assert [e.claim.id for e in found.judged] == [
         "used",
         "needed",
         "exclusive",
@@ -1230,12 +1249,12 @@ def test_an_adversary_needs_some_room(epsilon: float) -> None:
 def test_the_summary_names_what_does_most_and_the_caveats() -> None:
     rows = [
         {
-            "value": 0.2,
+            "value": -0.3,
             "comprehensiveness": 0.2,
             "comprehensiveness_of_lime": 0.5,
             "comprehensiveness_of_occlusion": 0.4,
         }
-    ] * 40
+    ] * 250
     claim = CLAIMS["competitive"].claim
 
     def told(rows: list, reason: str = "") -> str:
@@ -1247,12 +1266,12 @@ def test_the_summary_names_what_does_most_and_the_caveats() -> None:
         "no. Does not hold: “Removing what attention points to matters nearly as much"
     )
     assert (
-        "Removing the words of lime lowers the probability most, by 0.500 on average"
+        "From 0 for the worst order of removal to 1 for the best, lime reaches 0.500"
         " (occlusion 0.400, attention-mean 0.200)." in text
     )
     assert text.endswith("are unlike the texts the model was trained on.")
     for nothing in (-0.1, 0.2):  # nothing does anything, or all the same
-        assert "most" not in told([dict.fromkeys(rows[0], nothing)] * 40)
+        assert "reaches" not in told([dict.fromkeys(rows[0], nothing)] * 250)
     assert told([], "no time").startswith("not judged. “Removing")
     assert told([], "no time").endswith("”: no time.")
 

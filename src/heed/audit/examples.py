@@ -11,13 +11,15 @@ from jaxtyping import Float
 from heed.audit.result import Example
 from heed.claims import Study
 from heed.claims.agrees import AgreesLime
-from heed.claims.study import best_lime
+from heed.claims.yardsticks import lime
 from heed.errors import NotApplicable
 from heed.methods import (
     AttentionMean,
     EfficientAttention,
     Explanation,
     GradientInput,
+    Lime,
+    LimeExact,
     Method,
     Occlusion,
 )
@@ -80,10 +82,12 @@ def _methods(studies: Sequence[Study]) -> list[Method]:
 
 
 def _lime(study: Study) -> Method:
-    """LIME with the samples that a claim took; those of agrees-lime if no claim has computed it."""
-    usual = best_lime(study, AgreesLime.samples)
-    computed = [m for m in study.explained if type(m) is type(usual) and m.removal == usual.removal]
-    return usual if usual in computed or not computed else computed[0]
+    """LIME with the samples that claims took in the end; the most, if no claim has computed it."""
+    usual = lime(study, AgreesLime.samples)
+    if isinstance(usual, LimeExact):
+        return usual
+    computed = [m for m in study.explained if isinstance(m, Lime) and m.removal == usual.removal]
+    return max(computed, key=lambda m: m.samples, default=usual)
 
 
 def _with_intervals(study: Study, explanations: list[Explanation]) -> list[Explanation]:

@@ -15,13 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float
 
-from heed.claims import CLAIMS, Evidence, Verdict, judge
+from heed.audit.answer import Answer
+from heed.claims import CLAIMS, Check, Evidence, Verdict, checks, judge
 from heed.claims.claim import Claim, Outcome, Refusal, Row
 from heed.claims.conditions import Finding, findings
 from heed.data.rows import read_parquet
-from heed.errors import DataError, HeedError, OutputError, quoted
+from heed.errors import DataError, HeedError, InputError, OutputError, quoted
 from heed.methods import Explanation, agreement
 from heed.progress import say
+from heed.recommendation import Recommendation
 from heed.store import writing
 
 
@@ -59,7 +61,7 @@ class Audit:
 
     facts        model, revision, data, number of documents, unit, seed, methods, settings, seconds,
                  version of heed
-    evidence     rows per claim and explanation, or why there are none
+    evidence     rows per claim and explanation, or why there are none; those of chance methods too
     conditions   rows per document of what must be so for attention to explain
     examples     documents with their explanations, for the reader
     """
@@ -71,7 +73,19 @@ class Audit:
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        return judge(self.evidence)
+        planned = (self.facts.get("plan") or {}).get("pairs")
+        pairs = planned and [(claim, method) for claim, method in planned]
+        return judge(self.evidence, pairs, any_time=self.facts.get("until_decided", False))
+
+    @cached_property
+    def checks(self) -> list[Check]:
+        """What is true by algebra, held against bounds for rounding."""
+        return checks(self.evidence)
+
+    @property
+    def judged(self) -> tuple[Evidence, ...]:
+        """The evidence behind each verdict, in the order of `verdicts`."""
+        return tuple(e for e in self.evidence if e.judged)
 
     @cached_property
     def findings(self) -> list[Finding]:
@@ -89,10 +103,17 @@ class Audit:
         outcomes = ", ".join(f"{counts[o]} {o}" for o in get_args(Outcome) if counts[o])
         return f"<Audit of {self.facts['model']} on {self.facts['data']}: {outcomes}>"
 
-    def _repr_html_(self) -> str:
-        from heed.report import html
+    @cached_property
+    def answer(self) -> Answer:
+        """What the audit comes to: one sentence, a tile for each family, and what to do next."""
+        from heed.report.answer import answer
 
-        return html.audit_table(self)
+        return answer(self)
+
+    def _repr_html_(self) -> str:
+        from heed.report.audit_page import notebook
+
+        return notebook(self)
 
     def agreement(
         self,
@@ -120,7 +141,45 @@ class Audit:
             for f in self.findings
         ]
         verdicts = [v.to_dict() for v in self.verdicts]
-        return {"facts": self.facts, "verdicts": verdicts, "conditions": conditions}
+        answer = self.answer.to_dict()
+        return {
+            "facts": self.facts,
+            "answer": answer,
+            "verdicts": verdicts,
+            "conditions": conditions,
+        }
+
+    def records(self) -> list[dict[str, Any]]:
+        """One flat record for each verdict: what is nested gets a column for each of its parts."""
+        records = []
+        for v in self.verdicts:
+            record = {"claim": v.claim.id, "family": v.claim.family} | v.to_dict()
+            record["statistic"] = v.claim.statistic
+            parts = {
+                name: dict(zip(("mean", "low", "high"), p, strict=True))
+                for name, p in v.parts.items()
+            }
+            nested = {"chance": v.controls} | parts
+            for key in ("parts", "controls"):
+                record.pop(key, None)
+            for name, values in nested.items():
+                record |= {f"{name} {key}": value for key, value in values.items()}
+            records.append(record)
+        return records
+
+    def to_pandas(self, rows: bool = False) -> Any:
+        """The verdicts as a pandas DataFrame; if `rows`, what was measured on each document."""
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("Audit.to_pandas() needs pandas: pip install pandas.") from None
+        if not rows:
+            return pandas.DataFrame(self.records())
+        measured = []
+        for e in self.evidence:
+            name = {"claim": e.claim.id, "method": e.method, "control": e.control}
+            measured += [name | row for row in e.rows]
+        return pandas.DataFrame(measured)
 
     def save(self, path: Path | str) -> None:
         """Write rows and facts to one .parquet file, which `Audit.load` and `heed report` read."""
@@ -135,7 +194,8 @@ class Audit:
         for e in self.evidence:
             name = {"claim": e.claim.id, "method": e.method}
             rows += [name | row for row in e.rows]
-            claims.append(name | {"refusal": e.refusal, "stated": _stated(e.claim)})
+            about_it = {"refusal": e.refusal, "stated": _stated(e.claim), "control": e.control}
+            claims.append(name | about_it)
         rows += [{_CONDITIONS: json.dumps(row)} for row in self.conditions]
         rows += [{_EXAMPLE: example.to_json()} for example in self.examples]
         columns = list(dict.fromkeys(key for row in rows for key in row)) or ["claim"]
@@ -187,6 +247,14 @@ _CONDITIONS, _EXAMPLE = "conditions", "example"  # columns of the rows that belo
 # The schema of a saved audit: what stands beside the rows of a Parquet file.
 
 
+class _Followed(msgspec.Struct):
+    """The plan that an audit followed, how it departed from it, and what the plan judges."""
+
+    hash: str
+    departures: list[str]
+    pairs: list[tuple[str, str]]
+
+
 class _Facts(msgspec.Struct):
     model: str
     revision: str
@@ -206,6 +274,10 @@ class _Facts(msgspec.Struct):
     runs: str = ""
     rejudged: str = ""
     command: str = ""
+    clusters: int = 0
+    plan: _Followed | None = None
+    recommended: Recommendation | None = None
+    until_decided: bool = False
 
 
 class _Stated(msgspec.Struct):
@@ -222,6 +294,7 @@ class _Tested(msgspec.Struct):
     method: str
     refusal: Refusal | None
     stated: _Stated | None = None
+    control: bool = False
 
 
 class _About(msgspec.Struct):
@@ -271,6 +344,8 @@ def _change(tested: _Tested) -> str:
     if tested.stated is None or msgspec.structs.asdict(tested.stated) == _stated(claim):
         return ""
     before = replace(claim, **msgspec.structs.asdict(tested.stated))
+    if before.statistic != claim.statistic:
+        return f"{claim.id} has another statistic"
     if before.side() == claim.side():
         return f"{claim.id} is worded differently"
     return f"{claim.id} has the threshold {claim.side()}, and had {before.side()}"
@@ -280,6 +355,11 @@ def _evidence(tested: _Tested, rows: list[Row]) -> Evidence:
     for row in msgspec.convert(rows, list[_Numbers]):
         if not isinstance(row.get("value"), float | int):
             raise ValueError("a row has no value")
-    evidence = Evidence(CLAIMS[tested.claim].claim, rows, tested.refusal, tested.method)
+    claim, refusal = CLAIMS[tested.claim].claim, tested.refusal
+    if refusal is None and tested.stated and tested.stated.statistic != claim.statistic:
+        # numbers of another statistic must not be held against today's threshold
+        refusal = Refusal("other", "its statistic is another since this was measured")
+        return Evidence(claim, rows, refusal, tested.method, tested.control)
+    evidence = Evidence(claim, rows, refusal, tested.method, tested.control)
     evidence.combined()  # refuses rows that lack the columns of the statistic
     return evidence

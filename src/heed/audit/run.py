@@ -1,31 +1,30 @@
-"""An audit from its arguments: what is judged on which documents, claim after claim."""
+"""An audit: claim after claim, measured on its documents."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
+from heed.audit.cost import in_turn
 from heed.audit.examples import make_examples
+from heed.audit.growing import until_decided as grow
+from heed.audit.measure import measure
+from heed.audit.plan import Plan, departures, plan_of
 from heed.audit.result import Audit
-from heed.claims import CLAIMS, ClaimTest, Evidence, Study
-from heed.claims.claim import GATES, Refusal, Row
+from heed.audit.setup import Setup, Training, prepare
+from heed.claims import ClaimTest, Evidence
 from heed.claims.conditions import measure as measure_conditions
-from heed.claims.study import NO_TRAINING
+from heed.claims.study import controls
 from heed.data import Dataset
-from heed.data.dataset import draw
-from heed.data.inputs import is_one
-from heed.errors import DataError, InputError, NotApplicable, UnknownName, quoted
-from heed.methods import AttentionMean, Imported, Method, make_method, reads_attention
+from heed.methods import Method
 from heed.methods.explanation import UnitKind
-from heed.methods.units import units_of
 from heed.models import Model
-from heed.models import of as classifier_of
-from heed.models.classifier import ATTENTION, Classifier
-from heed.progress import bar, say
+from heed.models.classifier import Classifier
+from heed.recommendation import kept
 from heed.settings import plain
 from heed.store import Store
 from heed.text import Document, counted
@@ -37,15 +36,15 @@ def audit(
     claims: Sequence[str | ClaimTest] | str | None = None,
     methods: Sequence[str | Method] | str | Method | None = None,
     limit: int | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     examples: int = 0,
-    training: Dataset | Sequence[Document] | None = None,
-    validation: Sequence[Document] = (),
+    training: Training | Dataset | Sequence[Document] | None = None,
     store: Store | Path | None = None,
-    base: str | Path | None = None,
     budget: float | None = None,
     columns: Mapping[str, str | None] | None = None,
-    unit: UnitKind = "word",
+    unit: UnitKind | None = None,
+    plan: Plan | Path | str | None = None,
+    until_decided: bool | None = None,
 ) -> Audit:
     """Test what an explanation (attention, by default) is worth on these documents.
 
@@ -53,242 +52,114 @@ def audit(
                  labels are known: a pandas DataFrame, a list of dicts, a Hugging Face data set.
                  Blank texts, and those without imported scores, are left out and counted.
                  With imported scores it may be left out: their texts are audited then
-    claims       by name, or with settings as in `Exclusive(steps=200)`; by default all
+    claims       by name, or with settings as in `Exclusive(steps=200)`; by default all. "quick" are
+                 those behind the headline, on 60 documents
     methods      the methods that are judged, side by side: by name, with settings, or
                  `heed.Imported`; by default attention-mean, or lime if the model shows no attention
     limit        at most this many documents, drawn at random
     examples     explain this many documents for the reader: the page and the saved file show them
     training     documents for the claims that retrain the model; without them these are not judged.
-                 Some are held out for validation unless there are `validation` documents
+                 `heed.Training` adds documents to validate on, and what a transformer was
+                 fine-tuned from
     store        a folder for rows and trained models: run the audit again to resume it. What
                  methods and claims of your own measure is not kept
-    base         what a transformer was fine-tuned from, for the claims that retrain it
     budget       start no new claim after this many minutes; slow ones run last
-    columns      names of the columns of a table: {"text": "body", "label": "stars"}
+    columns      names of the columns of a table: {"text": "body", "label": "stars"}. Documents with
+                 the same value of {"cluster": "author"} are drawn together, and count as one
     unit         what gets a score: "word", "token", "sentence", "line", or "span" for the spans of
                  the documents (a column spans). Where claims speak of words, these are meant.
-                 Claims that rank them leave out documents with fewer than three
+                 Claims that rank them leave out documents with fewer than three. By default "word"
+    plan         what `heed.plan` or `heed plan` wrote before: it stands for claims, methods, limit,
+                 seed and unit that are not given. The audit says how it departs from the plan
+    until_decided   add documents, in random order, until every claim is decided that they can
+                 decide, or `limit` is reached. Its intervals are valid whenever it stops, and wider
     """
-    began, model = time.perf_counter(), classifier_of(model)
+    began = time.perf_counter()
+    planned = Plan.load(plan) if isinstance(plan, Path | str) else plan
+    if planned is not None:
+        claims = planned.tests() if claims is None else claims
+        methods = planned.judged() if methods is None else methods
+        limit = planned.limit if limit is None else limit
+        seed = planned.seed if seed is None else seed
+        unit = unit or planned.unit
+        until_decided = planned.until_decided if until_decided is None else until_decided
 
     def spent() -> bool:
         return budget is not None and time.perf_counter() - began > 60 * budget
 
-    if is_one(dataset):
-        raise InputError(
-            "An audit takes a list of documents or a data set, got one text; for a file, pass"
-            " heed.data.load(FILE)."
-        )
-    if unit not in get_args(UnitKind):
-        raise UnknownName("unit", str(unit), get_args(UnitKind))
-    if limit is not None and limit < 1:
-        raise InputError(f"limit must be at least 1, got {limit}.")
-    judged = _methods(model, methods)
-    imported = [m for m in judged if isinstance(m, Imported)]
-    if dataset is None and imported:
-        scored = tuple(imported[0].documents)
-        data = Dataset(imported[0].name, "all", scored, (), "", "not stated")
+    def measured(setup: Setup) -> list[Evidence]:
+        by_claim: dict[str, list[Evidence]] = {}
+        for test in in_turn(setup, foretell=not until_decided):
+            judged = [
+                measure(test, study, budget if spent() else None)
+                for study in setup.studies_of(test)
+            ]
+            by_claim[test.claim.id] = judged + controls(test, setup.chance, judged)
+        return [e for test in setup.tests for e in by_claim[test.claim.id]]
+
+    setup = prepare(
+        model,
+        dataset,
+        claims,
+        methods,
+        limit,
+        seed or 0,
+        training,
+        store,
+        columns,
+        unit or "word",
+    )
+    done = None if planned is None else plan_of(setup, training, bool(until_decided))
+    if until_decided:
+        pairs = None if planned is None else planned.pairs
+        setup, evidence = grow(setup, measured, spent, pairs)
     else:
-        data = model.documents(dataset, columns)
-        if not data.documents:
-            raise InputError("An audit needs documents, got none.")
-    data, unfit = _explained_only(model, data, imported, limit, seed)
-    tokens = [t for t in model.tokens(data.documents) if units_of(t, unit)[0]]
-    documents = [t.document for t in tokens]
-    if not documents:
-        raise InputError(
-            f"An audit needs documents, and none of these has a {unit} that the model can read."
-        )
-    store = store if isinstance(store, Store) else Store(store)
-    if store.folder is not None and model.revision == "unknown":
-        raise InputError(
-            f"heed cannot tell {model.name} from another function: give it a revision, or audit"
-            " without a store."
-        )
-    gold = _gold(model, documents, data.labels)
-    retraining = _retraining(model, training, validation, store, base)
-    first = Study(model, documents, judged[0], seed, gold, retraining, store, unit)
-    studies = [replace(first, method=e) for e in judged]  # which share what they have explained
-    tests = _tests(claims, studies)
-    if not any(test.claim.of_explanation for test in tests):
-        _check_settings(first)
-    measured: dict[str, list[Evidence]] = {}
-    for test in bar(sorted(tests, key=_turn), "claims", unit="claim"):
-        measured[test.claim.id] = [
-            _measure(test, study, budget if spent() else None)
-            for study in (studies if test.claim.of_explanation else studies[:1])
-        ]
-    evidence = [e for test in tests for e in measured[test.claim.id]]
-    words = sum(len(t.words) for t in tokens)
-    facts = {
-        "model": model.name,
-        "revision": model.revision,
-        "data": f"{data.name} ({data.split})" if data.name else counted(len(documents)),
-        "documents": len(documents),
-        "left_out": data.left_out + len(data.documents) - len(documents),
-        "truncated": sum(t.dropped > 0 for t in tokens),
-        "unknown": float(sum(t.unknown.sum() for t in tokens) / words),
-        "accuracy": _accuracy(model, documents, gold),
-        "methods": {method.name: plain(method) for method in judged},
-        "seed": seed,
-        "unit": unit,
-        "settings": {test.claim.id: plain(test) for test in tests},
-        "heed": metadata.version("heed"),
-        "unfit": unfit,
-        "runs": model.runs,
-    }
-    conditions = measure_conditions(first)
-    explained = make_examples(studies, examples, spent())
+        evidence = measured(setup)
+    facts = _facts(setup)
+    facts["until_decided"] = bool(until_decided)
+    if planned is not None and done is not None:
+        facts["plan"] = {
+            "hash": planned.hash,
+            "departures": departures(planned, done, evidence),
+            "pairs": planned.pairs,
+        }
+    conditions = measure_conditions(setup.first)
+    explained = make_examples(setup.studies, examples, spent())
     facts["seconds"] = time.perf_counter() - began
     return Audit(facts, tuple(evidence), conditions, explained)
 
 
-# What is judged, on which documents
+def _facts(setup: Setup) -> dict[str, Any]:
+    """What was measured, of which model, on which documents."""
+    model, data, tokens = setup.model, setup.data, setup.tokens
+    words = sum(len(t.words) for t in tokens)
+    best = kept(model.revision)
+    return {
+        "model": model.name,
+        "revision": model.revision,
+        "data": f"{data.name} ({data.split})" if data.name else counted(len(tokens)),
+        "documents": len(tokens),
+        "left_out": setup.left_out,
+        "truncated": sum(t.dropped > 0 for t in tokens),
+        "unknown": float(sum(t.unknown.sum() for t in tokens) / words),
+        "accuracy": _accuracy(model, setup.documents, setup.first.gold),
+        "methods": {study.method.name: plain(study.method) for study in setup.studies},
+        "seed": setup.first.seed,
+        "unit": setup.first.unit,
+        "settings": {test.claim.id: plain(test) for test in setup.tests},
+        "heed": metadata.version("heed"),
+        "unfit": setup.unfit,
+        "runs": model.runs,
+        "clusters": _clusters(setup.documents),
+        "recommended": None if best is None else asdict(best),
+    }
 
 
-def _methods(
-    model: Classifier, methods: Sequence[str | Method] | str | Method | None
-) -> list[Method]:
-    """The explanations that are judged, each under a name of its own."""
-    if methods is None and ATTENTION not in model.offers:
-        say(f"{model.name} shows no attention: lime is judged.")
-        methods = "lime"
-    methods = AttentionMean() if methods is None else methods
-    judged = [make_method(m) for m in ([methods] if isinstance(methods, str | Method) else methods)]
-    if not judged:
-        raise InputError("An audit needs an explanation to judge, got none.")
-    for name in _repeated([method.name for method in judged]):
-        raise InputError(f"Two of the explanations to be judged are called {name}: leave one out.")
-    return judged
-
-
-def _repeated(names: Sequence[str]) -> list[str]:
-    return [name for name in names if names.count(name) > 1]
-
-
-def _explained_only(
-    model: Classifier, data: Dataset, imported: Sequence[Imported], limit: int | None, seed: int
-) -> tuple[Dataset, str]:
-    """At most `limit` documents, only those that all imported scores explain; and why not all.
-
-    Scores must be there for a document, and be about the label that the model predicts for it.
-    """
-    names = " or ".join(m.name for m in imported)
-    documents = [d for d in data.documents if all(m.explains(d) for m in imported)]
-    if not documents:
-        name = data.name or "the list"
-        raise DataError(f"None of the documents of {name} has scores in {names}.")
-    reasons = []
-    total = len(data.documents)
-    if missing := total - len(documents):
-        reasons.append(f"{missing:,} of {total:,} documents have no scores in {names}")
-    drawn = documents if limit is None else [documents[i] for i in draw(documents, limit, seed)]
-    refused: dict[int, str] = {}
-    tokens = model.tokens(drawn) if imported else []
-    for method in imported:
-        refused |= {i: why for i, why in enumerate(method.unfit(model, tokens)) if why}
-    if refused:
-        why = next(iter(refused.values()))
-        if len(refused) == len(drawn):
-            raise DataError(why)
-        reasons.append(f"{len(refused):,} of {len(drawn):,} documents, such as: {why}")
-        drawn = [d for i, d in enumerate(drawn) if i not in refused]
-    for reason in reasons:
-        say(f"left out: {reason}")
-    return replace(data, documents=tuple(drawn)), "; ".join(reasons)
-
-
-def _check_settings(study: Study) -> None:
-    """Refuse a method whose settings do not fit the model, where no claim would find out."""
-    quick = study.method.evaluations(10) <= 1
-    if quick and not study.method.refusal(study.model, study.documents[:1]):
-        study.method.explain(study.model, study.documents[:1])
-
-
-# Claims
-
-
-def _tests(
-    claims: Sequence[str | ClaimTest] | str | None, studies: Sequence[Study]
-) -> list[ClaimTest]:
-    """The claims that were asked for, gates first; where some are gated, a gate joins them."""
-    wanted = [claims] if isinstance(claims, str) else list(CLAIMS if claims is None else claims)
-    tests = [_test(claim) for claim in wanted]
-    for name in _repeated([test.claim.id for test in tests]):
-        raise InputError(f"The claim {name} is to be tested twice: leave one out.")
-    of_attention = any(reads_attention(s.method.name) for s in studies)
-    gated = any(t.claim.gated and (of_attention or not t.claim.of_explanation) for t in tests)
-    if gated and not any(_is_gate(test, studies[0]) for test in tests):
-        tests.append(CLAIMS["used"]())
-        gated_names = ", ".join(t.claim.id for t in tests if t.claim.gated)
-        say(f"The claim used is tested too: whether {gated_names} can be judged depends on it.")
-    return sorted(tests, key=lambda test: test.claim.id not in GATES)
-
-
-def _is_gate(test: ClaimTest, study: Study) -> bool:
-    """Whether the test says if the task needs attention, and can be run."""
-    return test.claim.id == "used" or (test.claim.id == "needed" and not test.refusal(study))
-
-
-def _test(claim: str | ClaimTest) -> ClaimTest:
-    if isinstance(claim, ClaimTest):
-        return claim
-    if claim not in CLAIMS:
-        raise UnknownName("claim", claim, CLAIMS)
-    return CLAIMS[claim]()
-
-
-def _turn(test: ClaimTest) -> tuple[bool, ...]:
-    """The order of tests: the gate first, then quick claims; what trains comes last."""
-    claim, slow = test.claim, test.claim.slow
-    return claim.id != "used", claim.trains, claim.id != "needed", slow, slow and claim.gated
-
-
-def _measure(test: ClaimTest, study: Study, spent: float | None) -> Evidence:
-    """Rows, or why there are none; `spent` is the budget in minutes, if it is used up."""
-    rows, refusal = [], test.refusal(study)
-    if refusal is None and spent is not None:
-        refusal = Refusal("budget", f"the budget of {spent:g} minutes was spent")
-    if refusal is None:
-        try:
-            rows = test.measure(study)
-        except NotApplicable as error:
-            refusal = Refusal("other", str(error).removesuffix("."))
-    keyed: list[Row] = [
-        {"document": i} | ids | row
-        for i, (ids, row) in enumerate(zip(study.ids, rows, strict=refusal is None))
-    ]
-    if test.claim.ranks and keyed:
-        for row, rankable in zip(keyed, study.rankable, strict=True):
-            row["value"] = row["value"] if rankable else float("nan")
-    return Evidence(test.claim, keyed, refusal, study.method.name)
-
-
-# The model
-
-
-def _gold(
-    model: Classifier, documents: Sequence[Document], names: Sequence[str]
-) -> list[int | None]:
-    """The label of each document among those of the model; all None if the labels differ.
-
-    Labels are matched by name. Where the data have only numbers, or no names, they are indices.
-    """
-    folded = [name.casefold() for name in model.labels]
-    theirs = [name.casefold() for name in names] or list(map(str, range(len(folded))))
-    ours = folded
-    if not set(theirs) <= set(folded) and all(name.isdecimal() for name in theirs):
-        ours = list(map(str, range(len(folded))))
-    indices = {i: ours.index(name) for i, name in enumerate(theirs) if name in ours}
-    labels = [d.label for d in documents]
-    if len(indices) < len(names) or not set(labels) - {None} <= indices.keys():
-        listed = ", ".join(names or map(str, sorted({i for i in labels if i is not None})))
-        say(
-            f"The labels of the data ({quoted(listed)}) are not those of the model"
-            f" ({quoted(', '.join(model.labels))}): no accuracy is given."
-        )
-        return [None] * len(labels)
-    return [None if label is None else indices[label] for label in labels]
+def _clusters(documents: Sequence[Document]) -> int:
+    """How many clusters the documents form, or 0; a document without one counts by itself."""
+    if not any(d.cluster for d in documents):
+        return 0
+    return len({(d.cluster, "" if d.cluster else i) for i, d in enumerate(documents)})
 
 
 def _accuracy(
@@ -301,43 +172,3 @@ def _accuracy(
     labelled = [d for d, label in zip(documents, gold, strict=True) if label is not None]
     predicted = model.logits(model.tokens(labelled)).argmax(1).tolist()
     return sum(p == label for p, label in zip(predicted, labels, strict=True)) / len(labels)
-
-
-def _retraining(
-    model: Classifier,
-    training: Dataset | Sequence[Document] | None,
-    validation: Sequence[Document],
-    store: Store,
-    base: str | Path | None,
-) -> Any:
-    """How the model can be trained again, or why it cannot."""
-    if training is None:
-        return NO_TRAINING
-    facts = getattr(model, "facts", None)
-    if facts is None:
-        return Refusal(
-            "training", "it retrains the model, and heed can do so only for models it trained"
-        )
-    if "recipe" not in facts:
-        return Refusal("training", "it retrains the model, which does not say how it was trained")
-    names = training.labels if isinstance(training, Dataset) else model.labels
-    if [n.casefold() for n in names] != [n.casefold() for n in model.labels]:
-        raise InputError(
-            f"The labels of the training data ({', '.join(names)}) are not those of the model"
-            f" ({', '.join(model.labels)})."
-        )
-    from heed.models.network import NetworkClassifier
-    from heed.training.again import Retraining
-
-    if isinstance(model, NetworkClassifier):
-        return Retraining(model, list(training), list(validation), store)
-    from heed.training.again_transformer import TransformerRetraining
-
-    if facts.get("base") and base is None:
-        return Refusal(
-            "training",
-            f"it retrains the model, which was fine-tuned from {facts['base']}: give that with"
-            " --base",
-        )
-    documents = list(training), list(validation)
-    return TransformerRetraining(model, *documents, store, base=base)  # type: ignore[arg-type]

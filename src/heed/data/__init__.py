@@ -5,7 +5,8 @@ installed package, in the cache (`HEED_CACHE`, else `~/.cache/heed`), and last o
 hub. `KNOWN` says what each set is.
 
 A file (.csv, .tsv, .jsonl, .parquet; also .xz and .gz of the first three) needs the columns text
-and label; pair, rationale and id are read if they are there. The columns of a csv or tsv file are
+and label; pair, rationale and id are read if they are there, and clusters if their column is named.
+The columns of a csv or tsv file are
 separated by commas, semicolons or tabs, as its header shows. A rationale is a list of [start, end)
 over `text.split()`, in a csv file written as JSON. Cells of a csv file are text, also those that
 hold a number; in the other formats a text must be a string. A label is a whole number (1.0 is one)

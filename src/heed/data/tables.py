@@ -32,6 +32,7 @@ class Columns(NamedTuple):
     rationale: str | None = "rationale"
     id: str | None = "id"
     spans: str | None = "spans"
+    cluster: str | None = None  # only where it is named
 
     @classmethod
     def of(cls, names: Mapping[str, str | None] | None) -> Columns:
@@ -140,14 +141,28 @@ def _document(row: Row, columns: Columns, keep_blank: bool) -> Document | None:
         return None
     rationale = _rationale(texts[0], row.get(columns.rationale or ""))
     marked = _spans(row.get(columns.spans or ""))
-    id = row.get(columns.id or "")
-    name = "" if missing(id) else str(id)
+    name, cluster = (_name(row.get(column or "")) for column in (columns.id, columns.cluster))
     pair = texts[1] if len(texts) > 1 else None
     try:
-        return Document(texts[0], pair, name, rationale=rationale, spans=marked)
+        return Document(texts[0], pair, name, None, rationale, marked, cluster)
     except InputError as error:
         message = str(error)
         raise DataError(message[0].lower() + message[1:]) from None
+
+
+def _name(value: Any) -> str:
+    """What a cell calls a document, or the cluster that it belongs to; empty if it is empty."""
+    return "" if missing(value) else str(value)
+
+
+# The options of the command line that name columns
+_OPTIONS = {
+    "text": "--text-column",
+    "label": "--label-column",
+    "pair": "--pair-column",
+    "spans": "--span-column",
+    "cluster": "--cluster",
+}
 
 
 def _check_columns(row: Row, columns: Columns, labelled: bool) -> None:
@@ -157,9 +172,8 @@ def _check_columns(row: Row, columns: Columns, labelled: bool) -> None:
         if column is None or column in row or (column == usual and key not in required):
             continue
         hint = f" Say which one it is by columns={{'{key}': …}}"
-        option = {"text": "text", "label": "label", "pair": "pair", "spans": "span"}.get(key)
-        if option:
-            hint += f" or --{option}-column"
+        if key in _OPTIONS:
+            hint += f" or {_OPTIONS[key]}"
         hint += "; --labels none reads texts without labels." if key == "label" else "."
         there = quoted(", ".join(map(str, row)))
         raise DataError(f"there is no column '{column}'; the columns are {there}.{hint}")
