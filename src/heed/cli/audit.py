@@ -13,109 +13,46 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heed.cli import options
-from heed.cli.inputs import (
-    Asked,
-    column_names,
-    is_of_claim,
-    load_data,
-    load_held_out,
-    load_model,
-    names_of,
-    read_claims,
-    read_judged,
-)
+from heed.cli.audited import Audited, Loaded
+from heed.cli.inputs import read_claims
 from heed.cli.options import Format
-from heed.cli.outputs import check_outputs, emit_audit, resumable, say
+from heed.cli.outputs import (
+    check_outputs,
+    console,
+    emit_audit,
+    resumable,
+    say,
+    shows_documents,
+    status,
+)
 from heed.cli.root import app
-from heed.errors import InputError, UnknownName
+from heed.errors import UnknownName
 from heed.store import Store, cache_folder, check_writable, key_of, resumed
 
 if TYPE_CHECKING:
     from heed.audit import Audit
-    from heed.data import Dataset
-    from heed.models.classifier import Classifier
-    from heed.text import Document
+    from heed.methods import Method
 
 
 @app.command()
+@options.sharing(Audited)
 def audit(
-    model: options.Model = None,
-    template: options.Template = None,
-    hypothesis: options.Hypothesis = None,
-    chat: options.Chat = False,
-    calibrate: options.Calibrate = False,
-    data: Annotated[
-        str | None,
+    asked: Audited,
+    plan: Annotated[
+        Path | None,
         typer.Option(
-            "--data",
-            "-d",
-            help="A data set of `heed list data`, or a csv/jsonl/parquet file.",
-            show_default="rotten_tomatoes, or the texts of explanations from a file",
+            help="Follow this plan of `heed plan`; what you name beside it, departs from it.",
+            show_default="none",
         ),
     ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="Which part of the data.",
-            show_default="test; dev for sst2; train for rotten_tomatoes: all that its package has",
-        ),
-    ] = None,
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            help="Names of a file's labels in order, as a,b,c; 'none' if it has no labels. With"
-            f" --template or --hypothesis: {options.MODEL_LABELS}",
-            show_default="from the file",
-        ),
-    ] = None,
-    text_column: options.TextColumn = None,
-    label_column: options.LabelColumn = None,
-    pair_column: options.PairColumn = None,
-    span_column: options.SpanColumn = None,
-    classes: options.Classes = None,
-    limit: Annotated[int, typer.Option(help="How many documents, drawn at random.", min=1)] = 200,
-    unit: Annotated[
-        options.Unit, typer.Option(help="What carries a score, where claims speak of words.")
-    ] = options.Unit.word,
-    claim: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A claim of `heed list claims`; repeat it, or separate by commas.",
-            show_default="all",
-        ),
-    ] = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="The method to judge, or a .json, .jsonl or .parquet file of imported scores;"
-            " may be repeated.",
-            show_default="attention-mean; lime if the model shows no attention",
-        ),
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="A setting of METHOD as key=value, or of a claim as CLAIM.key=value; repeat it.",
-        ),
-    ] = None,
-    train: Annotated[
+    estimate: Annotated[
         bool,
         typer.Option(
-            "--train",
+            "--estimate",
             metavar="",
-            help="Also test claims that need retraining (about 24 trainings).",
+            help="Only say how long it would take, by three documents.",
         ),
     ] = False,
-    base: Annotated[
-        str | None,
-        typer.Option(
-            help="With --train: what the transformer was fine-tuned from, a folder or hub id."
-        ),
-    ] = None,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    batch_tokens: options.BatchTokens = None,
     cache: Annotated[
         Path | None,
         typer.Option(help="Keep rows and trained models in this folder, for later audits."),
@@ -139,22 +76,26 @@ def audit(
             show_default="none",
         ),
     ] = None,
-    seed: options.Seed = 0,
     format: options.Printed = Format.text,
     output: Annotated[
         list[Path] | None,
         typer.Option(
             "--output",
             "-o",
-            help="Write .html (a page), .parquet (the rows) or .json (the verdicts); may be"
-            " repeated.",
+            help="Write .html (a page), .md (a section for a report or a model card), .tex (a"
+            " table), .json or .csv (verdicts) or .parquet (rows); may be repeated.",
         ),
     ] = None,
     figures: options.Figures = None,
+    verbose: options.Verbose = False,
 ) -> None:
     """Test whether attention explains the predictions of a model: claims, evidence, verdicts.
 
     heed audit --model my-model --data reviews.csv -o audit.html
+
+    heed audit --quick
+
+    heed audit --estimate --model my-model --data reviews.csv
 
     heed audit --claim used --claim exclusive --set exclusive.steps=200
 
@@ -162,73 +103,76 @@ def audit(
 
     heed audit --budget 10 --fail-on removes
 
+    heed audit --until-decided --most 2000
+
+    heed plan --data reviews.csv -o plan.json; heed audit --plan plan.json
+
     Run the same command again to resume an interrupted audit.
     """
+    from heed.audit import Plan
     from heed.audit import audit as run
-    from heed.methods import Imported
-    from heed.models.devices import check as check_device
 
-    check_device(device, dtype)
-    ask = Asked(template, hypothesis, labels, chat, calibrate).checked(model)
-    claims = read_claims(names_of(claim), set_)
-    names = [c.claim.id for c in claims]
-    gated = any(c.claim.gated for c in claims)
-    if gated and "used" in (fail_on or ()) and "used" not in names:
-        names.append("used")  # the gate, which need not be named to be judged
-        claims += read_claims(["used"], None)
-    for name in fail_on or ():
-        if name not in names:
-            raise UnknownName("claim", name, names, "This audit")
-    if base is not None:
-        from heed.models.folders import transformer_at
-
-        if not train:
-            raise InputError(
-                "--base says what a transformer was fine-tuned from, for --train: leave it out."
-            )
-        transformer_at(base)
-    settings = [pair for pair in set_ or () if not is_of_claim(pair)]
-    judged = None
-    if method or settings:
-        judged = read_judged(names_of(method) or ["attention-mean"], settings)
+    planned = None if plan is None else Plan.load(plan)
+    if planned is not None:
+        asked = asked.following(planned)
+    asked.check()
+    claims = _with_gate(asked.claims(planned), fail_on or ())
+    methods = asked.methods(planned)
     check_outputs(output, figures)
-    columns = column_names(text_column, label_column, pair_column, span_column)
-    imported = any(isinstance(m, Imported) for m in judged or ())
-    if imported and data is None:
-        if split or ask.data_labels or classes or columns:
-            raise InputError(
-                "Leave out --split, --labels, --classes and columns, or name the --data that they"
-                " choose from."
-            )
-        dataset = None
-    else:
-        # imported scores may lack documents: the library draws from those that they have
-        whole = None if imported else limit
-        dataset = load_data(data, split, whole, seed, ask.data_labels, classes, columns)
-    loaded = load_model(model, ask, device, dtype, batch_tokens)
-    training, validation = _training_data(loaded, dataset) if train else (None, ())
-    page = format == Format.html or any(path.suffix != ".json" for path in output or ())
-    asked = [data, split, limit, classes, unit.value]
-    about = [loaded.revision, seed, [repr(c) for c in claims], *asked]
+    loaded = asked.load(methods)
+    if estimate:
+        _estimate(asked, claims, methods, loaded)
+        return
+    page = format == Format.html or shows_documents(output)
+    drawn = [asked.data, asked.split, asked.drawn, asked.classes, asked.unit.value]
+    about = [loaded.model.revision, asked.seed, [repr(c) for c in claims], *drawn]
     with _store(cache, rerun, about) as store, resumable() if store else nullcontext():
         audited = run(
-            loaded,
-            dataset,
+            loaded.model,
+            loaded.dataset,
             claims,
-            judged,
-            limit if imported else None,
-            seed,
+            methods,
+            loaded.limit,
+            asked.seed,
             examples=200 if page or figures is not None else 0,
-            training=training,
-            validation=validation,
+            training=loaded.training,
             store=store,
-            base=base,
             budget=budget,
-            unit=unit.value,
+            unit=asked.unit.value,
+            plan=planned,
+            until_decided=asked.until_decided,
         )
         audited.facts["command"] = shlex.join(["heed", *sys.argv[1:]])
-        emit_audit(audited, format, output or [], figures)
+        emit_audit(audited, format, output or [], figures, verbose)
     _fail_on(audited, fail_on or ())
+
+
+def _estimate(
+    asked: Audited, claims: list[Any], methods: list[Method] | None, loaded: Loaded
+) -> None:
+    """Print how long each claim takes."""
+    from heed.audit import estimate
+    from heed.report import planned
+
+    model, dataset, limit, training = loaded
+    with status("measuring on three documents"):
+        costs = estimate(
+            model, dataset, claims, methods, limit, asked.seed, training, unit=asked.unit.value
+        )
+    console().print(planned.estimate(costs))
+
+
+def _with_gate(claims: list[Any], fail_on: Sequence[str]) -> list[Any]:
+    """The claims, each of which `fail_on` may name; so may it the gate, which joins them."""
+    names = [c.claim.id for c in claims]
+    gated = any(c.claim.gated for c in claims)
+    if gated and "used" in fail_on and "used" not in names:
+        names.append("used")
+        claims = claims + read_claims(["used"], None)
+    for name in fail_on:
+        if name not in names:
+            raise UnknownName("claim", name, names, "This audit")
+    return claims
 
 
 def _fail_on(audited: Audit, claims: Sequence[str]) -> None:
@@ -245,40 +189,6 @@ def _fail_on(audited: Audit, claims: Sequence[str]) -> None:
     if refuted:
         say(f"refuted: {', '.join(refuted)} (--fail-on)")
         raise typer.Exit(1)
-
-
-def _training_data(
-    model: Classifier, audited: Dataset | None
-) -> tuple[Dataset | None, Sequence[Document]]:
-    """The documents a model was trained on and validated on; few of them may be audited."""
-    from heed import data
-
-    facts = getattr(model, "facts", {})
-    named = facts.get("data")
-    if not isinstance(named, dict) or not isinstance(named.get("name"), str):
-        raise InputError(
-            f"{model.name} does not name its training data, so that it cannot be trained again."
-        )
-    name, split, size = named["name"], named.get("split"), named.get("documents")
-    if name not in data.KNOWN:
-        raise InputError(
-            f"{model.name} was trained on {name}, which heed does not know: use"
-            " heed.audit(training=…)."
-        )
-    training = load_data(name, split, None, 0)
-    classes = None if training.labels == model.labels else ",".join(model.labels)
-    if classes or size != len(training):
-        training = load_data(name, split, size, int(facts.get("seed", 0)), None, classes)
-    held = None if split == "dev" else load_held_out(name, "dev", 0, classes)
-    validation = held.documents if held else ()
-    seen = {d.segments for d in [*training, *validation]}
-    documents = audited or ()
-    if sum(d.segments in seen for d in documents) > 0.1 * len(documents):
-        raise InputError(
-            "The documents to be audited are those that the model was trained on: choose others by"
-            " --data and --split."
-        )
-    return training, validation
 
 
 @contextmanager

@@ -10,15 +10,24 @@ import typer
 from rich.console import Console
 
 from heed.cli import options
-from heed.cli.inputs import Asked, load_model, names_of, read_methods, read_spans, read_text
+from heed.cli.inputs import (
+    Asked,
+    load_model,
+    names_of,
+    read_methods,
+    read_settings,
+    read_spans,
+    read_text,
+)
 from heed.cli.options import Format
 from heed.cli.outputs import check_writable, console, say, write
 from heed.cli.root import app
 from heed.errors import InputError, OutputError
+from heed.recommendation import Recommendation, kept
 from heed.store import cannot_write
 
 if TYPE_CHECKING:
-    from heed.methods import Explanation
+    from heed.methods import Comparison
     from heed.methods.explanation import UnitKind
 
 
@@ -43,14 +52,23 @@ def explain(
         ),
     ] = None,
     chat: options.Chat = False,
+    system: options.System = None,
     calibrate: options.Calibrate = False,
+    entailment: options.Entailment = None,
+    several: options.Several = False,
     method: Annotated[
         list[str] | None,
         typer.Option(
             help="A method of `heed list methods`; repeat it, or separate by commas.",
-            show_default="all quick ones",
+            show_default="six, of three groups",
         ),
     ] = None,
+    all_: Annotated[
+        bool, typer.Option("--all", metavar="", help="Run all methods that are quick enough.")
+    ] = False,
+    agreement: Annotated[
+        bool, typer.Option("--agreement", metavar="", help="Show how far the methods agree.")
+    ] = False,
     set_: options.Settings = None,
     label: Annotated[
         str | None,
@@ -83,7 +101,8 @@ def explain(
     """Explain a prediction: methods side by side, words shaded by their score.
 
     Blue words speak for the label, orange ones against it. Purple marks methods without a sign.
-    Without --method, heed runs all quick methods.
+    Without --method, heed runs six: two that read attention, two that use gradients, two that
+    remove words.
 
     heed explain "a fine film" --method lime --set samples=5000
 
@@ -93,15 +112,18 @@ def explain(
 
     heed explain "a fine film" -m smollm2 --template "{text} It was" --labels bad,good
     """
-    from heed.methods import METHODS, quick_methods
-    from heed.methods.comparison import by_reason
+    from heed.methods import compared
     from heed.models.devices import check as check_device
     from heed.text import Document
 
     check_device(device, dtype)
-    named = names_of(method) or [n for n, cls in METHODS.items() if not cls.only_by_name]
-    methods = read_methods(named, set_)
-    ask = Asked(template, hypothesis, labels, chat, calibrate).checked(model)
+    if all_ and method:
+        raise InputError("--all runs all quick methods: leave out --method.")
+    names = ["all"] if all_ else names_of(method) or None
+    read_methods(names, set_)  # refuse before the model is loaded
+    ask = Asked(template, hypothesis, labels, chat, system, calibrate, entailment, several).checked(
+        model
+    )
     if labels is not None and not ask.asks:
         raise InputError("--labels says what to ask a model for: add --template or --hypothesis.")
     form = _format(format, output)
@@ -112,21 +134,19 @@ def explain(
         raise InputError("The text is empty: there is nothing to explain.")
     ask.check_fits(document, label)
     loaded = load_model(model, ask, device, dtype, batch_tokens)
-    left_out: dict[str, str] = {}
-    if method is None:
-        methods, left_out = quick_methods(loaded, document, scored, methods=methods)
-    explanations = [m.explain(loaded, [document], label, scored, seed)[0] for m in methods]
+    settings = read_settings(set_)
+    found = compared(loaded, document, names, label, scored, seed, settings=settings)
+    best = kept(loaded.revision)
     if form == Format.json:
-        values = [e.to_dict() for e in explanations]
+        values = [e.to_dict() for e in found.explanations]
         write(json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False), output)
     elif form == Format.html:
         from heed.report import html
 
-        write(html.explanations(explanations), output)
+        write(html.explanations(found.explanations, agreement=agreement, best=best), output)
     else:
-        _print_explanations(explanations, output)
-    if left_out:
-        say(f"Left out: {by_reason(left_out)}.")
+        hint = "" if all_ or method or agreement else _HINT
+        _print(found, agreement, best, hint, output)
     if output is not None:
         say(f"written to {output}")
 
@@ -154,11 +174,23 @@ def _format(format: Format | None, output: Path | None) -> Format:
     return of_file
 
 
-def _print_explanations(explanations: list[Explanation], output: Path | None) -> None:
-    from heed.report import terminal
+_HINT = "--all runs all quick methods, --agreement compares them, --method NAME chooses."
 
+
+def _print(
+    found: Comparison,
+    agreement: bool,
+    best: Recommendation | None,
+    hint: str,
+    output: Path | None,
+) -> None:
+    from heed.report import terminal
+    from heed.report.words import recommended
+
+    remarks = [recommended(best, found.methods)] if best else []
     if output is None:
-        console().print(terminal.explanations(explanations))
+        console().print(terminal.explanations(found.explanations, agreement, remarks, hint))
         return
     with cannot_write(output), output.open("w", encoding="utf8") as file:
-        Console(file=file, width=80, highlight=False).print(terminal.explanations(explanations))
+        screen = Console(file=file, width=80, highlight=False)
+        screen.print(terminal.explanations(found.explanations, agreement, remarks))

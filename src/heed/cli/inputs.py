@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +13,7 @@ from heed.cli.outputs import say, status
 from heed.errors import DataError, InputError, UnknownName, quoted
 
 if TYPE_CHECKING:
+    from heed.claims import ClaimTest
     from heed.data import Dataset
     from heed.methods import Method
     from heed.text import Document
@@ -73,24 +74,11 @@ def names_of(given: Sequence[str] | None) -> list[str]:
     return names
 
 
-def read_methods(names: Sequence[str], pairs: Sequence[str] | None) -> list[Method]:
+def read_methods(names: Sequence[str] | None, pairs: Sequence[str] | None) -> list[Method]:
     """The methods, each with the settings that it has; a setting that none has is refused."""
-    from heed.methods import METHODS, make_method
+    from heed.methods import candidates, make_methods
 
-    for name in names:
-        if name not in METHODS:
-            raise UnknownName("method", name, METHODS)
-    fields_of = {name: {f.name for f in fields(METHODS[name])} for name in names}
-    settings = read_settings(pairs)
-    allowed = set().union(*fields_of.values())
-    for key in settings:
-        if key not in allowed:
-            raise UnknownName("setting", key, sorted(allowed))
-    methods = []
-    for name in names:
-        given = {key: value for key, value in settings.items() if key in fields_of[name]}
-        methods.append(make_method(name, given))
-    return methods
+    return make_methods(candidates(names), read_settings(pairs))
 
 
 class Asked(NamedTuple):
@@ -102,8 +90,11 @@ class Asked(NamedTuple):
     template: str | None
     hypothesis: str | None
     labels: str | None
-    chat: bool
-    calibrate: bool
+    chat: bool = False
+    system: str | None = None
+    calibrate: bool = False
+    entailment: str | None = None
+    several: bool = False
 
     @property
     def asks(self) -> bool:
@@ -116,9 +107,14 @@ class Asked(NamedTuple):
 
     def checked(self, model: str | None) -> Asked:
         """The same, unless it does not go together, before anything is loaded."""
-        for name in ("chat", "calibrate"):
+        for name in ("chat", "system", "calibrate"):
             if getattr(self, name) and self.template is None:
                 raise InputError(f"--{name} is for a language model: add --template.")
+        if self.system is not None and not self.chat:
+            raise InputError("--system is the system message of a chat: add --chat.")
+        for name in ("entailment", "several"):
+            if getattr(self, name) and self.hypothesis is None:
+                raise InputError(f"--{name} is for a model of entailment: add --hypothesis.")
         if not self.asks:
             return self
         if self.template is not None and self.hypothesis is not None:
@@ -149,11 +145,13 @@ class Asked(NamedTuple):
         if self.template is None:
             from heed.models.entailed import entailed
 
-            return entailed(model, self.labels, self.hypothesis or "", **runs)
+            judged: dict[str, Any] = {"entailment": self.entailment, "several": self.several}
+            return entailed(model, self.labels, self.hypothesis or "", **judged, **runs)
         from heed.models.prompted import prompted
 
         text = self.template.replace("\\n", "\n")
-        asked: dict[str, Any] = {"chat": self.chat, "calibrate": self.calibrate}
+        asked: dict[str, Any] = {"chat": self.chat, "system": self.system}
+        asked["calibrate"] = self.calibrate
         return prompted(model, None, text, self.labels, **asked, **runs)
 
 
@@ -209,10 +207,14 @@ def load_data(
 
 
 def column_names(
-    text: str | None, label: str | None, pair: str | None, spans: str | None = None
+    text: str | None,
+    label: str | None,
+    pair: str | None,
+    spans: str | None = None,
+    cluster: str | None = None,
 ) -> dict[str, str | None]:
     """The columns of a file that are named on the command line."""
-    named = {"text": text, "label": label, "pair": pair, "spans": spans}
+    named = {"text": text, "label": label, "pair": pair, "spans": spans, "cluster": cluster}
     given: dict[str, str | None] = {k: column for k, column in named.items() if column is not None}
     return given | {"spans": None} if spans == "none" else given
 
@@ -282,8 +284,12 @@ def is_of_claim(pair: str) -> bool:
     return "." in pair.partition("=")[0]
 
 
-def read_claims(names: Sequence[str] | None, pairs: Sequence[str] | None) -> list[Any]:
-    """These claims (by default all), with their settings."""
+def read_claims(
+    names: Sequence[str] | None,
+    pairs: Sequence[str] | None,
+    planned: Mapping[str, ClaimTest] | None = None,
+) -> list[Any]:
+    """These claims (by default all), with their settings, which change those that were planned."""
     from heed import settings
     from heed.claims import CLAIMS
 
@@ -302,7 +308,8 @@ def read_claims(names: Sequence[str] | None, pairs: Sequence[str] | None) -> lis
     claims = []
     for name in wanted:
         values = settings.read(f"the claim {name}", CLAIMS[name], given.get(name, {}))
-        claims.append(CLAIMS[name](**values))
+        test = (planned or {}).get(name) or CLAIMS[name]()
+        claims.append(replace(test, **values))
     return claims
 
 

@@ -2,11 +2,63 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import Field, fields
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
+
+HIDDEN = "hidden"  # in the metadata of a field that is no option
+
+
+def sharing(shared: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command that takes the fields of a dataclass as options, before those of its own.
+
+    Its first argument gets them all; `typed` names those that somebody typed.
+
+        @app.command()
+        @sharing(Audited)
+        def plan(asked: Audited, output: OutputFile = None) -> None: ...
+    """
+    hints = get_type_hints(shared, include_extras=True)
+    ours = [_parameter(f, hints) for f in fields(shared) if HIDDEN not in f.metadata]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+        context = inspect.Parameter("context", _KIND, annotation=typer.Context)
+        parameters = [context, *ours, *own]
+
+        @wraps(command)
+        def run(context: typer.Context, **given: Any) -> None:
+            names = [p.name for p in ours]
+            typed = frozenset(name for name in names if _is_typed(context, name))
+            values = {name: given.pop(name) for name in names}
+            command(shared(**values, typed=typed), **given)
+
+        # what typer reads the options from
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        return run
+
+    return decorate
+
+
+_KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
+def _parameter(option: Field[Any], hints: dict[str, Any]) -> inspect.Parameter:
+    name = option.name
+    return inspect.Parameter(name, _KIND, default=option.default, annotation=hints[name])
+
+
+def _is_typed(context: typer.Context, name: str) -> bool:
+    """Whether somebody typed an option, rather than left it at its default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 class Format(StrEnum):
@@ -52,12 +104,30 @@ Chat = Annotated[
     bool,
     typer.Option("--chat", metavar="", help="Make the template the user's message in a chat."),
 ]
+System = Annotated[
+    str | None,
+    typer.Option("--system", help="With --chat: the system message.", show_default="none"),
+]
 Calibrate = Annotated[
     bool,
     typer.Option(
         "--calibrate",
         metavar="",
         help="Subtract what the language model says of each label behind an empty text.",
+    ),
+]
+Entailment = Annotated[
+    str | None,
+    typer.Option(
+        "--entailment",
+        help="With --hypothesis: the model's label that means entailment, by name or index.",
+        show_default="the one called so",
+    ),
+]
+Several = Annotated[
+    bool,
+    typer.Option(
+        "--several", metavar="", help="With --hypothesis: a text may have any number of labels."
     ),
 ]
 MODEL_LABELS = (
@@ -98,6 +168,12 @@ Figures = Annotated[
     ),
 ]
 Printed = Annotated[Format, typer.Option(help="What to print.")]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose", metavar="", help="Print every number and reason, beyond the 40 lines."
+    ),
+]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same result.", min=0)]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="A setting, as key=value; may be repeated.")
@@ -122,6 +198,15 @@ SpanColumn = Annotated[
         "--span-column",
         help="The column of a file's spans, for --unit span; 'none' reads none.",
         show_default="spans, if any",
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        help="A column of the file, such as author: documents with the same value belong together"
+        " in intervals, and count as one.",
+        metavar="COLUMN",
+        show_default="none",
     ),
 ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,10 @@ from heed.errors import OutputError
 
 if TYPE_CHECKING:
     from heed.audit import Audit
+
+
+# What an audit can be written as.
+AUDIT_ENDINGS = (".html", ".md", ".tex", ".json", ".csv", ".parquet")
 
 
 def console() -> Console:
@@ -54,7 +57,8 @@ def check_writable(path: Path | None, endings: Sequence[str] | None = None) -> N
     if path is None:
         return
     if endings and path.suffix not in endings:
-        raise OutputError(f"{path} must end in {', '.join(endings[:-1])} or {endings[-1]}.")
+        named = " or ".join(filter(None, (", ".join(endings[:-1]), endings[-1])))
+        raise OutputError(f"{path} must end in {named}.")
     folder = path.absolute().parent
     if path.is_dir() or not folder.is_dir():
         why = "it is a folder" if path.is_dir() else f"there is no folder {folder}"
@@ -66,9 +70,14 @@ def check_writable(path: Path | None, endings: Sequence[str] | None = None) -> N
 def check_outputs(paths: Sequence[Path] | None, figures: Path | None) -> None:
     """Refuse the files and the folder of charts of an audit before any work is done for them."""
     for path in paths or ():
-        check_writable(path, (".html", ".parquet", ".json"))
+        check_writable(path, AUDIT_ENDINGS)
     if figures is not None:
         store.check_writable(figures)
+
+
+def shows_documents(paths: Sequence[Path] | None) -> bool:
+    """Whether one of the files of an audit shows documents with their explanations."""
+    return any(path.suffix in (".html", ".parquet") for path in paths or ())
 
 
 def write(text: str, output: Path | None) -> None:
@@ -79,28 +88,31 @@ def write(text: str, output: Path | None) -> None:
         output.write_text(text + "\n", encoding="utf8", errors="replace")
 
 
-def emit_audit(audit: Audit, format: Format, outputs: Sequence[Path], figures: Path | None) -> None:
+def emit_audit(
+    audit: Audit,
+    format: Format,
+    outputs: Sequence[Path],
+    figures: Path | None,
+    verbose: bool = False,
+) -> None:
     """Write files and charts, and print the audit."""
-    from heed.report import html, terminal, words
+    from heed.report import audit_page, exports, terminal
 
-    def as_json() -> str:
-        values = audit.to_dict() | {"summary": words.summary(audit)}
-        return json.dumps(values, ensure_ascii=False, indent=1)
-
+    writers = exports.WRITERS | {".html": audit_page.audit}
     for path in outputs:  # before anything is printed: the reader may have gone
         if path.suffix == ".parquet":
             audit.save(path)
         else:
-            write(as_json() if path.suffix == ".json" else html.audit(audit), path)
+            write(writers[path.suffix](audit), path)
     if figures is not None:
-        from heed.report import charts
+        from heed.report import charts, forest
 
         with status("drawing"):
-            written = charts.save_all(audit, figures)
+            written = charts.save_all(forest.every(audit), figures)
     if format == Format.text:
-        console().print(terminal.audit(audit))
+        console().print(terminal.audit(audit, verbose))
     else:
-        typer.echo(as_json() if format == Format.json else html.audit(audit))
+        typer.echo(writers[f".{format}"](audit))
     for path in outputs:
         say(f"written to {path}")
     if figures is not None:

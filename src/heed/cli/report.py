@@ -26,9 +26,15 @@ def report(
     format: options.Printed = Format.text,
     output: Annotated[
         list[Path] | None,
-        typer.Option("--output", "-o", help="Write .html, .parquet or .json; may be repeated."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write .html, .md, .tex, .json, .csv or .parquet; of a reproduction .html or"
+            " .json. May be repeated.",
+        ),
     ] = None,
     figures: options.Figures = None,
+    verbose: options.Verbose = False,
 ) -> None:
     """Redraw an audit or a reproduction from saved results; needs no model or data.
 
@@ -46,14 +52,14 @@ def report(
             )
         _redraw(path, format, output or [])
     else:
-        emit_audit(Audit.load(path), format, output or [], figures)
+        emit_audit(Audit.load(path), format, output or [], figures, verbose)
 
 
 def _redraw(folder: Path, format: Format, outputs: Sequence[Path]) -> None:
     """Draw a reproduction again: into its folder, or only into the files that were named."""
     from heed.report import reproduction, terminal
 
-    if any(path.suffix == ".parquet" for path in outputs):
+    if any(path.suffix not in (".html", ".json") for path in outputs):
         raise OutputError(
             "A reproduction is written as .html or .json; its rows are in the folder already."
         )

@@ -41,7 +41,7 @@ def content(audit: Audit, room: int) -> dict[str, Any]:
         if sum(map(_size, documents)) <= room:
             break
     claims = []
-    for i, (e, verdict) in enumerate(zip(audit.evidence, audit.verdicts, strict=True)):
+    for i, (e, verdict) in enumerate(zip(audit.judged, audit.verdicts, strict=True)):
         if len(e.values):
             values = _values(e.rows, len(audit.examples))
             claims.append({"number": i, "name": printable(verdict_key(verdict)), "values": values})

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
@@ -78,7 +78,10 @@ def claim(evidence: Evidence, verdict: Verdict, width: int = WIDTH) -> Chart:
         reason = verdict.reason or "no document has this statistic"
         raise InputError(f"There is nothing to draw for '{evidence.claim.id}': {reason}.")
     asserted = evidence.claim
-    edges = _edges(values, float(values.mean()) if asserted.per_document else asserted.threshold)
+    if asserted.per_document:
+        edges = _edges(values, float(values.mean()))
+    else:
+        edges = _edges(values, asserted.threshold, verdict.low, verdict.high)
     domain = float(edges[0]), float(edges[-1])
     bars = _histogram(values, edges, asserted.per_document or asserted.statistic, width)
     if asserted.per_document:  # the statistic is not on the axis of the documents
@@ -129,8 +132,8 @@ def _pair(one: str, other: str, tau: float, documents: int) -> dict[str, Any]:
 
 
 def every(audit: Audit, width: int = WIDTH) -> dict[str, Chart]:
-    """All charts of an audit by name: those of its claims that have numbers, and `agreement`."""
-    judged = zip(audit.evidence, audit.verdicts, strict=True)
+    """The charts of claims that have numbers, by name, and `agreement`."""
+    judged = zip(audit.judged, audit.verdicts, strict=True)
     charts = {verdict_key(v): claim(e, v, width) for e, v in judged if len(e.values)}
     names, matrix, counts = audit.agreement()
     if np.isfinite(matrix[np.tril_indices(len(names), -1)]).any():
@@ -138,9 +141,8 @@ def every(audit: Audit, width: int = WIDTH) -> dict[str, Chart]:
     return charts
 
 
-def save_all(audit: Audit, folder: Path) -> int:
-    """Write every chart of an audit as SVG, PNG and PDF; the number of charts."""
-    charts = every(audit)
+def save_all(charts: Mapping[str, Chart], folder: Path) -> int:
+    """Write charts by their names, each as SVG, PNG and PDF; the number of charts."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -216,12 +218,16 @@ def save(chart: Chart | alt.TopLevelMixin, path: Path) -> None:
 # Layers
 
 
-def _edges(values: Float[np.ndarray, "document"], threshold: float) -> Float[np.ndarray, "edge"]:
+def _edges(
+    values: Float[np.ndarray, "document"], threshold: float, *others: float | None
+) -> Float[np.ndarray, "edge"]:
     """Edges of bars of nearly equal width; no bar lies on both sides of the threshold.
 
-    On both sides bars end where values do, unless that would leave less than half a bar.
+    On both sides bars end where values do, or the `others` that must be inside, unless that would
+    leave less than half a bar.
     """
-    low, high = min(values.min(), threshold), max(values.max(), threshold)
+    inside = [threshold, *(x for x in others if x is not None)]
+    low, high = min(values.min(), *inside), max(values.max(), *inside)
     width = (high - low) / np.clip(2 * np.sqrt(len(values)), 20, 40) or max(abs(high), 1e-3) / 20
 
     def side(reach: float) -> Float[np.ndarray, "edge"]:

@@ -10,6 +10,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from heed.methods import group_of
 from heed.methods.comparison import by_reason
 from heed.methods.units import PASSAGES
 from heed.report import shading
@@ -17,6 +18,7 @@ from heed.report.explanation import html as explanation_html
 from heed.report.explanation import largest, legend, line, numbered, template_scores
 from heed.report.numbers import cell
 from heed.report.shading import colours
+from heed.report.words import GROUPS
 from heed.text import printable
 
 if TYPE_CHECKING:
@@ -24,11 +26,8 @@ if TYPE_CHECKING:
 
 
 def terminal(comparison: Comparison, console: Console, options: ConsoleOptions) -> RenderResult:
-    """One line per method, how far they agree, and which methods were left out."""
+    """One line per method, and which methods were left out."""
     yield from side_by_side(comparison.explanations, console, options)
-    if len(comparison.explanations) > 1:
-        yield Text("")
-        yield table(comparison, options.max_width)
     if comparison.left_out:
         yield Text("")
         yield Text(f"Left out: {printable(by_reason(comparison.left_out))}.", style="dim")
@@ -62,7 +61,7 @@ def table(comparison: Comparison, width: int = 80) -> Group:
 def side_by_side(
     explanations: Sequence[Explanation], console: Console, options: ConsoleOptions
 ) -> RenderResult:
-    """One line per explanation, and a legend.
+    """One line per explanation, by groups of methods, and a legend.
 
     A line has the method's name, its largest score and the shaded document. Passages have numbers,
     which stand for them in the lines.
@@ -72,7 +71,10 @@ def side_by_side(
         yield Text("")
     many = colours(console)
     names, peaks = [printable(e.method) for e in explanations], [*map(largest, explanations)]
-    for e, name, peak in zip(explanations, names, peaks, strict=True):
+    headings = _headings(explanations)
+    for e, name, peak, heading in zip(explanations, names, peaks, headings, strict=True):
+        if heading:
+            yield Text(heading, style="dim")
         start = f"{name:<{max(map(len, names))}}  {peak:>{max(map(len, peaks))}}  "
         yield Text.assemble(start, line(e, options.max_width - len(start), many))
     yield from legend(explanations, many)
@@ -87,6 +89,21 @@ def margin(explanations: Sequence[Explanation]) -> int:
     return names + max(len(largest(e)) for e in explanations) + 4
 
 
+def _headings(explanations: Sequence[Explanation]) -> list[str]:
+    """What stands above each explanation: the group that begins there.
+
+    Nothing, where methods of a group do not stand together, or none has company.
+    """
+    groups = [group_of(e.method) for e in explanations]
+    starts = [i == 0 or groups[i - 1] != group for i, group in enumerate(groups)]
+    if sum(starts) > len(set(groups)) or sum(starts) in (1, len(groups)):
+        return [""] * len(groups)
+    return [
+        f"{group} · {GROUPS[group]}" if first else ""
+        for group, first in zip(groups, starts, strict=True)
+    ]
+
+
 def _scale(explanations: Sequence[Explanation], colours: int) -> str:
     """What the numbers of the lines mean, and which output they explain."""
     tenths = shading.TENTHS if colours <= 16 else ""
@@ -96,13 +113,7 @@ def _scale(explanations: Sequence[Explanation], colours: int) -> str:
 
 
 def html(comparison: Comparison) -> str:
-    """The explanations, their agreement and the methods left out, for a notebook."""
+    """The explanations and the methods left out, for a notebook."""
     rows = "".join(explanation_html(e) for e in comparison.explanations)
-    head = "".join(f"<th>{escape(m)}</th>" for m in comparison.methods)
-    body = ""
-    for method, taus in zip(comparison.methods, comparison.agreement, strict=True):
-        cells = "".join(f"<td>{cell(tau)}</td>" for tau in taus)
-        body += f"<tr><th>{escape(method)}</th>{cells}</tr>"
-    table = f"<table><caption>Kendall's τ</caption><tr><th></th>{head}</tr>{body}</table>"
-    left_out = escape(by_reason(comparison.left_out))
-    return rows + table + (f"<div>Left out: {left_out}.</div>" if left_out else "")
+    left_out = escape(printable(by_reason(comparison.left_out)))
+    return rows + (f"<div>Left out: {left_out}.</div>" if left_out else "")

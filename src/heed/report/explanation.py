@@ -46,10 +46,14 @@ def comparable(explanations: Sequence[Explanation]) -> bool:
 
 
 def legend(explanations: Sequence[Explanation], colours: int) -> Iterator[Text]:
-    """One line that says what the colours mean; none without colours."""
-    if not colours:
-        return
+    """One line that says what the colours mean, or the numbers in brackets where there are none."""
     signs = {e.signed for e in explanations}
+    if not colours:
+        marks = {(1, True): "[+10]", (-1, True): "[-10]", (1, False): "[10]"}
+        meanings = [(m, s, signed) for m, s, signed in shading.MEANINGS if signed in signs]
+        parts = [f"{marks[sign, signed]} {meaning}" for meaning, sign, signed in meanings]
+        yield Text(" · ".join(parts), style="dim")
+        return
     line = Text.assemble(("strength", "dim"))
     for meaning, sign, signed in shading.MEANINGS:
         if signed not in signs:

@@ -37,12 +37,14 @@ def cell(value: float) -> str:
 
 
 def interval(mean: float | None, low: float | None, high: float | None) -> str:
-    """A mean with its interval, whose ends have as many decimals as the mean."""
+    """A mean with its interval, whose ends have as many decimals as the mean, unless it is tiny."""
     text = number(mean)
     if mean is None or low is None or high is None:
         return text
     _, _, fraction = text.partition(".")
     decimals = len(fraction) if fraction.isdecimal() else 3
+    if max(abs(low), abs(high)) >= 0.01:
+        decimals = min(decimals, 3)  # beside a large end, more digits of it mean nothing
     return f"{text} [{number(low, decimals)}, {number(high, decimals)}]"
 
 

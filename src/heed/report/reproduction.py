@@ -114,7 +114,7 @@ def _section(section: Section, differ: Sequence[str]) -> dict[str, Any]:
         "shared": list(common.items()),
         "columns": [name for name in ("model", "data") if name not in common],
         "figures": [_figure(section.name, f) for f in outcome.figures],
-        "documents": [pages.document(i, group, None) for i, group in enumerate(groups, 1)],
+        "documents": [pages.document(i, group) for i, group in enumerate(groups, 1)],
         "run": run + [f"{_FACTS[key]} {_text(facts.get(key))}" for key in differ],
     }
 

@@ -12,61 +12,44 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.rule import Rule
 from rich.text import Text
 
-from heed.methods import Comparison, agreement
+from heed.methods import Comparison
 from heed.methods.units import PASSAGES
-from heed.report.comparison import margin, side_by_side
+from heed.report.audit_terminal import audit as audit
+from heed.report.comparison import margin, side_by_side, table
 from heed.report.explanation import by_document, comparable, shaded
 from heed.report.numbers import number
 from heed.report.results import MANY, named, ours, published, remarks, shared
 from heed.report.shading import colours
-from heed.report.words import SYMBOLS, changed, lines, outcome, reasons, verdict_interval
-from heed.text import counted, printable
+from heed.text import printable
 
 if TYPE_CHECKING:
-    from heed.audit import Audit
-    from heed.claims import Verdict
     from heed.methods import Explanation
     from heed.papers.results import Result, Section
 
-# Blue and orange as in explanations: colour-blind readers can tell them apart, on any background.
-STYLES = {
-    "supported": "bold rgb(0,140,210)",
-    "refuted": "bold rgb(213,94,0)",
-    "undecided": "bold",
-    "not applicable": "dim",
-}
 _EXCERPT = 300  # characters of a document that is too long for its line
 
 
-def audit(audit: Audit) -> RenderableType:
-    """An audit as a table of claims and verdicts, and a summary by family of claims."""
-    widths = _widths(audit.verdicts)
-    parts: list[RenderableType] = [
-        *_head(audit),
-        Text(""),
-        _row(_TITLES, widths, ("dim", "dim", "dim")),
-        Rule(style="dim"),
-    ]
-    for verdict, position in zip(audit.verdicts, _places(audit.verdicts), strict=True):
-        if position == "first":
-            parts.append(Text(printable(verdict.claim.id), style="bold"))
-        name = "bold" if position == "only" else ""
-        parts.append(_row(_cells(verdict, position), widths, (name, "", STYLES[verdict.outcome])))
-    parts.append(Rule(style="dim"))
-    if text := changed(audit):
-        parts.append(Text(text))
-    parts += [Text(""), *_summary(audit), Text(""), _reading(audit)]
-    return Group(*parts)
+def explanations(
+    explanations: Sequence[Explanation],
+    agreement: bool = False,
+    remarks: Sequence[str] = (),
+    hint: str = "",
+) -> RenderableType:
+    """One block per document: a single explanation in full, several side by side.
 
-
-def explanations(explanations: Sequence[Explanation]) -> RenderableType:
-    """One block per document: a single explanation in full, several side by side."""
+    agreement   whether to show how far several methods agree
+    remarks     sentences for the end
+    hint        what else can be asked for
+    """
     groups = by_document(explanations)
     parts: list[RenderableType] = []
     for i, group in enumerate(groups):
         if i:
             parts += [Text(""), Rule(style="dim"), Text("")]
-        parts.append(group[0] if len(group) == 1 else _Block(group))
+        parts.append(group[0] if len(group) == 1 else _Block(group, agreement))
+    parts += [Text(printable(remark)) for remark in remarks]
+    if hint:
+        parts.append(Text(hint, style="dim"))
     return Group(*parts)
 
 
@@ -80,103 +63,6 @@ class _Indented:
         for line in self.text.wrap(console, max(10, options.max_width - 4)):
             line.rstrip()
             yield Text("    ").append_text(line)
-
-
-# Audits
-
-_TITLES = ("claim", "mean [interval]", "threshold", "n", "verdict")
-_WIDE = 80  # columns of the table at most: long names of explanations are cut
-
-
-def _head(audit: Audit) -> Iterator[RenderableType]:
-    facts = audit.facts
-    model = printable(f"{facts['model']}@{facts['revision']}")
-    data = printable(str(facts["data"]))
-    yield Text.assemble(("Audit of ", "dim"), (model, "bold"), (" on ", "dim"), (data, "bold"))
-    parts = [counted(facts["documents"])]
-    if facts.get("left_out"):
-        unread = f"no {facts.get('unit', 'word')} that the model can read"
-        parts.append(f"{facts['left_out']:,} left out (blank, or {unread})")
-    if facts.get("unfit"):
-        parts.append(f"left out: {printable(facts['unfit'])}")
-    if facts.get("rejudged"):
-        parts.append(f"judged {printable(facts['rejudged'])}")
-    if facts.get("accuracy") is not None:
-        parts.append(f"accuracy {number(facts['accuracy'])}")
-    if facts.get("truncated"):
-        parts.append(f"{facts['truncated']:,} longer than the model reads")
-    if facts.get("unknown"):
-        parts.append(f"{facts['unknown']:.1%} unknown words")
-    if facts.get("unit", "word") != "word":
-        parts.append(f"{printable(facts['unit'])}s are meant where claims speak of words")
-    parts += [f"judged: {', '.join(map(printable, facts['methods']))}", f"seed {facts['seed']}"]
-    yield Text(" · ".join(parts))
-
-
-def _cells(verdict: Verdict, position: str) -> tuple[str, ...]:
-    """The cells of one line; several judged explanations stand below the name of the claim."""
-    claim = verdict.claim
-    name = printable(claim.id) if position == "only" else f"  {printable(verdict.method)}"
-    return name, verdict_interval(verdict), claim.side(), f"{verdict.n:,}", _verdict(verdict)
-
-
-def _verdict(verdict: Verdict) -> str:
-    return f"{SYMBOLS[verdict.outcome]} {outcome(verdict)}"
-
-
-def _places(verdicts: Sequence[Verdict]) -> list[str]:
-    """The place of a verdict among those on the same claim."""
-    claims = [None, *(v.claim for v in verdicts), None]
-    among = zip(claims[:-2], claims[1:-1], claims[2:], strict=True)
-    return [
-        "further" if c == before else "first" if c == after else "only"
-        for before, c, after in among
-    ]
-
-
-def _widths(verdicts: Sequence[Verdict]) -> list[int]:
-    """Of name, mean, threshold (with the gap after it, which its title fills), n and verdict."""
-    cells = list(map(_cells, verdicts, _places(verdicts)))
-    name, mean, threshold, n, verdict = (
-        max(map(cell_len, column)) for column in zip(_TITLES, *cells, strict=True)
-    )
-    threshold = max([threshold, *(len(row[2]) + 2 for row in cells)])
-    n = max(n, 2)
-    return [min(name, _WIDE - mean - threshold - n - verdict - 6), mean, threshold, n, verdict]
-
-
-def _row(cells: Sequence[str], widths: Sequence[int], styles: tuple[str, str, str]) -> Text:
-    """One line of the table; styles of the name, the numbers and the verdict."""
-    name, mean, threshold, n, verdict = cells
-    if cell_len(name) > widths[0]:
-        name = set_cell_size(name, widths[0] - 1) + "…"
-    numbers = f"  {mean:{widths[1]}}  {threshold:{widths[2]}}{n:>{widths[3]}}  "
-    return Text.assemble(
-        *zip((set_cell_size(name, widths[0]), numbers, verdict), styles, strict=True)
-    )
-
-
-def _summary(audit: Audit) -> Iterator[RenderableType]:
-    """One line per family; then why claims are undecided or were not judged, each reason once."""
-    yield Text("Summary", style="bold")
-    for family, text in lines(audit).items():
-        yield Text.assemble((f"{family}: ", "bold"), text)
-    for reason, claims in reasons(audit).items():
-        yield Text(f"{', '.join(claims)}: {printable(reason)}", style="dim")
-
-
-def _reading(audit: Audit) -> Text:
-    from heed.claims.claim import FEWEST
-
-    level = audit.verdicts[0].level if audit.verdicts else 0.95
-    together = ", wide enough for all claims together" if level > 0.95 else ""
-    return Text(
-        f"Intervals are {level:.1%} bootstrap intervals{together}. A"
-        " claim is supported if its whole interval lies on its side of the threshold, and refuted"
-        " if the whole interval lies on the other side. Otherwise, or with fewer than"
-        f" {FEWEST} documents, it is undecided. Documents that share an id or a text count as one.",
-        style="dim",
-    )
 
 
 # Reproductions
@@ -244,6 +130,7 @@ class _Block:
     """Several explanations of one document; drawn late, because the console knows its width."""
 
     explanations: list[Explanation]
+    agreement: bool
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self._title()
@@ -252,10 +139,10 @@ class _Block:
         if wide and first.unit not in PASSAGES:
             yield Text(_shortened(first), style="dim")
         yield Text("")
-        if comparable(self.explanations):
-            yield Comparison(tuple(self.explanations), agreement(self.explanations))
-        else:
-            yield from side_by_side(self.explanations, console, options)
+        yield from side_by_side(self.explanations, console, options)
+        if self.agreement and comparable(self.explanations):
+            yield Text("")
+            yield table(Comparison(tuple(self.explanations)), options.max_width)
         for note in dict.fromkeys(note for e in self.explanations for note in e.notes):
             makers = [e.method for e in self.explanations if note in e.notes]
             maker = "note" if len(makers) == len(self.explanations) else ", ".join(makers)

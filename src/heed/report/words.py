@@ -7,7 +7,9 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from numbers import Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from heed.claims import CLAIMS
 from heed.claims.claim import FAMILIES
@@ -16,12 +18,13 @@ from heed.claims.faithful import RIVAL
 from heed.methods import METHODS
 from heed.report.numbers import interval, number
 from heed.settings import plain
-from heed.text import printable
+from heed.text import counted, printable
 
 if TYPE_CHECKING:
     from heed.audit import Audit
     from heed.claims import Evidence, Verdict
     from heed.claims.conditions import Finding
+    from heed.recommendation import Recommendation
 
 SYMBOLS = {"supported": "✓", "refuted": "✗", "undecided": "~", "not applicable": "–"}
 CONDITIONS = "Conditions for attention to explain"
@@ -29,13 +32,38 @@ CONDITIONS = "Conditions for attention to explain"
 # The answer for a family whose judged claims share an outcome.
 _ANSWERS = {"supported": "yes", "refuted": "no", "undecided": "undecided"}
 # True of every model, by how efficient attention is defined.
-_BY_ALGEBRA = {"efficient-sufficient", "efficient-shared"}
 # Beyond this share, attention that a test does not move is worth a sentence.
 _MOST_HELD = 0.5
 _HOLDS = {True: "yes", False: "no", None: "undecided"}
 # Longer tables: causes, headings, caveats, conditions, and the columns of rows.
 _TABLES = tomllib.loads(resources.files("heed.report").joinpath("words.toml").read_text("utf8"))
+GROUPS = _TABLES["groups"]  # what methods rest on, and what they show
 FACTS = _TABLES["facts"]  # plain names for what a method measures besides scores
+
+
+def recommended(best: Recommendation, shown: Sequence[str]) -> str:
+    """Which method to trust on a model that was ranked, in a sentence."""
+    how = "" if best.method in shown else f"; --method {best.method} shows it"
+    return (
+        f"On this model trust {best.method}: {best.reason} (ranked on {counted(best.documents)} of"
+        f" {best.data}){how}."
+    )
+
+
+class Check(NamedTuple):
+    """What is true by algebra: the largest deviation, and the bound that rounding keeps."""
+
+    sentence: str
+    largest: float
+    bound: float
+
+    @property
+    def holds(self) -> bool:
+        return self.largest <= self.bound
+
+    def __str__(self) -> str:
+        sign, mark = ("≤", "✓") if self.holds else (">", "✗")
+        return f"{mark} {self.sentence}: {number(self.largest)} {sign} {number(self.bound)}"
 
 
 def verdict_interval(verdict: Verdict) -> str:
@@ -53,7 +81,48 @@ def verdict_key(verdict: Verdict) -> str:
 
 def outcome(verdict: Verdict) -> str:
     """The outcome of a verdict; where it was not judged, why."""
-    return verdict.outcome if verdict.cause is None else str(_TABLES["causes"][verdict.cause])
+    if verdict.outcome != "not applicable":
+        return verdict.outcome
+    return str(_TABLES["causes"].get(verdict.cause, verdict.outcome))
+
+
+def beside(verdict: Verdict) -> list[tuple[str, str]]:
+    """What stands beside a verdict: its interval's kind, and what its numbers compare with."""
+    v, side = verdict, ">" if verdict.claim.above else "<"
+    if v.mean is None:
+        return []
+    found = [("interval", f"{v.interval}, {v.level:.1%}")]
+    if v.strictest is not None:
+        found.append(("strictest threshold", f"{side} {number(v.strictest)}"))
+    if v.ceiling is not None:
+        found.append(("ceiling", number(v.ceiling)))
+    if v.controls:
+        means = (f"{printable(name)} {number(mean)}" for name, mean in v.controls.items())
+        found.append(("chance", ", ".join(means)))
+    found += [(choice(name), interval(*numbers)) for name, numbers in v.parts.items()]
+    if v.wanted is not None:
+        found.append(("documents that would decide", f"about {v.wanted:,}"))
+    return found
+
+
+def choice(name: str) -> str:
+    """Another way to measure a statistic, in words: a removal, a bound, or a variant's column."""
+    texts = _TABLES["choices"]
+    what, _, operator = name.removeprefix("variant_").rpartition("_")
+    if what and operator in texts:  # a variant under one way to remove words
+        return printable(f"{texts.get(what, what.replace('_', ' '))}, {texts[operator]}")
+    plain = name.removeprefix("variant_")
+    return printable(texts.get(plain, plain.replace("_", " ")))
+
+
+def checks(audit: Audit) -> list[Check]:
+    """What is true by algebra, with the largest deviation that was found, and its bound."""
+    found = []
+    for e in audit.evidence:
+        if e.claim.check and len(e.values):
+            largest = float(np.abs(e.values).max())
+            found.append(Check(e.claim.sentence_about(e.method), largest, e.claim.threshold))
+    return found
 
 
 def changed(audit: Audit) -> str:
@@ -82,22 +151,6 @@ def changed(audit: Audit) -> str:
 # Summary
 
 
-def lines(audit: Audit) -> dict[str, str]:
-    """The summary in one line per family: the answer, and the claims behind it by name."""
-    texts = {}
-    if audit.findings:
-        titles = [_TABLES["conditions"][f.condition.id]["title"].lower() for f in audit.findings]
-        answers = [_HOLDS[f.holds] for f in audit.findings]
-        asked = zip(titles, answers, strict=True)
-        texts["Conditions"] = " · ".join(f"{title}: {answer}" for title, answer in asked)
-    for family in FAMILIES:
-        verdicts = [v for v in audit.verdicts if v.claim.family == family]
-        if verdicts:
-            named = (f"{SYMBOLS[v.outcome]} {_called(v, verdicts)}" for v in verdicts)
-            texts[family.capitalize()] = f"{_answer(verdicts)} ({', '.join(named)})"
-    return texts
-
-
 def reasons(audit: Audit) -> dict[str, list[str]]:
     """Why claims are undecided or were not judged: the claims by their reason."""
     by_reason: dict[str, list[str]] = {}
@@ -122,8 +175,6 @@ def _answer(verdicts: Sequence[Verdict]) -> str:
     if len(answers) > 1:
         return "in part"
     answer = answers.pop()
-    if answer == "yes" and {v.claim.id for v in judged} <= _BY_ALGEBRA:
-        return "yes, by algebra alone"
     return answer if len(judged) == len(verdicts) else f"{answer}, as far as tested"
 
 
@@ -136,7 +187,7 @@ def summary(audit: Audit) -> dict[str, str]:
     for family in FAMILIES:
         verdicts = [v for v in audit.verdicts if v.claim.family == family]
         if verdicts:
-            evidence = [e for e in audit.evidence if e.claim.family == family]
+            evidence = [e for e in audit.judged if e.claim.family == family]
             texts[family.capitalize()] = " ".join(_family(verdicts, evidence))
     return texts
 
@@ -166,23 +217,36 @@ def _sentences(verdicts: Sequence[Verdict]) -> Iterator[str]:
         yield ", ".join(sentences) + (f": {reason}" if reason else "")
 
 
-def _best(evidence: Evidence) -> str:
-    """Which of the compared explanations lowers the probability most if its words are removed."""
-    if evidence.claim.id != "competitive" or not len(evidence.values):
-        return ""
-    judged = printable(evidence.method)
-    falls = {judged: float(evidence.values.mean())}
-    for column in evidence.rows[0]:
+def falls_of(evidence: Evidence) -> dict[str, float]:
+    """The comprehensiveness of each compared method, on average: 0 worst order, 1 best."""
+    own = evidence.mean("comprehensiveness")
+    falls = {} if own is None else {printable(evidence.method): own}
+    for column in evidence.rows[0] if evidence.rows else ():
         if column.startswith(RIVAL) and (mean := evidence.mean(column)) is not None:
-            falls[column.removeprefix(RIVAL)] = mean
+            falls[printable(column.removeprefix(RIVAL))] = mean
+    return falls
+
+
+def is_scaled(evidence: Evidence) -> bool:
+    """Whether comprehensiveness has the scale of the document; older files hold falls instead."""
+    return any(column.startswith("value_") for column in evidence.rows[0])
+
+
+def _best(evidence: Evidence) -> str:
+    """Which of the compared explanations names the words whose removal matters most."""
+    own = evidence.mean("comprehensiveness")
+    if evidence.claim.id != "competitive" or not len(evidence.values) or own is None:
+        return ""
+    falls = falls_of(evidence)
     best = max(falls, key=falls.__getitem__)
     if not falls[best] > max(0.0, min(falls.values())):  # no effect, or the same effect of all
         return ""
     ranked = sorted(falls, key=lambda name: (-falls[name], name))
     others = [f"{name} {number(falls[name])}" for name in ranked if name != best]
+    scale = " on the scale from the worst order (0) to the best (1)" if is_scaled(evidence) else ""
     return (
-        f"Removing the words of {best} lowers the probability most, by {number(falls[best])} on"
-        f" average ({', '.join(others)})."
+        f"Removing the words of {best} lowers the probability most: {number(falls[best])}{scale}"
+        f" ({', '.join(others)})."
     )
 
 
@@ -236,4 +300,6 @@ def _decimals(evidence: Evidence, column: str) -> int:
 def _is_extra(key: str, value: object) -> bool:
     one_of_many = re.search(r"_\d+$", key) is not None  # of several seeds or strengths
     is_number = isinstance(value, Real) and not isinstance(value, bool)
-    return is_number and key not in _TABLES["without_mean"] and not one_of_many
+    # values under each way to remove words, and under other choices, have a place of their own
+    elsewhere = key.startswith(("value_", "variant_"))
+    return is_number and key not in _TABLES["without_mean"] and not one_of_many and not elsewhere
