@@ -10,6 +10,7 @@ import torch
 from bench import (
     coverage,
     debate,
+    dials,
     efficient,
     families,
     known_truth,
@@ -28,6 +29,7 @@ PARTS = {
     "efficient": efficient.run,
     "same-output": same_output.run,
     "known-truth": known_truth.run,
+    "dials": dials.run,
     "coverage": coverage.run,
     "families": families.run,
     "prompted": prompted.run,

@@ -9,13 +9,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tqdm.auto import tqdm
 
-from bench.constructed import CONSTRUCTIONS, TRUTH, Construction
+from bench import constructed, harder
+from bench.constructed import Construction
 from heed.claims import CLAIMS, Evidence, Study, Verdict, judge
+from heed.claims.study import collect, controls
+from heed.methods import CHANCE
 
+CONSTRUCTIONS = {**constructed.CONSTRUCTIONS, **harder.CONSTRUCTIONS}
+TRUTH = {**constructed.TRUTH, **harder.TRUTH}
 SEEDS = 20
+
+# Documents of each construction, and of those where rows of a claim are all alike: only many of
+# them tell a value that never varies from one that is rarely another.
+DOCUMENTS, MORE = 100, {"honest": 250}
 OUTCOMES = ("supported", "refuted", "not applicable", "undecided")
 Found = Mapping[tuple[str, str], list[Verdict]]  # (construction, claim): verdicts over seeds
 
@@ -25,22 +35,22 @@ def judged(construction: Construction, seed: int = 0) -> list[Verdict]:
     study = Study(construction.model, construction.documents, seed=seed)
     if construction.retraining is not None:
         study.retraining = construction.retraining
-    evidence = []
-    for claim in construction.truth:
-        test = CLAIMS[claim]()
-        refusal = test.refusal(study)
-        evidence.append(Evidence(test.claim, [] if refusal else test.measure(study), refusal))
+    chance = [replace(study, method=cls()) for cls in CHANCE]
+    evidence: list[Evidence] = []
+    for test in (CLAIMS[claim]() for claim in TRUTH[construction.name]):
+        own = collect(test, study)
+        evidence += [own, *controls(test, chance, [own])]
     return judge(evidence)
 
 
-def over(seeds: Sequence[int], documents: int = 100) -> Found:
+def over(seeds: Sequence[int]) -> Found:
     """Verdicts on every cell of the table, over seeds."""
     found: dict[tuple[str, str], list[Verdict]] = {
         (name, claim): [] for name, claims in TRUTH.items() for claim in claims
     }
     for name, make in CONSTRUCTIONS.items():
         for seed in tqdm(seeds, desc=name, leave=False, delay=1):
-            for verdict in judged(make(seed, documents), seed):
+            for verdict in judged(make(seed, MORE.get(name, DOCUMENTS)), seed):
                 found[name, verdict.claim.id].append(verdict)
     return found
 

@@ -216,7 +216,9 @@ def conditions(audits: Audits) -> Iterator[list[str]]:
 # What the rows of a claim hold besides its statistic: the claim, the column, what it is in words.
 BESIDES = (
     ("removes", "random", "fall of the probability without random words"),
-    ("competitive", "comprehensiveness", "… without the top words of attention"),
+    ("removes", "comprehensiveness", "… without the top words of attention"),
+    ("removes", "best", "… in the best order that was found"),
+    ("competitive", "comprehensiveness", "the same from 0 (worst order) to 1 (best): attention"),
     ("competitive", f"{RIVAL}gradient-input", "… of gradient × input"),
     ("competitive", f"{RIVAL}occlusion", "… of occlusion"),
     ("competitive", f"{RIVAL}lime", "… of LIME"),

@@ -1,60 +1,112 @@
-"""Intervals hold the truth about as often as they say.
+"""Intervals hold the truth as often as they say.
 
 Rows come from distributions that are known.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from bench.coverage import CASES, LEVELS, Case, intervals, simulate, simulated
-from heed.claims import Evidence, judge
+from bench.coverage import (
+    CASES,
+    LEVELS,
+    Case,
+    Found,
+    false_decisions,
+    intervals_of,
+    resampled_seeds,
+    sample_of,
+    satterthwaite,
+    short,
+    simulate,
+    simulated,
+    table,
+)
+from heed.claims import CLAIMS
+from heed.intervals import estimate
 
 NAMES = [f"{case.like}, {case.about}" for case in CASES]
+each_case = pytest.mark.parametrize("case", CASES, ids=NAMES)
 
 
-@pytest.mark.parametrize("case", CASES, ids=NAMES)
-def test_the_truth_of_a_case_is_the_threshold(case: Case) -> None:
-    columns = case.draw(np.random.default_rng(0), (10, 200_000))
-    found = case.of({key: x.mean(1) for key, x in columns.items()})
-    assert found.mean() == pytest.approx(case.claim.threshold, rel=0.02)
+def named(about: str) -> Case:
+    return next(case for case in CASES if case.about == about)
 
 
-@pytest.mark.parametrize("case", CASES, ids=NAMES)
+@each_case
+def test_the_truth_of_a_case_is_what_its_rows_have_on_average(case: Case) -> None:
+    rng = np.random.default_rng(0)
+    if case.of is None:
+        drawn = [case.draw(rng, 400).values.mean() for _ in range(400)]
+    else:
+        samples = [sample_of(case, case.draw(rng, 2000)) for _ in range(400)]
+        drawn = [sample.point for sample in samples]
+    error = float(np.std(drawn)) / math.sqrt(len(drawn))
+    # the ratio to a median over few seeds is not exactly right on average, only nearly
+    allowed = 0.03 if case.like == "exclusive-model" else 1e-4
+    assert np.median(drawn) == pytest.approx(case.truth, abs=4 * error + allowed)
+    assert case.like in CLAIMS
+
+
+@each_case
 def test_simulated_intervals_are_those_of_verdicts(case: Case) -> None:
-    columns = case.draw(np.random.default_rng(1), (1, 40))
-    found = intervals(case, columns)[:, :, 0]
-    rows = [{key: float(x[0, i]) for key, x in columns.items()} for i in range(40)]
-    evidence = Evidence(case.claim, rows)
-    for level, (low, high) in zip(LEVELS, found, strict=True):
-        point, interval = evidence.statistic(level)
-        assert point == pytest.approx(float(case.of({key: x.mean() for key, x in columns.items()})))
-        assert interval == pytest.approx((low, high), abs=1e-12)
-    (verdict,) = judge([evidence])
-    assert (verdict.low, verdict.high) == pytest.approx(tuple(found[0]), abs=1e-12)
+    rows = case.draw(np.random.default_rng(1), 40)
+    (quick,) = intervals_of(case, [rows])
+    (slow,), _ = estimate([sample_of(case, rows)], 40)
+    assert quick.kind == slow.kind
+    for level in LEVELS:
+        assert quick.ends(level) == pytest.approx(slow.ends(level), abs=1e-9)
 
 
-@pytest.mark.parametrize("about", ["TVD, skewed", "τ, spread", "one best rival"])
-def test_intervals_cover_the_truth(about: str) -> None:
-    (case,) = (c for c in CASES if c.about == about)
-    found = simulate(case, 100, 1000)
-    assert (
-        0.91 <= found.covered[0] <= 0.98
-    )  # the percentile interval is a little narrow; chance alone makes 0.02
-    assert found.covered[1] >= 0.97
-    assert found.wrong[1] <= 0.01
+@pytest.mark.parametrize(
+    ("about", "n"),
+    [
+        ("TVD, skewed", 100),
+        ("TVD, one document in ten moves", 30),
+        ("difference of areas", 100),
+        ("skewed, without bounds", 60),
+        ("rarely anything but 0, 3 seeds", 60),
+        ("3 seeds that differ", 100),
+        ("ratio, 3 seeds", 30),
+        ("difference of F1, 3 seeds", 60),
+    ],
+)
+def test_intervals_hold_the_truth(about: str, n: int) -> None:
+    found = simulate(named(about), n, 300)
+    for covered, level in zip(found.covered, LEVELS, strict=True):
+        noise = 3 * math.sqrt(level * (1 - level) / 300)
+        assert covered >= level - 0.01 - noise
+
+
+def test_one_quantile_for_three_seeds_is_too_small() -> None:
+    case = named("3 seeds that differ")
+    ours, one, drawn = (
+        simulate(case, 200, 400, rival=rival) for rival in (None, satterthwaite, resampled_seeds)
+    )
+    assert drawn.covered[0] < 0.85
+    assert drawn.covered[0] < one.covered[0] <= ours.covered[0]
+
+
+def test_families_are_rarely_wrong() -> None:
+    assert false_decisions(60, 40) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 40)
+
+
+def test_cells_that_fall_short_are_named() -> None:
+    case = CASES[0]
+    good = Found(case, 30, "betting", (0.945, 0.99))
+    bad = replace(good, covered=(0.93, 0.99))
+    assert short(good) == []
+    assert short(bad) == ["used, TVD, skewed, n = 30: 93.0% of 95.00%"]
+    assert "| `used` | TVD, skewed | 93.0% | 99.0% |" in table([("used", case.about, [bad])])
 
 
 @pytest.mark.full
-def test_intervals_cover_the_truth_in_all_cases() -> None:
-    """From 100 documents on.
-
-    Three equal rivals are left out, whose largest mean is too large on average.
-    """
+def test_intervals_hold_the_truth_in_all_cases() -> None:
     for found in simulated(2000):
-        if found.n < 100 or found.case.about == "three equal rivals":
-            continue
-        assert found.covered[0] >= 0.9, found
-        assert found.covered[1] >= 0.97, found
-        assert found.wrong[1] <= 0.01, found
+        for covered, level in zip(found.covered, LEVELS, strict=True):
+            noise = 3 * math.sqrt(level * (1 - level) / 2000)
+            assert covered >= level - 0.01 - noise, found

@@ -9,16 +9,24 @@ import pytest
 
 import heed
 from bench.constructed import (
-    CONSTRUCTIONS,
     SIDES,
-    TRUTH,
     Construction,
     honest,
     two_minds,
     two_sided,
 )
 from bench.coverage import CASES
-from bench.known_truth import by_cell, confusion, judged, over, right
+from bench.known_truth import (
+    CONSTRUCTIONS,
+    DOCUMENTS,
+    MORE,
+    TRUTH,
+    by_cell,
+    confusion,
+    judged,
+    over,
+    right,
+)
 from heed.claims import CLAIMS, Verdict
 from heed.metrics import jsd
 from heed.text import Document
@@ -32,9 +40,9 @@ def attention(construction: Construction) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("name", CONSTRUCTIONS)
 def test_the_truth_is_found(name: str) -> None:
-    construction = CONSTRUCTIONS[name](0, 60)
+    construction = CONSTRUCTIONS[name](0, MORE.get(name, DOCUMENTS))
     verdicts = judged(construction)
-    assert {v.claim.id: v.outcome for v in verdicts} == construction.truth, verdicts
+    assert {v.claim.id: v.outcome for v in verdicts} == TRUTH[name], verdicts
 
 
 @pytest.mark.full
@@ -49,7 +57,11 @@ def test_the_truth_is_found_over_seeds() -> None:
 def test_an_audit_judges_alike() -> None:
     construction = two_sided(1, 40)
     audit = heed.audit(
-        construction.model, construction.documents, list(construction.truth), seed=1, examples=0
+        construction.model,
+        construction.documents,
+        list(TRUTH[construction.name]),
+        seed=1,
+        examples=0,
     )
     assert audit.verdicts == judged(construction, 1)
 
@@ -101,7 +113,9 @@ def test_constructions_are_drawn_from_their_seed(name: str) -> None:
     assert max(lengths) <= (250 if name == "long and thin" else 40)
 
 
-@pytest.mark.parametrize("name", ["honest", "flat", "distracted", "two-sided", "two minds"])
+@pytest.mark.parametrize(
+    "name", ["honest", "flat", "distracted", "two-sided", "key word", "two minds"]
+)
 def test_models_are_right_and_reasons_are_marked(name: str) -> None:
     construction = CONSTRUCTIONS[name](5, 40)
     labels = construction.model(construction.documents).argmax(1)
