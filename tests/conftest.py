@@ -23,6 +23,7 @@ install_import_hook(
         "heed.algebra.systems",
         "heed.algebra.least_norm",
         "heed.algebra.entropy",
+        "heed.algebra.orders",
     ],
     "beartype.beartype",
 )
@@ -97,8 +98,12 @@ TEXTS: tuple[str | tuple[str, str], ...] = (
 # the methods that a model with one query row can be explained by
 OFFERED = [name for name, cls in METHODS.items() if cls.needs <= SingleLayer.offers]
 
-# those of them that nobody has to ask for
+# those of them that `--all` runs
 COMPARED = [name for name in OFFERED if not METHODS[name].only_by_name]
+
+# those that run where nobody names any: it has one layer, so value-norm stands in for rollout
+SIX = ["attention-mean", "value-norm", "gradient-input", "integrated-gradients"]
+SIX += ["occlusion", "lime"]
 
 # the claims that train no model
 UNTRAINED = {name: cls for name, cls in CLAIMS.items() if not cls.claim.trains}

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import COMPARED, OFFERED, Heard
+from conftest import COMPARED, OFFERED, SIX, Heard
 from rich.cells import cell_len
 from rich.console import Console
 
 import heed
-from heed.errors import InputError, UnknownName
-from heed.methods import METHODS, Comparison, Explanation, make_method, quick_methods
-from heed.methods.comparison import agreement
+from heed.errors import InputError, NotApplicable, UnknownName
+from heed.methods import METHODS, Comparison, Explanation, group_of, make_method
+from heed.methods.choice import Prediction
 from heed.models.single_layer import SingleLayer
 from heed.progress import listening
 from heed.report.comparison import table
@@ -387,7 +387,7 @@ def test_no_line_is_wider_than_the_terminal(model: SingleLayer, text: Any, colou
         for line in plain(shown(heed.explain(model, text, name), colour)).splitlines():
             assert cell_len(line.rstrip()) <= 80
     for width in (80, 60):
-        for line in plain(shown(heed.compare(model, text), colour, width)).splitlines():
+        for line in plain(shown(heed.compare(model, text, "all"), colour, width)).splitlines():
             assert cell_len(line.rstrip()) <= width
 
 
@@ -451,9 +451,16 @@ def test_a_terminal_shows_method_label_notes_and_special_tokens(model: SingleLay
 # Comparisons
 
 
-def test_a_comparison_has_every_method_and_a_symmetric_matrix(model: SingleLayer) -> None:
-    c = heed.compare(model, "the film was slow but the plot is good")
-    assert c.methods == COMPARED
+def test_a_comparison_has_two_methods_of_each_group_or_all(model: SingleLayer) -> None:
+    text = "the film was slow but the plot is good"
+    six = heed.compare(model, text)
+    assert six.methods == SIX and not six.left_out
+    assert [group_of(name) for name in SIX] == ["attention"] * 2 + ["gradient"] * 2 + [
+        "removal"
+    ] * 2
+    c = heed.compare(model, text, "all")
+    assert c.methods == heed.compare(model, text, ["all"]).methods == COMPARED
+    assert set(c.methods) | set(c.left_out) == set(METHODS)
     np.testing.assert_array_equal(np.diag(c.agreement), 1)
     np.testing.assert_array_equal(c.agreement, c.agreement.T)
     assert len({e.label for e in c.explanations}) == 1
@@ -493,20 +500,20 @@ def test_agreement_is_kendalls_tau_over_distinct_words(model: SingleLayer) -> No
 )
 def test_any_text_can_be_compared(model: SingleLayer, text: Any) -> None:
     """Methods that take repeats together and methods that do not must mean the same words."""
-    c = heed.compare(model, text)
+    c = heed.compare(model, text, "all")
     assert c.agreement.shape == (len(COMPARED), len(COMPARED))
     assert shown(c, False) and c._repr_html_()
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_a_matrix_that_is_too_wide_is_drawn_in_parts(model: SingleLayer, width: int) -> None:
-    c = heed.compare(model, "the film was slow but the plot is good")
+    c = heed.compare(model, "the film was slow but the plot is good", "all")
     lines = shown(table(c, width), False, width).splitlines()
     n = len(c.methods)
     assert all(len(line.rstrip()) <= width for line in lines)
     assert {name for line in lines[1:] for name in line.split() if len(name) > 5} == set(
         COMPARED
-    ) - {"lime"}
+    ) - {"lime", "flip"}
     cells = [
         cell for line in lines for cell in line.split() if re.fullmatch(r"-?\d?\.\d\d|–", cell)
     ]
@@ -521,8 +528,7 @@ def test_a_matrix_that_is_too_wide_is_drawn_in_parts(model: SingleLayer, width: 
 def test_a_comparison_of_one_word_has_no_agreement_to_report(model: SingleLayer) -> None:
     c = heed.compare(model, "good", ["occlusion", "lime"])
     assert np.isnan(c.agreement[0, 1])
-    assert c.to_dict()["agreement"][0][1] is None
-    assert "nan" not in c._repr_html_() and "nan" not in shown(c, False)
+    assert "nan" not in c._repr_html_() and "nan" not in shown(c, False) + shown(table(c), False)
 
 
 def test_a_comparison_shows_the_methods_that_it_left_out_and_why(model: SingleLayer) -> None:
@@ -532,11 +538,11 @@ def test_a_comparison_shows_the_methods_that_it_left_out_and_why(model: SingleLa
         "anchors": "it would take about 90 s.",
         "rollout": "rollout needs <attention>.",
     }
-    c = Comparison(explanations, agreement(explanations), reasons)
+    c = Comparison(explanations, reasons)
     line = "Left out: flow, rollout: needs <attention> · anchors: it would take about 90 s."
     assert shown(c, False).splitlines()[-1] == line
     assert f"<div>{escape(line)}</div>" in c._repr_html_()
-    nothing = Comparison(explanations, agreement(explanations))
+    nothing = Comparison(explanations)
     assert "Left out" not in shown(nothing, False) + nothing._repr_html_()
     assert (
         repr(nothing) == f"<Comparison of 2 methods for {explanations[0].label!r}: occlusion, lime>"
@@ -546,9 +552,9 @@ def test_a_comparison_shows_the_methods_that_it_left_out_and_why(model: SingleLa
 def test_negative_agreement_is_written_with_its_sign(model: SingleLayer) -> None:
     one, other = heed.explain(model, ["the film was slow"] * 2, "occlusion")
     object.__setattr__(other, "scores", -one.scores)
-    matrix = agreement([one, other])
-    assert matrix[0, 1] == pytest.approx(-1)
-    assert "-1.00" in shown(Comparison((one, other), matrix), False)
+    c = Comparison((one, other))
+    assert c.agreement[0, 1] == pytest.approx(-1)
+    assert "-1.00" in shown(table(c), False)
 
 
 def test_methods_that_the_model_does_not_offer_are_left_out_of_a_comparison(
@@ -556,7 +562,9 @@ def test_methods_that_the_model_does_not_offer_are_left_out_of_a_comparison(
 ) -> None:
     bare = SingleLayer(model.network, model.tokenizer, model.labels)
     bare.offers = frozenset()  # type: ignore[misc]
-    assert heed.compare(bare, "good film").methods == [n for n, m in METHODS.items() if not m.needs]
+    able = [n for n, m in METHODS.items() if not m.needs and not m.only_by_name]
+    assert heed.compare(bare, "good film", "all").methods == able
+    assert heed.compare(bare, "good film").methods == ["occlusion", "lime"]
 
 
 # Too few samples, outputs that do not change, heads
@@ -565,18 +573,18 @@ def test_methods_that_the_model_does_not_offer_are_left_out_of_a_comparison(
 def test_a_comparison_leaves_out_slow_methods_and_says_so(model: SingleLayer) -> None:
     text, heard = "the film was slow", Heard()
     with listening(heard):
-        quick = heed.compare(model, text, patience=0)
+        quick = heed.compare(model, text, "all", patience=0)
     slow = {"lime", "shapley", "anchors", "occlusion", "integrated-gradients"}
     assert set(quick.left_out) >= slow and not slow & set(quick.methods)
     assert "attention-mean" in quick.methods
     assert all("it would take about" in quick.left_out[name] for name in slow)
     (line,) = heard.lines
     assert set(re.findall(r"[\w-]+(?=[,:])", line)) >= slow | {"rollout", "flow"}
-    assert line.endswith("efficient, effective: run only if you name them.")
+    assert line.endswith("efficient, effective, word-length: run only if you name them.")
     assert quick.left_out["efficient"] == "run only if you name them"
     again = Comparison.from_dict(json.loads(json.dumps(quick.to_dict())))
     assert again.left_out == quick.left_out
-    patient = heed.compare(model, text, patience=math.inf)
+    patient = heed.compare(model, text, "all", patience=math.inf)
     assert slow <= set(patient.methods)
     assert heed.compare(model, text, ["lime"], patience=0).methods == ["lime"]  # named
 
@@ -585,22 +593,95 @@ def test_what_a_model_does_not_offer_is_left_out_in_one_line(model: SingleLayer)
     bare, heard = SingleLayer(model.network, model.tokenizer, model.labels), Heard()
     bare.offers = frozenset()  # type: ignore[misc]
     with listening(heard):
-        comparison = heed.compare(bare, "good film")
+        comparison = heed.compare(bare, "good film", "all")
     assert "does not offer" in comparison.left_out["attention-mean"]
     (line,) = heard.lines
     same = "attention-mean, attention-max, attention-head: needs attention, which single-layer does"
     assert line.startswith(f"Left out: {same} not offer · ")
 
 
-def test_few_words_have_few_subsets_so_that_lime_is_quick(model: SingleLayer) -> None:
+def slow(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Models seem to take so long for an output."""
+
+    def measured(model: Any, tokens: Any) -> Prediction:
+        return Prediction(tokens, model.logits([tokens]), seconds)
+
+    monkeypatch.setattr("heed.methods.predicted", measured)
+
+
+def test_few_words_have_few_subsets_so_that_lime_is_quick(
+    model: SingleLayer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What takes long is decided by the number of different texts, not by the setting `samples`."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("heed.methods._seconds_per_output", lambda *_: 1.0)  # a slow transformer
-        methods, left_out = quick_methods(model, "a fine film", patience=30)
-        names = {m.name for m in methods}
-        assert names >= {"lime", "shapley", "anchors", "occlusion"} and "lime" not in left_out
-        _, left_out = quick_methods(model, "the film was slow but the plot is good", patience=30)
-        assert {"lime", "shapley", "anchors"} <= set(left_out)
+    slow(monkeypatch, 1.0)
+    few = heed.compare(model, "a fine film", "all", patience=30)
+    assert set(few.methods) >= {"lime", "shapley", "anchors", "occlusion"}
+    many = heed.compare(model, "the film was slow but the plot is good", "all", patience=30)
+    assert set(many.left_out) >= {"lime", "shapley", "anchors"}
+
+
+def test_where_a_group_has_too_few_quick_methods_the_slow_ones_are_named(
+    model: SingleLayer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow(monkeypatch, 0.2)
+    c = heed.compare(model, "the film was slow but the plot is good")
+    assert c.methods == [name for name in SIX if name != "lime"]
+    assert c.left_out == {
+        "lime": "it would take about 51 s; name it to run it",
+        "shapley": "it would take about 51 s; name it to run it",
+    }
+
+
+def test_what_takes_long_is_announced(model: SingleLayer, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow(monkeypatch, 0.5)
+    for text, methods, sentence in (
+        ("the film was slow", ["lime"], None),  # 16 texts
+        ("the film was slow but good", "lime", "This will take about 32 s."),
+        (
+            "the film was slow but good",
+            ["attention-mean", "lime", "occlusion", "integrated-gradients"],
+            "This will take about 86 s (integrated-gradients 51 s, lime 32 s).",
+        ),
+    ):
+        heard = Heard()
+        with listening(heard):
+            heed.compare(model, text, methods)
+        assert heard.lines == ([] if sentence is None else [sentence])
+
+
+def test_methods_that_cannot_run_are_refused_before_others_take_their_time(
+    model: SingleLayer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SingleLayer, "score", None)  # which lime would call
+    with pytest.raises(NotApplicable, match="rollout needs"):
+        heed.compare(model, "good film", ["lime", "rollout"])
+
+
+def test_the_methods_of_a_comparison_share_one_prediction(
+    model: SingleLayer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`random` asks the model for nothing else; each says how many outputs it rests on."""
+    names = ["random", "attention-mean", "gradient-input", "anchors"]
+    asked, logits = [], SingleLayer.logits
+    monkeypatch.setattr("heed.methods.choice._TRIAL", 0.0)  # no pass to measure the time
+    monkeypatch.setattr(SingleLayer, "logits", lambda *args: asked.append(1) or logits(*args))
+    alone = [heed.explain(model, "the film was slow", name) for name in names]
+    apart = len(asked)
+    together = heed.compare(model, "the film was slow", names).explanations
+    assert len(asked) - apart == apart - (len(names) - 1)
+    for one, other in zip(alone, together, strict=True):
+        assert one.to_dict() | {"seconds": 0} == other.to_dict() | {"seconds": 0}
+    assert together[0].forward_passes == 1
+
+
+def test_settings_of_a_comparison_go_to_the_methods_that_have_them(model: SingleLayer) -> None:
+    c = heed.compare(model, "the film was slow", settings={"removal": "delete", "steps": 5})
+    assert {e.method for e in c.explanations if e.removal == "delete"} == {"occlusion", "lime"}
+    assert [e.settings["steps"] for e in c.explanations if "steps" in e.settings] == [5]
+    with pytest.raises(UnknownName, match="'stepz': did you mean 'steps'"):
+        heed.compare(model, "the film was slow", settings={"stepz": 5})
+    with pytest.raises(UnknownName, match="'steps'"):
+        heed.compare(model, "the film was slow", ["lime"], settings={"steps": 5})
 
 
 def test_lime_of_an_output_that_does_not_change_is_zero(model: SingleLayer) -> None:
@@ -667,3 +748,13 @@ def test_doctored_explanations_are_refused(model: SingleLayer, change: dict) -> 
     values = heed.explain(model, "good film", "occlusion").to_dict()
     with pytest.raises(InputError, match="not an explanation"):
         Explanation.from_dict(values | change)
+
+
+# Chance
+
+
+def test_word_length_counts_characters(model: SingleLayer) -> None:
+    text = "a great film , truly unforgettable"
+    e = heed.explain(model, text, "word-length")
+    assert e.scores.tolist() == [len(u.text) for u in e.units] == [1, 5, 4, 1, 5, 13]
+    assert not e.signed and e.forward_passes == 1  # of the document itself

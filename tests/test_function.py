@@ -12,10 +12,10 @@ import torch
 
 import heed
 from heed.errors import HeedError, InputError, NotApplicable, UnknownName
-from heed.methods import METHODS
+from heed.methods import CHANCE, METHODS
 from heed.models.single_layer import SingleLayer
 
-REMOVING = [name for name, cls in METHODS.items() if not cls().needs and name != "random"]
+REMOVING = [name for name, cls in METHODS.items() if not cls().needs and cls not in CHANCE]
 NUMBERS = {"good": 2.0, "fun": 1.0, "bad": -2.0}
 
 
@@ -103,7 +103,9 @@ def test_replaced_words_are_unknown_to_a_model_that_does_not_know_the_replacemen
 
 def test_compare_and_audit_take_a_function() -> None:
     found = heed.compare(two, "a good film , bad plot")
-    assert found.methods == [*REMOVING, "random"]
+    assert found.methods == ["occlusion", "lime"]
+    assert found.left_out["attention-mean"].startswith("attention-mean needs attention, which")
+    assert heed.compare(two, "a good film , bad plot", "all").methods == [*REMOVING, "random"]
     audit = heed.audit(two, ["a good film", "a bad plot"] * 5, methods="occlusion", examples=1)
     assert audit.facts["model"] == "two" and audit.facts["accuracy"] is None
     outcomes = {v.claim.id: v.outcome for v in audit.verdicts}

@@ -25,8 +25,10 @@ LAYERS = [
     "settings",
     "text",
     "metrics",
+    "intervals",
     "store",
     "progress",
+    "recommendation",
     "algebra",
     "data",
     "models",
@@ -42,7 +44,7 @@ LAYERS = [
 
 
 # A value shows itself: these methods hand it to `report`, which alone knows how things look.
-SHOWS = ("_repr_html_", "__rich_console__")
+SHOWS = ("_repr_html_", "__rich_console__", "answer")
 
 
 def statements(tree: ast.AST, typing: bool = True) -> Iterator[ast.AST]:
@@ -164,15 +166,19 @@ def test_public_names() -> None:
         "HeedError",
         "Imported",
         "Method",
+        "Plan",
         "Tokens",
         "Trace",
+        "Training",
         "audit",
         "compare",
         "data",
+        "diff",
         "entailed",
         "explain",
         "load",
         "load_explanations",
+        "plan",
         "prompted",
         "save_explanations",
         "show_progress",

@@ -15,12 +15,11 @@ from heed.algebra.limits import lime_theorem
 from heed.errors import InputError
 from heed.methods import AttentionMean, GradientInput, LimeExact
 from heed.methods.comparison import agreement
-from heed.metrics import bootstrap_mean
 from heed.papers import PAPERS, Lab, Outcome, run
 from heed.papers.lopardo import comparisons, theorems, variants
 from heed.papers.lopardo.histogram import histogram
 from heed.papers.results import Results, texts
-from heed.papers.table import Table
+from heed.papers.table import Table, percentiles
 
 EXPERIMENTS = {e.name: e for e in PAPERS["lopardo-2024"].experiments}
 QUICK = ("accuracy", "side-by-side", "signatures", "anchors", "talk", "lemmas")
@@ -224,7 +223,7 @@ def test_a_document_counts_once_however_often_a_model_is_trained(
     for key, metric in texts("metrics")["answers"].items():
         (result,) = [r for r in results if r.metric == metric]
         by_document = [group.average(key) for _, group in rows.by("document")]
-        assert (result.low, result.high) == bootstrap_mean(np.array(by_document))
+        assert (result.low, result.high) == percentiles(np.array(by_document))
 
 
 @pytest.mark.full

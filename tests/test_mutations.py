@@ -7,6 +7,7 @@ columns of Parquet get other types. The same seed gives the same files.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import json
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -22,9 +24,10 @@ from rich.console import Console
 
 import heed
 from heed import Imported
+from heed.cli.audited import Audited
 from heed.errors import HeedError
 from heed.models.single_layer import SingleLayer
-from heed.report import terminal
+from heed.report import planned, terminal
 
 ENDINGS = (".json", ".jsonl", ".parquet")
 STRANGE: tuple[Any, ...] = (
@@ -302,6 +305,54 @@ def attack_audit(path: Path, n: int, seed: int) -> None:
 
 def test_a_broken_audit_gets_one_sentence(rows: Path) -> None:
     attack_audit(rows, 20, seed=0)
+
+
+@pytest.fixture(scope="module")
+def plan(model: SingleLayer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A plan of several claims and methods, with options of the command line."""
+    made = heed.plan(model, ["a good film", "a bad plot"], None, ["attention-mean", "lime"])
+    path = tmp_path_factory.mktemp("plan") / "plan.json"
+    options = {"data": "reviews.csv", "limit": 9, "train": True, "method": ["lime", "random"]}
+    made = msgspec.structs.replace(made, options=options)
+    path.write_text(json.dumps(json.loads(made.to_json())))  # in one line, as `mutations` takes it
+    return path
+
+
+def check_plan(path: Path) -> bool:
+    """Whether a broken plan is still accepted; then it can be shown, followed and saved."""
+
+    def load() -> None:
+        plan = heed.Plan.load(path)
+        Console(file=io.StringIO(), width=80).print(planned.terminal(plan))
+        assert plan.tests() and len(plan.hash) == 64
+        plan.save(path.parent / "again.json")
+        assert heed.Plan.load(path.parent / "again.json").hash == plan.hash
+        with contextlib.suppress(HeedError):  # imported scores, an option that nobody knows
+            Audited().following(plan).methods(plan)
+
+    return not refusal(path, load)
+
+
+def attack_plan(path: Path, n: int, seed: int) -> None:
+    assert check_plan(path)
+    accepted = refused = 0
+    for broken in mutations(path, n, seed):
+        kept = broken.read_bytes()
+        try:
+            good = check_plan(broken)
+        except Exception as error:
+            raise AssertionError(f"{error!r} for {kept!r}") from error
+        accepted, refused = accepted + good, refused + (not good)
+    assert accepted and refused
+
+
+def test_a_broken_plan_gets_one_sentence(plan: Path) -> None:
+    attack_plan(plan, 200, seed=0)
+
+
+@pytest.mark.full
+def test_thousands_of_broken_plans_get_one_sentence_each(plan: Path) -> None:
+    attack_plan(plan, 5000, seed=1)
 
 
 @pytest.mark.full

@@ -10,9 +10,9 @@ import torch
 
 import heed
 from heed.audit import audit
-from heed.claims.determined import ExclusiveModel, Stable, attention_of
 from heed.claims.informative import Informative
 from heed.claims.needed import Needed
+from heed.claims.retrained import ExclusiveModel, Stable, attention_of
 from heed.models.hook import Recorder, install, recording
 from heed.models.transformer import Transformer
 from heed.store import Store

@@ -620,11 +620,13 @@ def test_batch_size_and_order_do_not_matter(
         order = np.random.default_rng(size).permutation(len(texts))
         explained = heed.explain(m, [texts[i] for i in order], name, **settings)
         found.append([explained[i].scores for i in np.argsort(order)])
-        if name != "anchors":  # which asks several times, for all documents that are not done
+        if name not in ("anchors", "flip"):  # which ask several times
             drawn.append([asked[i] for i in np.argsort(order)] if asked else [])
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * max(np.abs(a).max(), 1e-6))
+            # single precision knows an output of about 1, and no change of it, to seven digits
+            near = 1e-5 * max(np.abs(a).max(), 0.02)
+            np.testing.assert_allclose(a, b, rtol=0, atol=near)
     for rows in drawn[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(drawn[0], rows, strict=True))
 

@@ -3,7 +3,7 @@
 from importlib import metadata
 
 from heed import data
-from heed.audit import Audit, audit
+from heed.audit import Audit, Plan, Training, audit, diff, plan
 from heed.data import tasks
 from heed.errors import HeedError
 from heed.methods import Comparison, Explanation, Imported, Method, compare, explain
@@ -29,15 +29,19 @@ __all__ = [
     "HeedError",
     "Imported",
     "Method",
+    "Plan",
     "Tokens",
     "Trace",
+    "Training",
     "audit",
     "compare",
     "data",
+    "diff",
     "entailed",
     "explain",
     "load",
     "load_explanations",
+    "plan",
     "prompted",
     "save_explanations",
     "show_progress",

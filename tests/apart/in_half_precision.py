@@ -26,7 +26,7 @@ NEAR = {"bfloat16": 0.03, "float16": 0.01}
 CHANGES = {"bfloat16": 0.15, "float16": 0.03}
 OF_CHANGES = {"occlusion", "lime", "shapley", "integrated-gradients"}
 OF_CHANGES |= {"gradient-input", "gradient-mean"}
-REFUSED = {"efficient-sufficient", "efficient-necessary"}
+REFUSED = {"efficient-sufficient", "efficient-necessary", "null-step"}
 COMPARED = {"used", "identified", "efficient-shared"}
 
 
@@ -82,3 +82,36 @@ def test_claims_are_measured_in_half_precision(family: str) -> None:
         if one.claim.id in COMPARED:  # the others rank words
             values = [[row["value"] for row in evidence.rows] for evidence in (one, other)]
             np.testing.assert_allclose(values[1], values[0], atol=0.05, err_msg=one.claim.id)
+
+
+def saturated(dtype: str, single: bool = False) -> Transformer:
+    """Large logits, which hardly react to single words: effects of 0.01 beside logits of 10."""
+    sure = network("bert", initializer_range=0.2)
+    with torch.no_grad():
+        sure.classifier.weight.mul_(0.01)
+        sure.classifier.bias.copy_(torch.tensor([-9.0, 11.0, 2.0]))
+    rounded = sure.to(HALF[dtype])
+    return Transformer(rounded.float() if single else rounded, tokenizer(), "saturated")
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("name", METHODS)
+def test_effects_that_are_rounded_away_are_noted(name: str, dtype: str) -> None:
+    half = saturated(dtype)
+    method = make_method(name, QUICK.get(name, {}))
+    if method.refusal(half, TEXTS[:1]):
+        return
+    (e,) = method.explain(half, TEXTS[:1])
+    (usual,) = method.explain(model("bert", dtype), TEXTS[:1])
+    (exact,) = method.explain(saturated(dtype, single=True), TEXTS[:1])
+    noted = [any("Half precision rounds" in note for note in x.notes) for x in (e, usual, exact)]
+    changes = name in OF_CHANGES - {"gradient-mean"}
+    assert noted == [changes, False, False]
+
+
+def test_such_effects_are_off_by_as_much_as_they_are() -> None:
+    found, true = (
+        heed.explain(saturated("bfloat16", single), TEXTS[0], "occlusion").scores
+        for single in (False, True)
+    )
+    assert np.abs(found - true).max() > 0.5 * np.abs(true).max()

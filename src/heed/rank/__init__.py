@@ -1,0 +1,6 @@
+"""Which method to use: `rank` measures methods on the same documents, a `Ranking` compares them."""
+
+from heed.rank.result import Ranking, Standing
+from heed.rank.run import rank
+
+__all__ = ["Ranking", "Standing", "rank"]

@@ -1,0 +1,60 @@
+"""Methods compared on the same documents: intervals that hold for all of them at once.
+
+Documents are drawn again and again (those that belong together as one), the same for all methods. A
+mean strays in a resample by so many of its own standard errors. The largest of these, over all
+means at once, says how wide intervals must be for all of them to hold together (max-t). Where pairs
+of methods are compared, all pairs are: none is picked out before, so none is flattered by that.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from heed.intervals import RESAMPLES, Sample
+from heed.intervals.studentised import strays
+
+LEVEL = 0.95
+
+Values = Float[np.ndarray, "row document"]
+
+
+class Intervals(NamedTuple):
+    """Means with the ends of intervals that hold together."""
+
+    mean: Float[np.ndarray, "row"]
+    low: Float[np.ndarray, "row"]
+    high: Float[np.ndarray, "row"]
+
+
+def simultaneous(
+    values: Values, groups: Int[np.ndarray, "document"], seed: int = 0, resamples: int = RESAMPLES
+) -> Intervals:
+    """The mean of each row, with intervals that hold for all rows together."""
+    mean, count = values.mean(1), int(groups.max(initial=-1)) + 1
+    if count < 2:  # one document tells nothing about others
+        unknown = np.full(len(mean), np.inf)
+        return Intervals(mean, -unknown, unknown)
+    errors, drawn = strays([Sample(row, groups) for row in values], count, resamples, seed)
+    # a row whose values are all alike has no error, and never strays
+    farthest = np.abs(drawn[errors > 0]).max(0, initial=0.0)
+    reach = float(np.quantile(farthest, LEVEL, method="higher"))
+    spread = np.multiply(errors, reach, out=np.zeros_like(errors), where=errors > 0)
+    return Intervals(mean, mean - spread, mean + spread)
+
+
+def best_group(
+    values: Values, groups: Int[np.ndarray, "document"], seed: int = 0, resamples: int = RESAMPLES
+) -> Bool[np.ndarray, "row"]:
+    """The methods that cannot be told from the best: no other is better beyond chance."""
+    inside = np.ones(len(values), dtype=bool)
+    if len(values) < 2:
+        return inside
+    one, other = np.array(list(combinations(range(len(values)), 2))).T
+    gap = simultaneous(values[one] - values[other], groups, seed, resamples)
+    inside[other[gap.low > 0]] = False
+    inside[one[gap.high < 0]] = False
+    return inside
