@@ -573,7 +573,7 @@ def test_more_documents_than_are_measured_together(
     for name in UNTRAINED:
         expected, got = values(whole, name), values(found, name)
         assert len(got) == (len(many) if expected else 0)
-        # thousands of steps of a search in single precision magnify rounding, which differs by batch
+        # thousands of steps in single precision magnify rounding, which differs by batch
         near = 2e-3 if name == "exclusive" else 1e-9
         assert got == pytest.approx(
             {f"{k}/{i}": v for i in range(20) for k, v in expected.items()}, abs=near, nan_ok=True

@@ -138,7 +138,7 @@ def test_looking_again_and_again_takes_bets() -> None:
     once = one(evidence(values, **bounded))
     assert once.low > found.low and once.high < found.high  # type: ignore[operator]
     unknown = one(evidence(values), any_time=True)  # without bounds, nothing holds at all times
-    assert (unknown.outcome, unknown.mean, unknown.cause) == ("undecided", None, "spans")
+    assert (unknown.outcome, unknown.low, unknown.cause) == ("undecided", None, "spans")
 
 
 # Too few documents
