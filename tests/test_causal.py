@@ -85,7 +85,8 @@ def test_a_null_step_has_its_length_and_moves_nothing() -> None:
     (row,) = NullStep(draws=1).measure(Study(model, [Document(text)]))
     before, after, *_ = (rows.reshape(-1, len(tokens)) for rows in model.asked)
     mass = before[0, ~tokens.special].sum()
-    assert np.linalg.norm(after - before) == pytest.approx(0.1 * mass) and row["length"] == 0.1
+    assert np.linalg.norm(after - before) == pytest.approx(0.1 * mass)
+    assert row["length"] == pytest.approx(0.1)
     assert row["value"] < 1e-12
 
 
