@@ -14,7 +14,7 @@ demo: .venv/.demo  ## explain a review, write it as a page, and audit the bundle
 	@mkdir -p out
 	FORCE_COLOR=1 $(BIN)/heed explain "the selection is great but the service is bad" -o out/explanation.html
 	@echo
-	$(BIN)/heed audit -o out/audit.html -o out/audit.parquet
+	$(BIN)/heed audit --limit 100 -o out/audit.html -o out/audit.parquet
 
 test: check  ## everything that must hold, in a few minutes
 	$(BIN)/python -m pytest $(ONE) -m "not full"

