@@ -36,6 +36,7 @@ LAYERS = [
     "methods",
     "claims",
     "audit",
+    "rank",
     "papers",
     "report",
     "catalogue",

@@ -15,6 +15,7 @@ from heed.models.function import Function
 from heed.models.prompted import prompted
 from heed.models.trace import Trace
 from heed.progress import show_progress
+from heed.rank import Ranking, rank
 from heed.text import Document, Tokens
 
 __version__ = metadata.version("heed")
@@ -30,6 +31,7 @@ __all__ = [
     "Imported",
     "Method",
     "Plan",
+    "Ranking",
     "Tokens",
     "Trace",
     "Training",
@@ -43,6 +45,7 @@ __all__ = [
     "load_explanations",
     "plan",
     "prompted",
+    "rank",
     "save_explanations",
     "show_progress",
     "tasks",

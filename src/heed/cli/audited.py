@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from heed.cli import options
+from heed.cli.examined import Examined
 from heed.cli.inputs import (
-    Asked,
-    column_names,
     is_of_claim,
     load_data,
     load_held_out,
-    load_model,
     names_of,
     read_claims,
     read_judged,
@@ -30,56 +28,12 @@ if TYPE_CHECKING:
     from heed.models.classifier import Classifier
 
 DOCUMENTS = 200  # of an audit, unless somebody says how many
-# What is audited if nobody names data: new to the bundled models, and long enough that the output
-# leaves attention open, so that no family of claims is empty for want of words.
-REVIEWS = "imdb_held_out"
 
 
 @dataclass(frozen=True)
-class Audited:
-    """Model, documents, claims and methods.
+class Audited(Examined):
+    """Model, documents, claims and methods."""
 
-    typed   the names of the options that somebody typed
-    """
-
-    model: options.Model = None
-    template: options.Template = None
-    hypothesis: options.Hypothesis = None
-    chat: options.Chat = False
-    system: options.System = None
-    calibrate: options.Calibrate = False
-    entailment: options.Entailment = None
-    several: options.Several = False
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            "-d",
-            help="A data set of `heed list data`, or a csv/jsonl/parquet file.",
-            show_default=f"{REVIEWS}, or the texts of explanations from a file",
-        ),
-    ] = None
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="Which part of the data.",
-            show_default="test; dev for sst2, train for rotten_tomatoes",
-        ),
-    ] = None
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            help="Names of a file's labels in order, as a,b,c; 'none' if it has no labels. With"
-            f" --template or --hypothesis: {options.MODEL_LABELS}",
-            show_default="from the file",
-        ),
-    ] = None
-    text_column: options.TextColumn = None
-    label_column: options.LabelColumn = None
-    pair_column: options.PairColumn = None
-    span_column: options.SpanColumn = None
-    cluster: options.Cluster = None
-    classes: options.Classes = None
     limit: Annotated[
         int | None,
         typer.Option(
@@ -103,9 +57,6 @@ class Audited:
             help="With --until-decided: add at most so many.", min=1, show_default="all there are"
         ),
     ] = None
-    unit: Annotated[
-        options.Unit, typer.Option(help="What carries a score, where claims speak of words.")
-    ] = options.Unit.word
     claim: Annotated[
         list[str] | None,
         typer.Option(
@@ -150,17 +101,10 @@ class Audited:
             help="With --train: what the transformer was fine-tuned from, a folder or hub id."
         ),
     ] = None
-    device: options.Device = "auto"
-    dtype: options.Dtype = "auto"
-    batch_tokens: options.BatchTokens = None
-    seed: options.Seed = 0
-    typed: frozenset[str] = field(default=frozenset(), metadata={options.HIDDEN: True})
 
     def check(self) -> None:
         """Refuse options that do not go together, before anything is loaded."""
-        from heed.models.devices import check as check_device
-
-        check_device(self.device, self.dtype)
+        super().check()
         if self.quick and self.claim:
             raise InputError("--quick chooses the claims: leave out --claim.")
         if self.until_decided and self.limit is not None:
@@ -175,27 +119,6 @@ class Audited:
                     "--base says what a transformer was fine-tuned from, for --train: leave it out."
                 )
             transformer_at(self.base)
-
-    @property
-    def ask(self) -> Asked:
-        """How the model is asked for a label."""
-        asked = Asked(
-            self.template,
-            self.hypothesis,
-            self.labels,
-            self.chat,
-            self.system,
-            self.calibrate,
-            self.entailment,
-            self.several,
-        )
-        return asked.checked(self.model)
-
-    @property
-    def columns(self) -> dict[str, str | None]:
-        return column_names(
-            self.text_column, self.label_column, self.pair_column, self.span_column, self.cluster
-        )
 
     @property
     def drawn(self) -> int | None:
@@ -257,33 +180,9 @@ class Audited:
 
     def load(self, methods: Sequence[Method] | None) -> Loaded:
         """The documents and the model."""
-        from heed.methods import Imported
-
-        ask, columns = self.ask, self.columns
-        imported = any(isinstance(m, Imported) for m in methods or ())
-        dataset = None
-        if imported and self.data is None:
-            if self.split or ask.data_labels or self.classes or columns:
-                raise InputError(
-                    "Leave out --split, --labels, --classes and columns, or name the --data that"
-                    " they choose from."
-                )
-        else:
-            # imported scores may lack documents: the library draws from those that they have
-            whole = None if imported else self.drawn
-            dataset = load_data(
-                self.data,
-                self.split,
-                whole,
-                self.seed,
-                ask.data_labels,
-                self.classes,
-                columns,
-                REVIEWS,
-            )
-        model = load_model(self.model, ask, self.device, self.dtype, self.batch_tokens)
+        model, dataset, limit = self.subject(methods or (), self.drawn)
         training = _training(model, dataset, self.base) if self.train else None
-        return Loaded(model, dataset, self.drawn if imported else None, training)
+        return Loaded(model, dataset, limit, training)
 
     def to_dict(self) -> dict[str, Any]:
         """What was typed, but for how and where the model runs: for a plan."""

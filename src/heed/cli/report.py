@@ -1,4 +1,4 @@
-"""`heed report`: redraw an audit or a reproduction from what it measured."""
+"""`heed report`: redraw an audit, a ranking or a reproduction from what it measured."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import typer
 from heed.cli import options
 from heed.cli.options import Format
 from heed.cli.outputs import check_outputs, console, emit_audit, say, write
+from heed.cli.rank import emit_ranking
 from heed.cli.reproduce import emit_reproduction
 from heed.cli.root import app
 from heed.errors import InputError, OutputError
@@ -21,7 +22,10 @@ from heed.errors import InputError, OutputError
 @app.command()
 def report(
     path: Annotated[
-        Path, typer.Argument(help="The .parquet file of an audit, or the folder of a reproduction.")
+        Path,
+        typer.Argument(
+            help="The .parquet file of an audit or a ranking, or the folder of a reproduction."
+        ),
     ],
     format: options.Printed = Format.text,
     output: Annotated[
@@ -36,13 +40,17 @@ def report(
     figures: options.Figures = None,
     verbose: options.Verbose = False,
 ) -> None:
-    """Redraw an audit or a reproduction from saved results; needs no model or data.
+    """Redraw an audit, a ranking or a reproduction from saved results; needs no model or data.
 
     heed audit -o rows.parquet; heed report rows.parquet -o audit.html
+
+    heed rank -o ranking.parquet; heed report ranking.parquet -o ranking.html
 
     heed reproduce lopardo-2024; heed report lopardo-2024
     """
     from heed.audit import Audit
+    from heed.rank import Ranking
+    from heed.rank.result import is_ranking
 
     check_outputs(output, figures)
     if (path / "experiments").is_dir():
@@ -51,6 +59,10 @@ def report(
                 "Leave out --figures: those of a reproduction are written into its folder."
             )
         _redraw(path, format, output or [])
+    elif is_ranking(path):
+        if figures is not None:
+            raise InputError("Leave out --figures: the charts of a ranking are in its page.")
+        emit_ranking(Ranking.load(path), format, output or [])
     else:
         emit_audit(Audit.load(path), format, output or [], figures, verbose)
 

@@ -18,7 +18,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 
 from heed.claims.claim import FEWEST, Row, grouped
 from heed.data.rows import read_parquet
-from heed.errors import DataError, HeedError, OutputError, quoted
+from heed.errors import DataError, HeedError, InputError, OutputError, quoted
 from heed.rank.together import best_group, simultaneous
 from heed.recommendation import Recommendation
 from heed.store import writing
@@ -51,6 +51,11 @@ class Standing(NamedTuple):
     best: bool
     chance: bool
     signed: bool
+
+    @property
+    def margin(self) -> float:
+        """Half the width of the interval, which 0 and 1 may have cut on one side."""
+        return max(self.faithfulness - self.low, self.high - self.faithfulness)
 
 
 class _Method(msgspec.Struct):
@@ -96,8 +101,8 @@ class Ranking:
             Standing(
                 name,
                 float(intervals.mean[i]),
-                float(intervals.low[i]),
-                float(intervals.high[i]),
+                max(0.0, float(intervals.low[i])),  # no order is worse than the worst
+                min(1.0, float(intervals.high[i])),
                 self._means(name, self._parts),
                 self._means(name, OTHERS),
                 bool(best[i]),
@@ -201,6 +206,22 @@ class Ranking:
         return values[:, known], np.arange(len(kept)) if groups is None else groups
 
     # Files
+
+    def records(self) -> list[Row]:
+        """One flat row for each method, the most faithful first."""
+        return [
+            {"rank": i, **{k: v for k, v in s._asdict().items() if k not in ("parts", "others")}}
+            | {**s.parts, **s.others}
+            for i, s in enumerate(self.standings, 1)
+        ]
+
+    def to_pandas(self) -> Any:
+        """The same as a pandas DataFrame."""
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("Ranking.to_pandas() needs pandas: pip install pandas.") from None
+        return pandas.DataFrame(self.records())
 
     def to_dict(self) -> dict[str, Any]:
         """Facts, standings and the recommendation, for other programs."""

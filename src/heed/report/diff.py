@@ -15,6 +15,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from heed.report.html import render
+from heed.report.markup import md
 from heed.report.numbers import interval, number
 from heed.report.words import SYMBOLS
 from heed.text import counted, printable
@@ -131,23 +132,15 @@ def as_csv(diff: Diff) -> str:
 
 
 def as_markdown(diff: Diff) -> str:
-    lines = [f"- {_plain(line)}" for line in subjects(diff)]
-    lines += ["", *(f"{_plain(line)}  " for line in changes(diff)), ""]
+    lines = [f"- {md(line)}" for line in subjects(diff)]
+    lines += ["", *(f"{md(line)}  " for line in changes(diff)), ""]
     lines += [f"| {' | '.join(TITLES)} |", "|---|---|---|---|--:|"]
     for change in diff.changes:
-        cells = " | ".join(map(_plain, _cells(change)))
+        cells = " | ".join(map(md, _cells(change)))
         lines.append(
             f"| **{cells.replace(' | ', '** | ', 1)} |" if change.changed else f"| {cells} |"
         )
-    return "\n".join([*lines, "", *map(_plain, remarks(diff))])
-
-
-def _plain(text: str) -> str:
-    """A text that Markdown takes as it is."""
-    text = printable(text)
-    for character in "\\`*_|<>[]":
-        text = text.replace(character, f"\\{character}")
-    return text
+    return "\n".join([*lines, "", *map(md, remarks(diff))])
 
 
 def html(diff: Diff) -> str:

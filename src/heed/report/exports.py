@@ -11,11 +11,12 @@ import io
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from heed.audit.answer import Answer, Tile
 from heed.report.answer import answer
+from heed.report.markup import code, md, md_table, plain_cell
 from heed.report.numbers import number
 from heed.report.planned import followed
 from heed.report.words import (
@@ -51,17 +52,9 @@ def to_csv(audit: Audit) -> str:
     columns = list(dict.fromkeys(key for record in records for key in record))
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(map(_plain, columns))
-    writer.writerows([_plain(record.get(c)) for c in columns] for record in records)
+    writer.writerow(map(plain_cell, columns))
+    writer.writerows([plain_cell(record.get(c)) for c in columns] for record in records)
     return file.getvalue().removesuffix("\n")
-
-
-def _plain(value: Any) -> Any:
-    """A cell; a text that a spreadsheet would take for a formula begins with an apostrophe."""
-    if not isinstance(value, str):
-        return value
-    text = printable(value)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 # Markdown
@@ -72,22 +65,22 @@ def to_markdown(audit: Audit) -> str:
     found = answer(audit)
     parts = [
         f"## {HEADING}",
-        f"**{_md(found.sentence)}**",
-        *map(_md, found.beside.values()),
-        _md_table(("", "family", "answer", "statistic", "holds if"), map(_md_tile, found.tiles)),
-        *(_md(text) for text in _next(found)),
+        f"**{md(found.sentence)}**",
+        *map(md, found.beside.values()),
+        md_table(("", "family", "answer", "statistic", "holds if"), map(_md_tile, found.tiles)),
+        *(md(text) for text in _next(found)),
         "### Verdicts",
-        _md_table(_TITLES, map(_md_verdict, _judged(audit))),
-        *(f"Checks, true by algebra: {_md(str(check))}." for check in checks(audit)),
+        md_table(_TITLES, map(_md_verdict, _judged(audit))),
+        *(f"Checks, true by algebra: {md(str(check))}." for check in checks(audit)),
         "✓ supported: the whole interval lies on the claim's side of the threshold; ✗ refuted: on"
         " the other side; ~ undecided; – not tested, or not applicable. Thresholds were fixed"
         " before anything was measured, and the intervals hold for all verdicts together at 95 %.",
-        _md(" · ".join(_about(audit))),
+        md(" · ".join(_about(audit))),
     ]
     if text := changed(audit):
-        parts.append(_md(text))
+        parts.append(md(text))
     if command := audit.facts.get("command"):
-        parts.append(f"Made by {_code(printable(command))}.")
+        parts.append(f"Made by {code(printable(command))}.")
     return "\n\n".join(parts)
 
 
@@ -122,32 +115,15 @@ def _about(audit: Audit) -> Iterator[str]:
 
 
 def _md_tile(tile: Tile) -> tuple[str, ...]:
-    return tile.symbol, tile.family, _md(tile.says), tile.value, _md(tile.threshold)
+    return tile.symbol, tile.family, md(tile.says), tile.value, md(tile.threshold)
 
 
 def _md_verdict(v: Verdict) -> tuple[str, ...]:
     texts = " · ".join(f"{name} {value}" for name, value in beside(v))
     verdict = f"{SYMBOLS[v.outcome]} {outcome(v)}"
-    numbers = _md(verdict_interval(v)), _md(v.claim.side()), f"{v.n:,}"
-    method = _md(v.method) if v.claim.of_explanation else ""
-    return _code(printable(v.claim.id)), method, *numbers, verdict, _md(texts)
-
-
-def _md_table(titles: Sequence[str], rows: Any) -> str:
-    lines = [titles, ["---"] * len(titles), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def _md(text: str) -> str:
-    """Text in which nothing is markup."""
-    return re.sub(r"([\\`*_\[\]<>|#~&])", r"\\\1", printable(text))
-
-
-def _code(text: str) -> str:
-    """Text as code, whatever it holds; a table cannot hold a bar."""
-    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
-    pad = " " if "`" in text else ""
-    return f"{fence}{pad}{text}{pad}{fence}".replace("|", "\\|")
+    numbers = md(verdict_interval(v)), md(v.claim.side()), f"{v.n:,}"
+    method = md(v.method) if v.claim.of_explanation else ""
+    return code(printable(v.claim.id)), method, *numbers, verdict, md(texts)
 
 
 # LaTeX
