@@ -144,7 +144,7 @@ def test_audits_of_earlier_versions_are_paired_by_id(values: np.ndarray) -> None
     assert change.n == 60 and change.difference == pytest.approx(1)
     for row in old.rows:
         row["id"] = ""
-    with pytest.raises(DataError, match="run them again"):
+    with pytest.raises(DataError, match="measure again"):
         diff(audited(old), audited(new))
 
 

@@ -3,7 +3,7 @@
 from importlib import metadata
 
 from heed import data
-from heed.audit import Audit, Plan, Training, audit, diff, plan
+from heed.audit import Audit, Plan, Training, audit, plan
 from heed.data import tasks
 from heed.errors import HeedError
 from heed.methods import Comparison, Explanation, Imported, Method, compare, explain
@@ -15,7 +15,7 @@ from heed.models.function import Function
 from heed.models.prompted import prompted
 from heed.models.trace import Trace
 from heed.progress import show_progress
-from heed.rank import Ranking, rank
+from heed.rank import Ranking, diff, rank
 from heed.text import Document, Tokens
 
 __version__ = metadata.version("heed")

@@ -131,7 +131,9 @@ def diff(old: Audit | Path | str, new: Audit | Path | str) -> Diff:
     for given in (old, new):
         if not isinstance(given, Audit | Path | str):
             kind = type(given).__name__
-            raise InputError(f"Give two audits, or the .parquet files of two, got {kind}.")
+            raise InputError(
+                f"Give two audits or two rankings, or the .parquet files of two, got {kind}."
+            )
         audits.append(given if isinstance(given, Audit) else Audit.load(given))
     before, after = audits
     pairs = list(_pairs(before, after))
@@ -171,7 +173,7 @@ def _change(old: Judged | None, new: Judged | None, level: float) -> Change:
     claim = (one or other).claim  # type: ignore[union-attr]
     if old is None or new is None:
         return Change(claim, one, other)
-    before, after = _by_document(old[1], new[1])
+    before, after = by_document(old[1].measured, new[1].measured)
     shared = [key for key in before if key in after]
     only_old, only_new = len(before) - len(shared), len(after) - len(shared)
     if not shared:
@@ -231,20 +233,20 @@ def _of_both(claim: Claim, columns: Mapping[str, Float[np.ndarray, "document"]])
 # Which documents are the same
 
 
-def _by_document(old: Evidence, new: Evidence) -> Iterator[dict[Hashable, Row]]:
-    """The rows of each that have the statistic, by text; by id in audits of earlier versions."""
-    every = (*old.measured, *new.measured)
+def by_document(old: Sequence[Row], new: Sequence[Row]) -> Iterator[dict[Hashable, Row]]:
+    """The rows of each by text; by id in files of earlier versions."""
+    every = (*old, *new)
     name = TEXT if all(TEXT in row for row in every) else "id"
     if not all(row.get(name) for row in every):
         raise DataError(
-            "These audits do not name their documents, so that they cannot be paired: run them"
+            "These files do not name their documents, so that they cannot be paired: measure"
             " again with this version of heed."
         )
-    for evidence in (old, new):
+    for rows in (old, new):
         # documents of the same text are numbered
         seen: Counter[str] = Counter()
         by_key: dict[Hashable, Row] = {}
-        for row in evidence.measured:
+        for row in rows:
             seen[row[name]] += 1
             by_key[row[name], seen[row[name]]] = row
         yield by_key
@@ -255,22 +257,28 @@ def _by_document(old: Evidence, new: Evidence) -> Iterator[dict[Hashable, Row]]:
 
 def _notes(old: Audit, new: Audit) -> Iterator[str]:
     """What a reader must know before the verdicts are compared."""
-    for name, called in (("heed", "version of heed"), ("unit", "unit"), ("seed", "seed")):
-        one, other = (audit.facts.get(name) for audit in (old, new))
-        if one != other:
-            yield f"the {called} was {one}, and is {other}"
+    yield from facts_apart(old.facts, new.facts)
     for which, audit in (("old", old), ("new", new)):
         if audit.facts.get("rejudged"):
             yield f"the {which} audit is judged {audit.facts['rejudged']}"
-    yield from _settings(old, new)
-
-
-def _settings(old: Audit, new: Audit) -> Iterator[str]:
-    """Settings of the same claim or method that are not the same."""
     for kind in ("settings", "methods"):
-        before, after = (audit.facts.get(kind, {}) for audit in (old, new))
-        for name in before:
-            for key, value in before[name].items():
-                other = after.get(name, {}).get(key, value)
-                if other != value:
-                    yield f"{name}.{key} was {value}, and is {other}"
+        yield from settings_apart(*(audit.facts.get(kind, {}) for audit in (old, new)))
+
+
+def facts_apart(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """How something was measured, where that is not the same."""
+    for name, called in (("heed", "version of heed"), ("unit", "unit"), ("seed", "seed")):
+        one, other = old.get(name), new.get(name)
+        if one != other:
+            yield f"the {called} was {one}, and is {other}"
+
+
+def settings_apart(
+    old: Mapping[str, Mapping[str, Any]], new: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    """Settings of the same claim or method that are not the same."""
+    for name, settings in old.items():
+        for key, value in settings.items():
+            other = new.get(name, {}).get(key, value)
+            if other != value:
+                yield f"{name}.{key} was {value}, and is {other}"

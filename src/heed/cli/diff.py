@@ -1,4 +1,4 @@
-"""`heed diff`: compare two audits."""
+"""`heed diff`: compare two audits, or two rankings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENDINGS = (".json", ".md", ".html", ".csv")
 
 @app.command()
 def diff(
-    old: Annotated[Path, typer.Argument(help="The .parquet file of an audit.")],
+    old: Annotated[Path, typer.Argument(help="The .parquet file of an audit or a ranking.")],
     new: Annotated[Path, typer.Argument(help="That of a later one.")],
     format: options.Printed = Format.text,
     output: Annotated[
@@ -26,10 +26,14 @@ def diff(
     ] = None,
     fail_on_change: Annotated[
         bool,
-        typer.Option("--fail-on-change", metavar="", help="Exit with code 1 if a verdict changed."),
+        typer.Option(
+            "--fail-on-change",
+            metavar="",
+            help="Exit with code 1 if a verdict, the recommended method or the best group changed.",
+        ),
     ] = False,
 ) -> None:
-    """Compare two audits, document by document: which verdicts changed, and by how much.
+    """Compare two audits, or two rankings, document by document: what changed, and by how much.
 
     heed audit --model before -o old.parquet; heed audit --model after -o new.parquet
 
@@ -37,11 +41,12 @@ def diff(
 
     heed diff old.parquet new.parquet --fail-on-change
 
-    Any other outcome is a change, from undecided to decided too.
+    Any other outcome is a change, from undecided to decided too. In a ranking, it is a change if
+    another method is recommended, or if one joins or leaves those that are as good as the best.
     """
     for path in output or ():
         check_writable(path, _ENDINGS)
-    from heed.audit import diff as compare
+    from heed.rank import diff as compare
     from heed.report import diff as report
 
     compared = compare(old, new)
@@ -60,5 +65,6 @@ def diff(
     for path in output or ():
         say(f"written to {path}")
     if fail_on_change and compared.changed:
-        say(f"changed: {', '.join(c.name for c in compared.changed)} (--fail-on-change)")
+        names = [c if isinstance(c, str) else c.name for c in compared.changed]
+        say(f"changed: {', '.join(names)} (--fail-on-change)")
         raise typer.Exit(1)

@@ -54,11 +54,17 @@ class Studentised(Interval):
 
 
 def strays(
-    samples: Sequence[Sample], groups: int, resamples: int = RESAMPLES, seed: int = 0
+    samples: Sequence[Sample],
+    groups: int,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    floor: float = 0.0,
 ) -> tuple[Float[np.ndarray, "sample"], Float[np.ndarray, "sample resample"]]:
     """The standard error of each statistic, and how far resamples stray, in errors of their own.
 
     The k-th resample has the same groups, as often, for all samples.
+
+    floor   the error of a resample counts as at least this share of the error of the statistic
     """
     errors, drawn = np.empty(len(samples)), np.empty((len(samples), resamples))
     means = [i for i, s in enumerate(samples) if s.statistic is None]
@@ -76,9 +82,10 @@ def strays(
         some = slice(start, start + len(weights))
         sums = weights @ matrix
         for place, i in enumerate(means):
-            drawn[i, some] = _of_mean(sums[:, 5 * place : 5 * place + 5])
+            least = floor * errors[i]
+            drawn[i, some] = _of_mean(sums[:, 5 * place : 5 * place + 5], least)
         for i, pulls in zip(others, influences, strict=True):
-            drawn[i, some] = _of_statistic(samples[i], weights, pulls)
+            drawn[i, some] = _of_statistic(samples[i], weights, pulls, floor * errors[i])
         start = some.stop
     return errors, drawn
 
@@ -111,14 +118,16 @@ def _columns(sample: Sample, groups: int) -> Float[np.ndarray, "5 group"]:
     return np.stack([r, n, r * r, r * n, n * n])
 
 
-def _of_mean(sums: Float[np.ndarray, "resample 5"]) -> Float[np.ndarray, "resample"]:
+def _of_mean(
+    sums: Float[np.ndarray, "resample 5"], least: float
+) -> Float[np.ndarray, "resample"]:
     """How far resampled means stray, from the sums of `_columns`."""
     r, n, rr, rn, nn = sums.T
     with np.errstate(divide="ignore", invalid="ignore"):
         off = r / n  # the mean of the resample − the mean
         squares = rr - 2 * off * rn + off * off * nn  # Σ (r − off · n)²
         squares[squares <= 1e-12 * rr] = 0.0  # rounding: these groups are all alike
-        return _in_errors(off, np.sqrt(squares) / n)
+        return _in_errors(off, np.maximum(least, np.sqrt(squares) / n))
 
 
 def _influence(sample: Sample, groups: int) -> Float[np.ndarray, "group"]:
@@ -138,6 +147,7 @@ def _of_statistic(
     sample: Sample,
     weights: Float[np.ndarray, "resample group"],
     pulls: Float[np.ndarray, "group"],
+    least: float,
 ) -> Float[np.ndarray, "resample"]:
     """How far a statistic strays: exact values, over errors from the pulls of what was drawn."""
     assert sample.statistic is not None
@@ -151,7 +161,8 @@ def _of_statistic(
     with np.errstate(divide="ignore", invalid="ignore"):
         off = drawn @ pulls / count
         squares = np.maximum(drawn @ np.square(pulls) - count * off**2, 0.0)
-        return _in_errors(statistics - sample.point, np.sqrt(squares) / count)
+        own = np.maximum(least, np.sqrt(squares) / count)
+        return _in_errors(statistics - sample.point, own)
 
 
 def _in_errors(

@@ -292,9 +292,12 @@ def _read(path: Path) -> Ranking:
     curve: list[Row] = []
     for cells in table.to_pylist():
         row = {key: value for key, value in cells.items() if value is not None}
-        (curve if "curve" in row else rows).append(row)
+        if "curve" in row:
+            curve.append({key: row[key] for key in ("curve", "evaluations", "faithfulness")})
+        else:
+            rows.append(row)
     methods = {name: msgspec.structs.asdict(m) for name, m in about.methods.items()}
     ranking = Ranking(about.facts, methods, rows, curve, about.left_out)
-    if not methods or not ranking.standings:
-        raise ValueError("it has no methods")
+    if not methods or not ranking.documents:
+        raise ValueError("it has no methods or no documents")
     return ranking

@@ -125,8 +125,6 @@ def _chosen(
     named = {m.name for m in given or ()}
     chance = [cls() for cls in CHANCE if cls.name not in named]
     if given is not None:
-        if len(named) < len(given):
-            raise InputError("Two of the methods have the same name: leave one out.")
         for method in given:  # before the first of them has taken its time
             if reason := method.refusal(study.model, study.documents):
                 raise NotApplicable(reason)

@@ -18,6 +18,9 @@ from heed.intervals import RESAMPLES, Sample
 from heed.intervals.studentised import strays
 
 LEVEL = 0.95
+# Where two methods differ in one document of 60, a resample without it shows no spread, and would
+# stray by infinitely many errors of its own: no two methods could then be told apart.
+FLOOR = 0.25
 
 Values = Float[np.ndarray, "row document"]
 
@@ -38,7 +41,8 @@ def simultaneous(
     if count < 2:  # one document tells nothing about others
         unknown = np.full(len(mean), np.inf)
         return Intervals(mean, -unknown, unknown)
-    errors, drawn = strays([Sample(row, groups) for row in values], count, resamples, seed)
+    samples = [Sample(row, groups) for row in values]
+    errors, drawn = strays(samples, count, resamples, seed, FLOOR)
     # a row whose values are all alike has no error, and never strays
     farthest = np.abs(drawn[errors > 0]).max(0, initial=0.0)
     reach = float(np.quantile(farthest, LEVEL, method="higher"))
