@@ -25,8 +25,9 @@ from heed.randomness import generator
 from heed.text import Document, Span, Tokenizer
 
 LABELS = ("negative", "positive")
-FOR, AGAINST = [f"for{i}" for i in range(12)], [f"against{i}" for i in range(12)]
-FILLERS, SEPARATORS = [f"filler{i}" for i in range(30)], [f"sep{i}" for i in range(8)]
+# All words are of one length: it says nothing about what a word counts.
+FOR, AGAINST = [f"for{i:02}" for i in range(12)], [f"not{i:02}" for i in range(12)]
+FILLERS, SEPARATORS = [f"any{i:02}" for i in range(30)], [f"sep{i:02}" for i in range(8)]
 TWIN = {word: f"{word}twin" for word in (*FOR, *AGAINST)}
 WORDS = [*FOR, *AGAINST, *FILLERS, *SEPARATORS, *TWIN.values()]
 SIDES = (AGAINST, FOR)  # by label
@@ -34,14 +35,15 @@ WORTH = dict.fromkeys(AGAINST, -1.0) | dict.fromkeys(FOR, 1.0)
 WIDE = 48  # numbers of a value in `short_and_full`: more than a document there has words
 
 SUPPORTED, REFUTED, NOT_APPLICABLE = "supported", "refuted", "not applicable"
+UNDECIDED = "undecided"
 _GATED = ("agrees-gradient", "agrees-removal", "agrees-lime", "tracks", "signed")
+HONEST = dict.fromkeys(
+    ("used", *_GATED, "removes", "competitive", "sensitive", "plausible"), SUPPORTED
+) | {"signed": UNDECIDED}  # no word speaks against the label, so that chance passes as well
 
 # What an audit must find; what is not named here is not determined.
 TRUTH: Mapping[str, Mapping[str, str]] = {
-    "honest": {"exclusive": REFUTED}
-    | dict.fromkeys(
-        ("used", *_GATED, "removes", "competitive", "sensitive", "plausible"), SUPPORTED
-    ),
+    "honest": HONEST | {"exclusive": REFUTED},
     "flat": {"used": REFUTED, "plausible": REFUTED} | dict.fromkeys(_GATED, NOT_APPLICABLE),
     "distracted": {"used": SUPPORTED}
     | dict.fromkeys(("agrees-removal", "agrees-lime", "tracks", "removes", "plausible"), REFUTED),

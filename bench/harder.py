@@ -15,10 +15,12 @@ import torch
 
 from bench.constructed import (
     FILLERS,
+    HONEST,
     NOT_APPLICABLE,
     REFUTED,
     SIDES,
     SUPPORTED,
+    UNDECIDED,
     WORTH,
     Construction,
     Word,
@@ -32,27 +34,24 @@ from heed.text import Document
 
 Order = Literal["random", "first", "last"]
 
-UNDECIDED = "undecided"
 _GATED = ("agrees-gradient", "agrees-removal", "agrees-lime", "tracks", "signed")
-_HONEST = dict.fromkeys(
-    ("used", *_GATED, "removes", "competitive", "sensitive", "plausible"), SUPPORTED
-)
 _CLOSED = {"used": REFUTED} | dict.fromkeys(_GATED, NOT_APPLICABLE)
 _BLIND = _CLOSED | dict.fromkeys(("removes", "competitive", "plausible"), REFUTED)
 
 # What an audit must find; what is not named here is not determined.
 TRUTH: Mapping[str, Mapping[str, str]] = {
-    "confident": _HONEST,
-    "evidence first": _HONEST,
-    "evidence last": _HONEST,
-    "repeated words": {c: v for c, v in _HONEST.items() if c != "tracks"},
+    "confident": HONEST,
+    "evidence first": HONEST,
+    "evidence last": HONEST,
+    "repeated words": {c: v for c, v in HONEST.items() if c != "tracks"},
     "blind, evidence first": _BLIND,
     "blind, evidence last": _BLIND,
     "deceptive": {"used": SUPPORTED}
     | dict.fromkeys(("agrees-removal", "agrees-lime", "tracks", "signed"), REFUTED)
     | dict.fromkeys(("removes", "competitive", "plausible"), REFUTED),
     "decorative": _CLOSED | dict.fromkeys(("removes", "plausible"), SUPPORTED),
-    "prior only": _CLOSED | {"removes": UNDECIDED, "efficient-necessary": REFUTED},
+    "prior only": _CLOSED | {"removes": UNDECIDED},
+    "outvoted": dict.fromkeys(("used", "signed", "removes"), SUPPORTED),
 }
 
 
@@ -181,6 +180,23 @@ def prior_only(seed: int = 0, n: int = 100) -> Construction:
     return Construction("prior only", build(words, 2.0), documents_of(seed, "prior only", n, make))
 
 
+def outvoted(seed: int = 0, n: int = 100) -> Construction:
+    """Attention is on the few words that decide, against many that speak against the label.
+
+    Chance points to one of the many.
+    """
+    rng = generator(seed, "outvoted")
+    words = {w: Word(float(rng.uniform(2.5, 3)), (WORTH[w],)) for w in WORTH}
+    many = (FILLERS[:15], FILLERS[15:])  # against each label
+    words |= {w: Word(0.0, (1.0 - 2 * label,)) for label in (0, 1) for w in many[label]}
+
+    def make(r: np.random.Generator, label: int) -> Document:
+        parts = ((SIDES[label], int(r.integers(5, 7))), (many[label], 15))
+        return write(r, *parts, label=label)
+
+    return Construction("outvoted", build(words, 2.0), documents_of(seed, "outvoted", n, make))
+
+
 CONSTRUCTIONS: Mapping[str, Callable[[int, int], Construction]] = {
     "confident": confident,
     "evidence first": evidence_first,
@@ -191,4 +207,5 @@ CONSTRUCTIONS: Mapping[str, Callable[[int, int], Construction]] = {
     "deceptive": deceptive,
     "decorative": decorative,
     "prior only": prior_only,
+    "outvoted": outvoted,
 }

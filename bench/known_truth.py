@@ -23,9 +23,9 @@ CONSTRUCTIONS = {**constructed.CONSTRUCTIONS, **harder.CONSTRUCTIONS}
 TRUTH = {**constructed.TRUTH, **harder.TRUTH}
 SEEDS = 20
 
-# Documents of each construction, and of those where rows of a claim are all alike: only many of
-# them tell a value that never varies from one that is rarely another.
-DOCUMENTS, MORE = 100, {"honest": 250}
+# Where rows of a claim are all alike, only many of them tell a value that never varies from one
+# that is rarely another.
+DOCUMENTS = 250
 OUTCOMES = ("supported", "refuted", "not applicable", "undecided")
 Found = Mapping[tuple[str, str], list[Verdict]]  # (construction, claim): verdicts over seeds
 
@@ -50,7 +50,7 @@ def over(seeds: Sequence[int]) -> Found:
     }
     for name, make in CONSTRUCTIONS.items():
         for seed in tqdm(seeds, desc=name, leave=False, delay=1):
-            for verdict in judged(make(seed, MORE.get(name, DOCUMENTS)), seed):
+            for verdict in judged(make(seed, DOCUMENTS), seed):
                 found[name, verdict.claim.id].append(verdict)
     return found
 
@@ -102,5 +102,5 @@ def by_cell(found: Found) -> str:
 def run() -> None:
     found = over(range(SEEDS))
     good, total = right(found)
-    print(f"\n{good} of {total} verdicts are correct ({SEEDS} seeds, 100 documents each)\n")
+    print(f"\n{good} of {total} verdicts are correct ({SEEDS} seeds, {DOCUMENTS} documents each)\n")
     print(f"{confusion(found)}\n\n{by_cell(found)}")

@@ -1250,6 +1250,7 @@ def test_the_summary_names_what_does_most_and_the_caveats() -> None:
     rows = [
         {
             "value": -0.3,
+            "value_replace": -0.3,
             "comprehensiveness": 0.2,
             "comprehensiveness_of_lime": 0.5,
             "comprehensiveness_of_occlusion": 0.4,
@@ -1266,9 +1267,11 @@ def test_the_summary_names_what_does_most_and_the_caveats() -> None:
         "no. Does not hold: “Removing what attention points to matters nearly as much"
     )
     assert (
-        "From 0 for the worst order of removal to 1 for the best, lime reaches 0.500"
-        " (occlusion 0.400, attention-mean 0.200)." in text
+        "Removing the words of lime lowers the probability most: 0.500 on the scale from the worst"
+        " order (0) to the best (1) (occlusion 0.400, attention-mean 0.200)." in text
     )
+    older = [{k: x for k, x in row.items() if k != "value_replace"} for row in rows]
+    assert "most: 0.500 (occlusion 0.400, attention-mean 0.200)." in told(older)
     assert text.endswith("are unlike the texts the model was trained on.")
     for nothing in (-0.1, 0.2):  # nothing does anything, or all the same
         assert "reaches" not in told([dict.fromkeys(rows[0], nothing)] * 250)

@@ -873,7 +873,7 @@ def test_an_audit_writes_page_verdicts_and_rows(audited: tuple[Done, Path]) -> N
     _, folder = audited
     page = (folder / "audit.html").read_text(encoding="utf8")
     assert page.lower().startswith("<!doctype html")
-    assert all(name in page for name in CLAIMS)
+    assert all(name in page for name, cls in CLAIMS.items() if not cls.claim.check)
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", page)
     verdicts = json.loads((folder / "audit.json").read_text(encoding="utf8"))
     judged = [name for name, cls in CLAIMS.items() if not cls.claim.check]
@@ -889,7 +889,7 @@ def test_an_audit_writes_page_verdicts_and_rows(audited: tuple[Done, Path]) -> N
         "sentence",
     }
     found = Audit.load(folder / "audit.parquet")
-    assert found.to_dict() | {"summary": summary(found)} == verdicts
+    assert json.loads(json.dumps(found.to_dict() | {"summary": summary(found)})) == verdicts
     open_ = [e for e in found.evidence if not e.reason]
     closed = {e.claim.id for e in found.evidence if e.reason}
     trained = {name for name, cls in CLAIMS.items() if cls.claim.trains}
@@ -1636,6 +1636,15 @@ def test_outputs_are_there_even_if_nobody_reads_what_is_printed(
     assert page.read_text(encoding="utf8").endswith("</html>\n")
 
 
+def near(one: Any, other: Any) -> bool:
+    """Equal, but for rounding of numbers."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(near(one[k], other[k]) for k in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(near, one, other))
+    return one == (pytest.approx(other, rel=1e-6) if isinstance(one, float) else other)
+
+
 def test_the_command_line_and_python_judge_the_same_documents_in_the_same_order(
     run: Run, reviews: Path
 ) -> None:
@@ -1646,6 +1655,8 @@ def test_the_command_line_and_python_judge_the_same_documents_in_the_same_order(
     data = heed.data.load(str(reviews), limit=33, seed=0)
     ours = heed.audit(heed.load(), data, ["used", "signed"])
     theirs = heed.Audit.load(Path("a.parquet"))
-    assert [v.to_dict() for v in theirs.verdicts] == [v.to_dict() for v in ours.verdicts]
+    for mine, other in zip(ours.verdicts, theirs.verdicts, strict=True):
+        # batches of other documents round differently
+        assert near(mine.to_dict(), other.to_dict())
     for one, other in zip(ours.evidence, theirs.evidence, strict=True):
         assert [row["id"] for row in one.rows] == [row["id"] for row in other.rows]

@@ -83,12 +83,12 @@ def test_intervals_hold_the_truth(about: str, n: int) -> None:
 
 
 def test_one_quantile_for_three_seeds_is_too_small() -> None:
-    case = named("3 seeds that differ")
+    case = named("distances, mean of 3 seeds")
     ours, one, drawn = (
         simulate(case, 200, 400, rival=rival) for rival in (None, satterthwaite, resampled_seeds)
     )
-    assert drawn.covered[0] < 0.85
-    assert drawn.covered[0] < one.covered[0] <= ours.covered[0]
+    assert drawn.covered[0] < 0.9
+    assert drawn.covered[1] < one.covered[1] < LEVELS[1] - 0.01 < ours.covered[1]
 
 
 def test_families_are_rarely_wrong() -> None:

@@ -19,7 +19,6 @@ from bench.coverage import CASES
 from bench.known_truth import (
     CONSTRUCTIONS,
     DOCUMENTS,
-    MORE,
     TRUTH,
     by_cell,
     confusion,
@@ -40,7 +39,7 @@ def attention(construction: Construction) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("name", CONSTRUCTIONS)
 def test_the_truth_is_found(name: str) -> None:
-    construction = CONSTRUCTIONS[name](0, MORE.get(name, DOCUMENTS))
+    construction = CONSTRUCTIONS[name](0, DOCUMENTS)
     verdicts = judged(construction)
     assert {v.claim.id: v.outcome for v in verdicts} == TRUTH[name], verdicts
 

@@ -49,8 +49,13 @@ class Sample:
 
     @cached_property
     def lumpy(self) -> bool:
-        """Whether more than half of the rows share one value."""
-        counts = np.unique(self.values.round(12), return_counts=True)[1]
+        """Whether more than half of the rows share one value, but for a millionth of the range.
+
+        Resamples without the few others would show next to no spread.
+        """
+        low, high = self.bounds or (self.values.min(), self.values.max())
+        scale = max(abs(low), abs(high)) or 1.0
+        counts = np.unique((self.values / scale).round(6), return_counts=True)[1]
         return 2 * int(counts.max()) > len(self.values)
 
 

@@ -118,9 +118,7 @@ def _columns(sample: Sample, groups: int) -> Float[np.ndarray, "5 group"]:
     return np.stack([r, n, r * r, r * n, n * n])
 
 
-def _of_mean(
-    sums: Float[np.ndarray, "resample 5"], least: float
-) -> Float[np.ndarray, "resample"]:
+def _of_mean(sums: Float[np.ndarray, "resample 5"], least: float) -> Float[np.ndarray, "resample"]:
     """How far resampled means stray, from the sums of `_columns`."""
     r, n, rr, rn, nn = sums.T
     with np.errstate(divide="ignore", invalid="ignore"):
