@@ -68,7 +68,7 @@ def right(found: Found) -> tuple[int, int]:
 def confusion(found: Found) -> str:
     """What was expected (rows) against what was found, in Markdown."""
     lines = [f"| truth | {' | '.join(OUTCOMES)} |", "|---" * (len(OUTCOMES) + 1) + "|"]
-    for truth in OUTCOMES[:-1]:
+    for truth in OUTCOMES:
         cells = [
             verdicts for (name, claim), verdicts in found.items() if TRUTH[name][claim] == truth
         ]

@@ -26,9 +26,9 @@ from heed.claims import CLAIMS, Evidence, Study, Verdict, judge
 from heed.claims.agrees import AgreesLime, AgreesRemoval, Tracks, corrected
 from heed.claims.plausible import marked
 from heed.claims.signed import Signed
-from heed.claims.stable import Robust
+from heed.claims.stable import Robust, plain_agreement
 from heed.claims.study import PROBED, collect
-from heed.claims.yardsticks import RELIABLE, reliability, reliable_lime
+from heed.claims.yardsticks import RELIABLE, reliability, reliable_lime, weighted_agreement
 from heed.methods import AttentionMean, Lime, LimeExact, Method, Occlusion, Random
 from heed.methods.method import Job, Measured
 from heed.metrics import average_precision, chance_precision, kendall, weighted_kendall
@@ -453,7 +453,7 @@ def test_reliability_is_the_mean_agreement_of_two_draws() -> None:
             np.abs(method.explain(study.model, [document], seed=seed)[0].scores) for seed in (0, 1)
         )
         taus.append(literal_weighted_kendall(two, one))
-    assert reliability(study, method) == pytest.approx(np.mean(taus))
+    assert reliability(study, method, weighted_agreement) == pytest.approx(np.mean(taus))
 
 
 @pytest.fixture
@@ -467,10 +467,10 @@ def test_samples_rise_until_two_draws_agree(few: int) -> None:
     study = noisy()
     found = reliable_lime(study, 4000)
     assert isinstance(found.method, Lime)
-    assert found.reliability == reliability(study, found.method) > RELIABLE
+    assert found.reliability == reliability(study, found.method, weighted_agreement) > RELIABLE
     assert few < found.method.samples < 4000
     fewer = replace(found.method, samples=found.method.samples // 2)
-    assert reliability(study, fewer) < found.reliability
+    assert reliability(study, fewer, weighted_agreement) < found.reliability
 
 
 def test_samples_stay_when_documents_are_added(few: int) -> None:
@@ -511,7 +511,7 @@ def test_noise_that_is_left_is_corrected_for() -> None:
     study = noisy()
     rows = AgreesLime(samples=30).measure(study)
     method = Lime(samples=30, output="log-odds")
-    r = reliability(study, method)
+    r = reliability(study, method, weighted_agreement)
     assert 0 < r < RELIABLE
     for row, e, lime in zip(rows, study.explain(), study.explain(method), strict=True):
         tau = literal_weighted_kendall(e.scores, np.abs(lime.scores))
@@ -539,18 +539,39 @@ def test_the_correction_gives_back_what_noise_took(noise: float) -> None:
     assert found["uncorrected"] == tau
 
 
-def test_a_reliable_yardstick_needs_no_correction(few: int) -> None:
-    for row in AgreesLime().measure(noisy()):
-        assert "uncorrected" not in row and row["reliability"] > RELIABLE
+def test_an_exact_yardstick_needs_no_correction() -> None:
+    for row in AgreesLime().measure(Study(evidence_model(), short_posts(3))):
+        assert "uncorrected" not in row and row["reliability"] == 1
+
+
+def test_robust_is_corrected_for_the_noise_of_both_sides() -> None:
+    study = noisy()
+    rows = Robust(samples=200).measure(study)
+    ways = [Lime(samples=200, output="log-odds", removal=r) for r in (None, "delete")]
+    r = [reliability(study, way, plain_agreement) for way in ways]
+    one = ways[0].explain(study.model, study.documents)
+    other = ways[1].explain(study.model, study.documents, seed=1)
+    for row, e, f in zip(rows, one, other, strict=True):
+        tau = kendall(e.scores, f.scores)
+        assert row["uncorrected"] == pytest.approx(tau)
+        half = math.pi / 2
+        rho = math.sin(half * tau) / math.sqrt(math.sin(half * r[0]) * math.sin(half * r[1]))
+        assert row["value"] == pytest.approx(math.asin(min(1, max(-1, rho))) / half)
+
+
+def test_robust_says_nothing_by_noise_alone() -> None:
+    study = noisy()
+    found = collect(Robust(samples=16), study)
+    assert found.refusal is not None and "hardly agree" in found.refusal.reason
 
 
 def test_robust_takes_the_samples_that_two_draws_need(few: int) -> None:
     study = noisy()
-    Robust().measure(study)
-    taken = {m.removal: m.samples for m in study.explained if isinstance(m, Lime)}
-    assert set(taken) == {None, "delete"}
-    for samples in taken.values():
-        assert few < samples < 1000
+    once, rows = Robust(samples=few).measure(noisy())[0], Robust().measure(study)
+    (lime,) = [m for m in study.explained if isinstance(m, Lime)]
+    assert few < lime.samples < 1000
+    for way in ("again", "again_deleted"):
+        assert rows[0][way] > once[way]
 
 
 # Chance

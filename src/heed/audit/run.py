@@ -53,7 +53,7 @@ def audit(
                  Blank texts, and those without imported scores, are left out and counted.
                  With imported scores it may be left out: their texts are audited then
     claims       by name, or with settings as in `Exclusive(steps=200)`; by default all. "quick" are
-                 those behind the headline, on 60 documents
+                 those behind the headline, on 100 documents
     methods      the methods that are judged, side by side: by name, with settings, or
                  `heed.Imported`; by default attention-mean, or lime if the model shows no attention
     limit        at most this many documents, drawn at random

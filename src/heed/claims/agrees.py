@@ -20,6 +20,7 @@ from heed.claims.yardsticks import (
     FIRST_SAMPLES,
     lime,
     reliable_lime,
+    restored,
     top_size,
     weighted_agreement,
 )
@@ -83,9 +84,8 @@ class AgreesLime(ClaimTest):
     samples   how many texts LIME may evaluate
 
     Words are distinct. LIME is exact if the model has a closed form and two labels. Else it takes
-    as many samples as two draws of it need to agree (weighted τ above .95). If they do not with the
-    most samples allowed, values are corrected for the noise. The ceiling is what leave-one-out
-    reaches.
+    as many samples as two draws of it need to agree well (weighted τ above .85), and values are
+    corrected for the noise that is left. The ceiling is what leave-one-out reaches.
     """
 
     claim = stated("agrees-lime")
@@ -99,7 +99,7 @@ class AgreesLime(ClaimTest):
         for judged, scores, removal in study.beside(yardstick.method, REMOVAL):
             row = compared(judged, scores) | {"ceiling": weighted_agreement(removal, scores)}
             row["reliability"] = yardstick.reliability
-            rows.append(row if yardstick.reliable else corrected(row))
+            rows.append(row if isinstance(yardstick.method, LimeExact) else corrected(row))
         return rows
 
     def unfit(self, rows: Sequence[Row]) -> Refusal | None:
@@ -133,25 +133,12 @@ def compared(judged: Explanation, yardstick: Explanation) -> Row:
 def corrected(row: Row) -> Row:
     """The row with what noise in the yardstick takes from agreement put back.
 
-    Noise takes the factor √r from the correlation with anything, if r is the correlation between
-    two draws. For τ that would put back too much. So τ is turned into the correlation that it has
-    for normal variables, sin(πτ/2), corrected, and turned back. Without any agreement between draws
-    there is nothing to put back.
+    Without any agreement between draws there is nothing to put back.
     """
     if row["reliability"] <= 0:
         return row | {"value": math.nan, "ceiling": math.nan, "uncorrected": row["value"]}
-
-    def restored(tau: float) -> float:
-        rho = correlation(tau) / math.sqrt(correlation(row["reliability"]))
-        return float(np.arcsin(np.clip(rho, -1, 1)) * 2 / math.pi)
-
-    restorable = {key: restored(row[key]) for key in ("value", "ceiling")}
+    restorable = {key: restored(row[key], row["reliability"]) for key in ("value", "ceiling")}
     return row | restorable | {"uncorrected": row["value"]}
-
-
-def correlation(tau: float) -> float:
-    """The correlation of two normal variables whose Kendall's τ this is (Greiner's relation)."""
-    return math.sin(math.pi * tau / 2)
 
 
 def log_odds_changes(removal: Explanation) -> Float[np.ndarray, "unit"]:

@@ -140,8 +140,8 @@ class Competitive(RemovalTest):
     Comprehensiveness is put on a scale from the worst order of the words (0) to the best one (1).
     Which of the others is best is decided on one half of the documents, and the comparison is made
     on the other half, both ways. LIME is computed exactly if the model has a closed form and two
-    labels, and else takes as many samples as two draws of it need to agree; the score of a repeated
-    word is split evenly among its occurrences.
+    labels, and else takes as many samples as two draws of it need to agree well; the score of a
+    repeated word is split evenly among its occurrences.
 
     samples   how many texts LIME may evaluate
     """

@@ -1,11 +1,14 @@
 """What claims compare explanations with, and how far noise in it can be trusted.
 
 LIME samples texts. With few samples two draws of it rank words differently, and nothing could agree
-with both. So claims that use it as a yardstick take as many samples as two draws need to agree.
+with both. So claims that use it as a yardstick take as many samples as two draws need to agree
+well, and correct for the noise that is left: with less agreement, the correction is too small.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +19,7 @@ from heed.methods.comparison import aligned
 from heed.metrics import weighted_kendall
 from heed.models.classifier import CLOSED, Removal
 
-RELIABLE = 0.95  # what two draws of a sampled yardstick must reach (weighted τ)
+RELIABLE = 0.85  # what two draws of a sampled yardstick must reach (weighted τ)
 FIRST_SAMPLES = 250  # how many samples they begin with
 
 
@@ -35,10 +38,6 @@ class Yardstick:
     method: Lime | LimeExact
     reliability: float = 1.0
 
-    @property
-    def reliable(self) -> bool:
-        return self.reliability > RELIABLE
-
 
 def lime(study: Study, samples: int, removal: Removal | None = None) -> Lime | LimeExact:
     """LIME of the log-odds: exact if they have a closed form, else with this many samples.
@@ -55,14 +54,14 @@ def lime(study: Study, samples: int, removal: Removal | None = None) -> Lime | L
 
 
 def best_lime(study: Study, most: int) -> Lime | LimeExact:
-    """LIME without noise that matters, with at most so many samples (see `reliable_lime`)."""
+    """LIME with little noise, with at most so many samples (see `reliable_lime`)."""
     return reliable_lime(study, most).method
 
 
 def reliable_lime(study: Study, most: int, removal: Removal | None = None) -> Yardstick:
     """LIME with as many samples as it takes, up to `most`, until two draws of it agree.
 
-    They agree if Kendall's τ between them, weighted, is above .95 in the mean over the first
+    They agree if Kendall's τ between them, weighted, is above .85 in the mean over the first
     documents of the study, up to 20 with different texts. All claims that ask for it share its
     draws. Exact LIME agrees with itself.
     """
@@ -71,20 +70,22 @@ def reliable_lime(study: Study, most: int, removal: Removal | None = None) -> Ya
         method = lime(study, samples, removal)
         if isinstance(method, LimeExact):
             return Yardstick(method)
-        agreement = reliability(study, method)
+        agreement = reliability(study, method, weighted_agreement)
         if agreement > RELIABLE or samples >= most:
             return Yardstick(method, agreement)
         samples = min(most, _more(samples, agreement))
 
 
-def reliability(study: Study, method: Method) -> float:
+def reliability(
+    study: Study, method: Method, agreement: Callable[[Explanation, Explanation], float]
+) -> float:
     """How well two draws agree, over the first documents; 1 if no document ranks any word."""
     pairs = zip(
         study.explain_only(method, study.probed),
         study.explain_only(method, study.probed, repetition=1),
         strict=True,
     )
-    taus = np.array([weighted_agreement(again, one) for one, again in pairs])
+    taus = np.array([agreement(again, one) for one, again in pairs])
     taus = taus[np.isfinite(taus)]
     return float(taus.mean()) if len(taus) else 1.0
 
@@ -95,14 +96,33 @@ def weighted_agreement(judged: Explanation, yardstick: Explanation) -> float:
     return weighted_kendall(np.abs(x), np.abs(y))
 
 
+def restored(tau: float, *reliabilities: float) -> float:
+    """Kendall's τ with what noise takes from it put back.
+
+    Noise takes the factor √r from the correlation with anything, if r is the correlation between
+    two draws. For τ that would put back too much. So τ is turned into the correlation that it has
+    for normal variables, sin(πτ/2), corrected, and turned back.
+
+    reliabilities   τ between two draws, of each side that has noise; above 0
+    """
+    rho = correlation(tau) / math.sqrt(math.prod(map(correlation, reliabilities)))
+    return float(np.arcsin(np.clip(rho, -1, 1)) * 2 / math.pi)
+
+
+def correlation(tau: float) -> float:
+    """The correlation of two normal variables whose Kendall's τ this is (Greiner's relation)."""
+    return math.sin(math.pi * tau / 2)
+
+
 def _more(samples: int, agreement: float) -> int:
     """How many samples to try next: twice, four times, … as many, as far as they are surely needed.
 
     The variance of noise falls as 1/samples. A correlation of r between two draws comes from noise
-    of variance (1 - r) / r, in units of the signal, and .95 allows for 1/19. Noise lowers τ more
-    than a correlation, so at least as many samples are needed.
+    of variance (1 - r) / r, in units of the signal. Noise lowers τ more than a correlation, so at
+    least as many samples are needed.
     """
-    needed = 19 * samples * (1 - agreement) / max(agreement, 1e-9)
+    allowed = (1 - RELIABLE) / RELIABLE
+    needed = samples * (1 - agreement) / max(agreement, 1e-9) / allowed
     samples *= 2
     while 2 * samples <= needed:
         samples *= 2

@@ -69,7 +69,7 @@ class Audited(Examined):
         typer.Option(
             "--quick",
             metavar="",
-            help="Only the claims behind the headline, on 60 documents.",
+            help="Only the claims behind the headline, on 100 documents.",
         ),
     ] = False
     method: Annotated[
