@@ -413,8 +413,6 @@ def run() -> None:
     by_case = [(c.like, c.about, [f for f in found if f.case == c]) for c in CASES]
     print(f"\nHow often the interval contains the truth ({REPETITIONS:,} repetitions)\n")
     print(table(by_case))
-    kinds = {f"{f.case.about}, n = {f.n}": f.kind for f in found}
-    print("\nKinds of intervals:", kinds)
     print("\nShort of the promise by more than a point:", [x for f in found for x in short(f)])
     seeded = [c for c in CASES if c.of is None and c.about in RIVALLED]
     rivals = [

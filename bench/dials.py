@@ -59,14 +59,22 @@ def louder(dial: float, seed: int, n: int) -> Construction:
     return Construction("louder", build(words, dial), documents_of(seed, "louder", n, _usual))
 
 
-def uneven(dial: float, seed: int, n: int) -> Construction:
-    """Evidence is worth e^(dial · noise): the more it differs, the less attention says of it."""
-    rng = _model(dial, seed, "uneven")
+def turned(dial: float, seed: int, n: int) -> Construction:
+    """Evidence is worth e^(-dial · score): from 1 on, the less attention, the more it counts.
+
+    Documents are nearly all evidence. Else pairs of evidence and fillers, which attention has in
+    the right order, would keep the weighted τ above its threshold.
+    """
+    rng = _model(dial, seed, "turned")
     words = {}
     for w, worth in WORTH.items():
-        score, noise = float(rng.uniform(0.5, 1.5)), float(rng.standard_normal())
-        words[w] = Word(score, (worth * float(np.exp(dial * noise)),))
-    return Construction("uneven", build(words, 1.0), documents_of(seed, "uneven", n, _usual))
+        score, noise = float(rng.uniform(0.5, 2.5)), float(rng.normal(0, 0.1))
+        words[w] = Word(score, (worth * float(np.exp(noise - dial * score)),))
+
+    def make(r: np.random.Generator, label: int) -> Document:
+        return write(r, (SIDES[label], int(r.integers(10, 13))), (FILLERS, 3), label=label)
+
+    return Construction("turned", build(words, 1.0), documents_of(seed, "turned", n, make))
 
 
 def mixed(dial: float, seed: int, n: int) -> Construction:
@@ -116,14 +124,14 @@ def _usual(r: np.random.Generator, label: int) -> Document:
     return write(r, *parts, label=label)
 
 
-_UNEVEN = (0.0, 0.3, 0.6, 0.9, 1.2, 1.6, 2.0)
+_TURNED = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.4)
 _DRAWN = (-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 
 DIALS = (
-    Dial("used", "scale of the output", louder, (0.1, 0.3, 0.5, 0.6, 0.7, 0.9, 1.2, 2.0)),
-    Dial("agrees-gradient", "spread of what evidence is worth", uneven, _UNEVEN),
-    Dial("agrees-removal", "spread of what evidence is worth", uneven, _UNEVEN),
-    Dial("agrees-lime", "spread of what evidence is worth", uneven, _UNEVEN),
+    Dial("used", "scale of the output", louder, (0.1, 0.2, 0.22, 0.24, 0.26, 0.3, 0.5, 2.0)),
+    Dial("agrees-gradient", "how worth falls with attention", turned, _TURNED),
+    Dial("agrees-removal", "how worth falls with attention", turned, _TURNED),
+    Dial("agrees-lime", "how worth falls with attention", turned, _TURNED),
     Dial("signed", "share of evidence against", mixed, (0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)),
     Dial("removes", "score of separators", drawn_off, _DRAWN),
     Dial("suffices", "score of separators", drawn_off, _DRAWN),
