@@ -104,7 +104,7 @@ def test_intervals_are_those_of_a_loop_over_resamples() -> None:
         for row, whole in zip(values, own, strict=True):
             resample = np.concatenate([row[groups == g] for g in drawn])
             off = resample.mean() - row.mean()
-            away.append(abs(off) / max(error(row, list(drawn), resample.mean()), whole / 4))
+            away.append(abs(off) / max(error(row, list(drawn), resample.mean()), whole / 2))
         farthest.append(max(away))
     reach = np.quantile(farthest, 0.95, method="higher")
     assert found.mean == pytest.approx(values.mean(1))

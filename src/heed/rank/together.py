@@ -20,7 +20,7 @@ from heed.intervals.studentised import strays
 LEVEL = 0.95
 # Where two methods differ in one document of 60, a resample without it shows no spread, and would
 # stray by infinitely many errors of its own: no two methods could then be told apart.
-FLOOR = 0.25
+FLOOR = 0.5
 
 Values = Float[np.ndarray, "row document"]
 
