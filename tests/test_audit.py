@@ -1290,3 +1290,25 @@ def test_an_audit_is_short_where_it_is_printed(whole: Audit) -> None:
     assert (
         all(v.claim.id in page and v.outcome in page for v in whole.verdicts) and len(page) < 20_000
     )
+
+
+def test_wrong_predictions_have_their_flip_sets(model: SingleLayer, named: list[Document]) -> None:
+    right = model(named).argmax(1).tolist()
+    texts = [
+        replace(d, label=p if i % 2 else 1 - p)
+        for i, (d, p) in enumerate(zip(named, right, strict=True))
+    ]
+    found = audit(
+        model, Dataset("mine", "all", tuple(texts), model.labels, "", ""), ["used"], examples=200
+    )
+    for example in found.examples:
+        e = example.explanations[0]
+        wrong = list(e.probabilities).index(e.label) != example.gold
+        flips = [e for e in example.explanations if e.method == "flip"]
+        assert bool(flips) == wrong
+        for flip in flips:
+            (own,) = heed.explain(model, [flip.document], "flip", samples=200)
+            np.testing.assert_array_equal(flip.scores, own.scores)
+    names, matrix, _ = found.agreement()
+    assert "flip" in found.example_methods and "flip" not in names
+    assert matrix.shape == (len(names), len(names))

@@ -17,6 +17,7 @@ from heed.methods import (
     AttentionMean,
     EfficientAttention,
     Explanation,
+    Flip,
     GradientInput,
     Lime,
     LimeExact,
@@ -33,6 +34,8 @@ ALWAYS: tuple[Method, ...] = (
     Occlusion(output="probability"),
     EFFICIENT,
 )
+# What would have to be gone for a wrong prediction to be another: asked of so many documents.
+FLIP, WRONG = Flip(samples=200), 20
 FEW = 5  # documents that are explained for the reader by what takes long and no claim asked for
 OPENED = 20  # documents with the most freedom, whose ranges of attention are shown to the reader
 
@@ -41,13 +44,14 @@ def make_examples(studies: Sequence[Study], count: int, spent: bool) -> tuple[Ex
     """The first documents, explained by what is judged and by some others.
 
     LIME takes many evaluations: it explains a few documents only, unless a claim has computed it.
-    If the budget was spent, the same holds for all that takes more than one evaluation.
+    If the budget was spent, the same holds for all that takes more than one evaluation. Documents
+    whose prediction is wrong have their flip sets.
     """
     first = studies[0]
     documents = first.documents[:count]
     if not documents:
         return ()
-    columns: list[list[Explanation]] = []
+    columns: list[dict[int, Explanation]] = []
     for method in _methods(studies):
         slow = isinstance(method, Occlusion | EfficientAttention)  # but not so slow as LIME
         quick = not spent if slow else method.evaluations(10) <= 1
@@ -59,7 +63,9 @@ def make_examples(studies: Sequence[Study], count: int, spent: bool) -> tuple[Ex
                 column = _with_intervals(first, column)
         except NotApplicable:  # the model lacks what it needs, or a text is too long for it
             continue
-        columns.append(column)
+        columns.append(dict(enumerate(column)))
+    if not spent:
+        columns.append(_flips(first, columns[0]))
     weights: list[Float[np.ndarray, "head unit"] | None] = [None] * len(documents)
     if ATTENTION in first.model.offers:
         # six decimals are all that a reader sees
@@ -67,9 +73,22 @@ def make_examples(studies: Sequence[Study], count: int, spent: bool) -> tuple[Ex
         weights = [of_document.round(6) for of_document in tables]
     examples = []
     for i, gold in enumerate(first.gold[: len(documents)]):
-        explanations = tuple(column[i] for column in columns if i < len(column))
+        explanations = tuple(column[i] for column in columns if i in column)
         examples.append(Example(explanations, weights[i], gold))
     return tuple(examples)
+
+
+def _flips(study: Study, explained: dict[int, Explanation]) -> dict[int, Explanation]:
+    """The flip sets of the first documents that are predicted wrongly."""
+    wrong = []
+    for i, e in explained.items():
+        gold = study.gold[i]
+        if gold is not None and list(e.probabilities).index(e.label) != gold:
+            wrong.append(i)
+    try:
+        return dict(zip(wrong, study.explain_only(FLIP, wrong[:WRONG]), strict=False))
+    except NotApplicable:
+        return {}
 
 
 def _methods(studies: Sequence[Study]) -> list[Method]:

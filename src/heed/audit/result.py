@@ -21,7 +21,7 @@ from heed.claims.claim import Claim, Outcome, Refusal, Row
 from heed.claims.conditions import Finding, findings
 from heed.data.rows import read_parquet
 from heed.errors import DataError, HeedError, InputError, OutputError, quoted
-from heed.methods import Explanation, agreement
+from heed.methods import Explanation, Flip, agreement
 from heed.progress import say
 from heed.recommendation import Recommendation
 from heed.store import writing
@@ -120,13 +120,14 @@ class Audit:
     ) -> tuple[list[str], Float[np.ndarray, "method method"], Float[np.ndarray, "method method"]]:
         """Methods, Kendall's τ between them over the documents that have both, and how many have.
 
-        τ is NaN where no document has both.
+        τ is NaN where no document has both. Flip sets are left out: they rank no words.
         """
-        names = self.example_methods
+        names = [name for name in self.example_methods if name != Flip.name]
         total, count = (np.zeros((len(names), len(names))) for _ in range(2))
         for example in self.examples:
-            indices = [names.index(e.method) for e in example.explanations]
-            taus = agreement(example.explanations)
+            ranked = [e for e in example.explanations if e.method in names]
+            indices = [names.index(e.method) for e in ranked]
+            taus = agreement(ranked)
             defined = np.isfinite(taus)
             total[np.ix_(indices, indices)] += np.where(defined, taus, 0.0)
             count[np.ix_(indices, indices)] += defined

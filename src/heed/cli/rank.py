@@ -90,8 +90,9 @@ def rank(
 
     heed rank --method lime --method mine.json --data reviews.csv
 
-    Methods are compared by how much the output changes when the words that they put first are
-    removed, or kept alone. `heed explain` and `heed audit` then name the best one for this model.
+    Methods are compared by how much the words matter that they put first.
+
+    `heed explain` and `heed audit` then name the best one for this model.
     """
     from heed.rank import rank as run
 
