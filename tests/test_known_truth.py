@@ -37,7 +37,11 @@ def attention(construction: Construction) -> list[np.ndarray]:
     return [e.scores for e in explanations]
 
 
-@pytest.mark.parametrize("name", CONSTRUCTIONS)
+# Those that are others in a mirror are left to the run over seeds.
+MIRRORED = {"evidence last", "blind, evidence last"}
+
+
+@pytest.mark.parametrize("name", [name for name in CONSTRUCTIONS if name not in MIRRORED])
 def test_the_truth_is_found(name: str) -> None:
     construction = CONSTRUCTIONS[name](0, DOCUMENTS)
     verdicts = judged(construction)

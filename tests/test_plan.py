@@ -134,9 +134,9 @@ def test_documents_drawn_for_a_plan_are_drawn_again(model: SingleLayer) -> None:
         assert departures(audited) == [] and audited.facts["documents"] == arguments["limit"]
 
 
-def test_quick_is_the_claims_behind_the_headline_on_60_documents(model: SingleLayer) -> None:
+def test_quick_is_the_claims_behind_the_headline_on_100_documents(model: SingleLayer) -> None:
     made = plan(model, [f"{t} {i}" for t in TEXTS for i in range(40)], "quick")
-    assert list(made.claims) == quick_claims() and made.documents == 60
+    assert list(made.claims) == quick_claims() and made.documents == 100
     families = {CLAIMS[name].claim.family for name in made.claims}
     assert families == {"needed", "determined", "causal", "signed", "faithful"}
     assert not any(CLAIMS[name].claim.trains for name in made.claims)

@@ -88,7 +88,7 @@ def planted(n: int) -> list[Document]:
 
 
 def test_a_confident_honest_model_uses_its_attention() -> None:
-    construction = honest(0, 40)
+    construction = honest(0, 100)
     for times in (0.3, 10.0):
         model = louder(construction, times)
         (verdict,) = heed.audit(model, construction.documents, ["used"], examples=0).verdicts
