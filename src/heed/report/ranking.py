@@ -72,11 +72,17 @@ COLUMNS = (
     ),
     Column("sufficiency", "kept", "how much of the output the top words alone keep, 0 to 1", 6),
     Column("signs", "signs", "share of words whose sign is that of LIME, where LIME is sure", 2),
-    Column("stability", "seeds", "Kendall's τ between two runs with different seeds", 3),
+    Column(
+        "stability",
+        "seeds",
+        "Kendall's τ between two runs with different seeds, on the first 20 documents",
+        3,
+    ),
     Column(
         "sensitivity",
         "learnt",
-        "Spearman's ρ with the explanation of the same model with random weights: near 0 is good",
+        "Spearman's ρ with the explanation of the same model with random weights, on the first 20"
+        " documents: near 0 is good",
         4,
     ),
     Column(
