@@ -35,6 +35,7 @@ from heed.claims.needed import Used
 from heed.claims.removal import tie_keys
 from heed.claims.signed import Signed
 from heed.claims.stable import Robust
+from heed.claims.study import CHUNK
 from heed.claims.yardsticks import FIRST_SAMPLES
 from heed.data import Dataset
 from heed.errors import DataError, InputError, OutputError, UnknownName
@@ -567,10 +568,14 @@ def test_order_and_company_of_documents_change_nothing(
     assert alone == pytest.approx(expected, abs=1e-9, nan_ok=True)
 
 
+COPIES = 11
+
+
 def test_more_documents_than_are_measured_together(
     model: SingleLayer, whole: Audit, named: list
 ) -> None:
-    many = [replace(d, id=f"{d.id}/{i}") for i in range(20) for d in named]
+    many = [replace(d, id=f"{d.id}/{i}") for i in range(COPIES) for d in named]
+    assert len(many) > CHUNK
     found = audit(model, many, seed=5, examples=0)
     for name in UNTRAINED:
         expected, got = values(whole, name), values(found, name)
@@ -578,7 +583,9 @@ def test_more_documents_than_are_measured_together(
         # thousands of steps in single precision magnify rounding, which differs by batch
         near = 2e-3 if name == "exclusive" else 1e-9
         assert got == pytest.approx(
-            {f"{k}/{i}": v for i in range(20) for k, v in expected.items()}, abs=near, nan_ok=True
+            {f"{k}/{i}": v for i in range(COPIES) for k, v in expected.items()},
+            abs=near,
+            nan_ok=True,
         )
 
 
@@ -616,7 +623,7 @@ def test_another_method_is_judged(model: SingleLayer, named: list) -> None:
     found = audit(model, named, methods=Lime(samples=200), examples=1)
     assert list(found.facts["methods"]) == ["lime"]
     shown = ["lime", "attention-mean", "gradient-input", "occlusion", "efficient", "lime-exact"]
-    assert [e.method for e in found.examples[0].explanations] == shown
+    assert [e.method for e in found.examples[0].explanations if e.method != "flip"] == shown
     sentences = [v.sentence for v in found.verdicts]
     assert "Lime ranks words as the gradient does" in sentences
     assert not any("{" in s or "attention ranks" in s.lower() for s in sentences)
@@ -832,7 +839,7 @@ def test_facts(model: SingleLayer, named: list, whole: Audit) -> None:
     assert facts["seconds"] > 0 and facts["heed"]
     assert len(whole.examples) == 2
     shown = ["attention-mean", "gradient-input", "occlusion", "efficient", "lime-exact"]
-    assert [e.method for e in whole.examples[0].explanations] == shown
+    assert [e.method for e in whole.examples[0].explanations if e.method != "flip"] == shown
     heads = [
         heed.explain(model, named[0], "attention-head", head=h).scores
         for h in range(model.shape.heads)
