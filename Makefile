@@ -6,7 +6,8 @@ PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # One thread per process: two torch threads beside a busy process are many times slower than one.
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= passive
-ONE := -q -n 2 --dist worksteal
+# What the tests of a file share is made once: a file stays with its process.
+ONE := -q -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-full check bench reproduce results models clean
 
