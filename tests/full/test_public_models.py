@@ -17,6 +17,7 @@ import heed
 from heed.errors import DataError
 from heed.models import install, public
 from heed.models.folders import CONVERTED
+from heed.text import Document
 
 pytest.importorskip("onnxruntime", reason="the extra convert is not installed")
 pytest.importorskip("gguf", reason="the extra convert is not installed")
@@ -68,7 +69,8 @@ def test_a_classifier_loads_by_its_name(name: str) -> None:
     row = public.checkpoints()[name]
     assert (model.name, model.labels) == (name, row.labels)
     assert model.tokenizer.max_tokens == row.max_tokens
-    texts = ["the plot is good", ("A man plays a guitar.", "A man makes music.")]
+    pair = Document("A man plays a guitar.", pair="A man makes music.")
+    texts = ["the plot is good", pair]
     assert np.isfinite(model(texts)).all()
     # padding must not change an answer
     np.testing.assert_allclose(model(texts), np.concatenate([model([t]) for t in texts]), atol=1e-4)
