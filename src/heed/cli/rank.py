@@ -92,7 +92,7 @@ def rank(
 
     Methods are compared by how much the words matter that they put first.
 
-    `heed explain` and `heed audit` then name the best one for this model.
+    `heed explain` and `heed audit` then name the best one, unless you name --method here.
     """
     from heed.rank import rank as run
 

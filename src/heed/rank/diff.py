@@ -16,7 +16,7 @@ from heed.audit.diff import diff as diff_audits
 from heed.claims.claim import Row, grouped
 from heed.errors import InputError
 from heed.rank.result import PRIMARY, Ranking, Standing, is_ranking
-from heed.rank.together import simultaneous
+from heed.rank.together import ROUNDING, simultaneous
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,9 @@ def diff(old: Compared, new: Compared) -> Diff | RankingDiff:
     if one is None and other is None:
         return diff_audits(old, new)  # type: ignore[arg-type]
     if one is None or other is None:
+        given = old if one is None else new
+        if isinstance(given, Path | str):
+            Audit.load(given)  # which says what is wrong with a file that holds neither
         raise InputError("Give two audits or two rankings, got one of each.")
     return _diff(one, other)
 
@@ -153,18 +156,15 @@ def _changes(
     old: Ranking, new: Ranking, methods: list[str]
 ) -> tuple[dict[str, tuple[float, float, float]], tuple[int, int, int]]:
     """By method the difference with its interval; and how many documents are in both, or in one."""
-    pairs: list[list[tuple[Row, Row]]] = []
-    only = (0, 0)
-    for name in methods:
-        before, after = by_document(_measured(old, name), _measured(new, name))
-        shared = [key for key in before if key in after]
-        only = len(before) - len(shared), len(after) - len(shared)
-        pairs.append([(before[key], after[key]) for key in shared])
-    if not pairs[0]:
+    pairs = [tuple(by_document(_measured(old, m), _measured(new, m))) for m in methods]
+    before, after = ({k for of in pairs for k in of[side]} for side in (0, 1))
+    shared = [k for k in pairs[0][0] if all(k in of for pair in pairs for of in pair)]
+    only = len(before - after), len(after - before)
+    if not shared:
         return {}, (0, *only)
-    # a document has a scale for all methods or for none, so that all have the same documents
-    values = np.array([[b[PRIMARY] - a[PRIMARY] for a, b in rows] for rows in pairs])
-    groups = _groups([a for a, _ in pairs[0]])
+    values = np.array([[b[k][PRIMARY] - a[k][PRIMARY] for k in shared] for a, b in pairs])
+    values[np.abs(values) < ROUNDING] = 0.0
+    groups = _groups([pairs[0][0][k] for k in shared])
     found = simultaneous(values, groups, new.facts["seed"])
     n = int(groups.max()) + 1
     numbers = zip(*(column.tolist() for column in found), strict=True)
@@ -187,5 +187,10 @@ def _notes(old: Ranking, new: Ranking) -> Iterator[str]:
     one, other = (", ".join(r.facts["removals"]) for r in (old, new))
     if one != other:
         yield f"words were removed by {one}, and are by {other}"
+    if set(old.methods) != set(new.methods):
+        yield (
+            "the methods are not the same, and places, the best group and, a little, the scale"
+            " depend on them"
+        )
     before, after = ({n: m["settings"] for n, m in r.methods.items()} for r in (old, new))
     yield from settings_apart(before, after)

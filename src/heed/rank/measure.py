@@ -16,7 +16,7 @@ from heed.claims.removal import RemovalTest, areas, measurable, removing, scales
 from heed.claims.signed import beyond_noise
 from heed.claims.yardsticks import best_lime
 from heed.errors import NotApplicable
-from heed.methods import CHANCE, Explanation, Imported, Lime, LimeExact, Method, Shapley
+from heed.methods import CHANCE, Explanation, Imported, Lime, Method, Shapley
 from heed.methods.comparison import aligned, rank_agreement
 from heed.methods.removing import Areas, Kind
 from heed.metrics import spearman
@@ -110,20 +110,22 @@ def _on_scale(
 def signs(study: Study, methods: Mapping[str, Method]) -> dict[str, Float[np.ndarray, "document"]]:
     """The share of words whose sign is that of LIME, of those whose LIME score is beyond noise.
 
-    Only of methods whose scores claim a sign, and not of LIME itself. A score of 0 counts half.
+    Only of methods whose scores claim a sign. A score of 0 counts half. Where a method is the
+    yardstick itself, and samples, two draws of it are compared.
     """
     claims = {
         name: method
         for name, method in methods.items()
-        if method.signed and not isinstance(method, (Lime, LimeExact, *CHANCE))
+        if method.signed and not isinstance(method, CHANCE)
     }
     if not claims:
         return {}
-    own = [m for kind in (LimeExact, Lime) for m in methods.values() if type(m) is kind]
-    yardstick = own[0] if own else best_lime(study, SAMPLES)
+    yardstick = best_lime(study, SAMPLES)
     found = {}
     for name, method in claims.items():
-        pairs = zip(study.explain(method), study.explain(yardstick), strict=True)
+        same = method == yardstick and isinstance(method, Lime)
+        others = study.explain_again(yardstick) if same else study.explain(yardstick)
+        pairs = zip(study.explain(method), others, strict=True)
         found[name] = np.array([right_signs(*pair) for pair in pairs])
     return found
 
@@ -213,12 +215,12 @@ def plausibility(
 
 
 def cost(study: Study, methods: Mapping[str, Method]) -> dict[str, dict[str, np.ndarray]]:
-    """Seconds and evaluations of the model, document by document."""
+    """Seconds and evaluations of the model, document by document; of imported scores unknown."""
+    computed = {n: study.explain(m) for n, m in methods.items() if not isinstance(m, Imported)}
     return {
-        "seconds": {n: np.array([e.seconds for e in study.explain(m)]) for n, m in methods.items()},
+        "seconds": {n: np.array([e.seconds for e in of]) for n, of in computed.items()},
         "evaluations": {
-            n: np.array([float(e.forward_passes) for e in study.explain(m)])
-            for n, m in methods.items()
+            n: np.array([float(e.forward_passes) for e in of]) for n, of in computed.items()
         },
     }
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,14 +18,16 @@ from jaxtyping import Float, Int
 from rich.console import Console, ConsoleOptions, RenderResult
 
 from heed.claims.claim import FEWEST, Row, grouped
+from heed.claims.study import TEXT
 from heed.data.rows import read_parquet
 from heed.errors import DataError, HeedError, InputError, OutputError, quoted
-from heed.rank.together import best_group, simultaneous
+from heed.rank.together import leads, simultaneous
 from heed.recommendation import Recommendation
 from heed.store import writing
 from heed.text import counted
 
 SIGNED = 0.8  # the share of right signs from which a method's signs are taken at their word
+NEAR = 0.05  # how far below the best, on average, a method may be that is recommended for its cost
 PRIMARY = "faithfulness"  # what methods are ranked by
 
 
@@ -38,6 +41,7 @@ class Standing(NamedTuple):
     others         share of right signs, stability over seeds, sensitivity to the weights and
                    plausibility, where they were measured; seconds and evaluations per document
     best           whether it cannot be told from the best method
+    informed       whether it is better than every chance method, beyond chance
     chance         whether it is a chance method, which knows nothing of the model
     signed         whether the sign of its scores means something
     """
@@ -49,8 +53,19 @@ class Standing(NamedTuple):
     parts: Mapping[str, float]
     others: Mapping[str, float]
     best: bool
+    informed: bool
     chance: bool
     signed: bool
+
+    @property
+    def trusted(self) -> bool:
+        """Whether its signs say what speaks against the label: most agree with those of LIME."""
+        return self.signed and self.others.get("signs", 0.0) >= SIGNED
+
+    @property
+    def cost(self) -> float:
+        """Evaluations for one document; those of scores computed elsewhere are not known."""
+        return self.others.get("evaluations", math.inf)
 
     @property
     def margin(self) -> float:
@@ -64,8 +79,27 @@ class _Method(msgspec.Struct):
     settings: dict[str, Any]
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Ways = Annotated[list[str], msgspec.Meta(min_length=1)]
+
+
+class _Facts(msgspec.Struct):
+    model: str
+    revision: str
+    data: str
+    documents: _Count
+    left_out: _Count
+    unfit: str
+    removals: _Ways
+    seed: _Count
+    unit: str
+    heed: str
+    seconds: Annotated[float, msgspec.Meta(ge=0)]
+    command: str | None = None
+
+
 class _About(msgspec.Struct):
-    facts: dict[str, Any]
+    facts: _Facts
     methods: dict[str, _Method]
     left_out: dict[str, str]
 
@@ -96,7 +130,8 @@ class Ranking:
         names = list(self.methods)
         values, groups = self._values(PRIMARY)
         intervals = simultaneous(values, groups, self.facts["seed"])
-        best = best_group(values, groups, self.facts["seed"])
+        least = leads(values, groups, self.facts["seed"])
+        chance = [i for i, name in enumerate(names) if self.methods[name]["chance"]]
         standings = [
             Standing(
                 name,
@@ -105,7 +140,8 @@ class Ranking:
                 min(1.0, float(intervals.high[i])),
                 self._means(name, self._parts),
                 self._means(name, OTHERS),
-                bool(best[i]),
+                not (least[:, i] > 0).any(),
+                all(least[i, c] > 0 for c in chance if c != i),
                 self.methods[name]["chance"],
                 self.methods[name]["signed"],
             )
@@ -118,36 +154,63 @@ class Ranking:
         """How many documents the ranking rests on."""
         return self._values(PRIMARY)[0].shape[1]
 
+    @property
+    def independent(self) -> int:
+        """How many of these there are if those that share an id or a text count as one."""
+        return int(self._values(PRIMARY)[1].max(initial=-1)) + 1
+
+    @property
+    def decides(self) -> bool:
+        """Whether there are enough documents to say which methods are better."""
+        return self.independent >= FEWEST
+
     @cached_property
     def recommended(self) -> Standing | None:
-        """The method to use: of those that cannot be told from the best, signed ones before others,
-        and then the cheapest. None if chance cannot be told from the best either.
+        """The method to use; None if there are too few documents, or none is better than chance.
+
+        Of the methods that cannot be told from the best, that are near it and better than chance,
+        it is the one that takes the fewest evaluations; of those whose signs can be trusted, if
+        there are any.
         """
-        group = [s for s in self.standings if s.best]
-        if self.documents < FEWEST or any(s.chance for s in group):
-            return None
-        trusted = [s for s in group if s.signed and s.others.get("signs", 1.0) >= SIGNED]
-        return min(trusted or group, key=lambda s: (s.others["evaluations"], s.others["seconds"]))
+        group = self._group
+        trusted = [s for s in group if s.trusted]
+        return min(trusted or group, key=lambda s: (s.cost, -s.faithfulness), default=None)
+
+    @property
+    def _group(self) -> list[Standing]:
+        """The methods that may be recommended."""
+        if not self.decides:
+            return []
+        best = self.standings[0].faithfulness
+        return [
+            s
+            for s in self.standings
+            if s.best and s.informed and not s.chance and s.faithfulness >= best - NEAR
+        ]
 
     @property
     def reason(self) -> str:
         """Why it is recommended, or why nothing is, as a clause."""
-        if self.documents < FEWEST:
-            return f"a ranking needs {FEWEST} documents, and rests on {self.documents}"
-        chosen = self.recommended
+        if not self.decides:
+            return f"a ranking needs {FEWEST} documents, and rests on {self.independent}"
+        chosen, group = self.recommended, self._group
         if chosen is None:
             return "no method can be told from chance on these documents"
-        evaluations = [s.others["evaluations"] for s in self.standings if s.best]
-        signs = ", and its signs say what speaks against the label" if chosen.signed else ""
-        if len(evaluations) == 1:
-            return f"its words matter more than those of all other methods, beyond chance{signs}"
-        why = "it takes the fewest evaluations"
-        if chosen.others["evaluations"] > min(evaluations):
-            why, signs = "it is the cheapest whose signs can be trusted", ""
-        return (
-            f"no other method is better beyond chance, and of the {len(evaluations)} that are as"
-            f" good {why}{signs}"
-        )
+        others = sum(not s.chance for s in self.standings) - 1
+        if not others:
+            why = "it is better than chance, and no other method was ranked"
+        elif len(group) == 1:
+            why = f"of {others + 1} methods it alone is at the top, beyond chance"
+        else:
+            why = f"of the {len(group)} methods at the top, which cannot be told apart, it is the"
+            if chosen.cost > min(s.cost for s in group):
+                return f"{why} cheapest whose signs can be trusted"
+            why += " cheapest"
+        if chosen.trusted:
+            return f"{why}, and its signs say what speaks against the label"
+        if chosen.signed and "signs" in chosen.others:
+            return f"{why}, but only {chosen.others['signs']:.0%} of its signs are those of LIME"
+        return why
 
     @property
     def recommendation(self) -> Recommendation | None:
@@ -155,7 +218,7 @@ class Ranking:
         if self.recommended is None:
             return None
         name, data = self.recommended.method, str(self.facts["data"])
-        return Recommendation(name, self.reason, self.documents, data)
+        return Recommendation(name, self.reason, self.independent, data)
 
     def __repr__(self) -> str:
         about = f"{counted(len(self.methods), 'method')} on {self.facts['data']}"
@@ -274,6 +337,7 @@ _UNREADABLE = (
     ValueError,
     TypeError,
     IndexError,
+    OverflowError,
 )
 
 
@@ -287,17 +351,30 @@ def is_ranking(path: Path) -> bool:
 
 def _read(path: Path) -> Ranking:
     table = read_parquet(path, _MOST_ROWS)
-    about = msgspec.json.decode((table.schema.metadata or {})[KEY.encode()], type=_About)
+    raw = msgspec.json.decode((table.schema.metadata or {})[KEY.encode()])
+    about = msgspec.convert(raw, _About)
     rows: list[Row] = []
     curve: list[Row] = []
     for cells in table.to_pylist():
         row = {key: value for key, value in cells.items() if value is not None}
+        for key, value in row.items():
+            if (key in _TEXTS) != isinstance(value, str):
+                raise ValueError(f"{key} is {'a text' if isinstance(value, str) else 'no text'}")
+            if isinstance(value, float) and math.isinf(value):
+                raise ValueError(f"{key} is infinite")
         if "curve" in row:
             curve.append({key: row[key] for key in ("curve", "evaluations", "faithfulness")})
         else:
             rows.append(row)
     methods = {name: msgspec.structs.asdict(m) for name, m in about.methods.items()}
-    ranking = Ranking(about.facts, methods, rows, curve, about.left_out)
-    if not methods or not ranking.documents:
-        raise ValueError("it has no methods or no documents")
+    ranking = Ranking(raw["facts"], methods, rows, curve, about.left_out)
+    documents = [[row["document"] for row in rows if row["method"] == name] for name in methods]
+    if not methods or any(of != documents[0] for of in documents):
+        raise ValueError("its methods are not ranked on the same documents")
+    if not ranking.documents:
+        raise ValueError("it has no documents")
+    _ = ranking.standings, ranking.reason  # what is wrong in it shows here
     return ranking
+
+
+_TEXTS = ("method", "curve", "id", "group", TEXT)  # columns that are no numbers

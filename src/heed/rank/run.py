@@ -55,7 +55,8 @@ def rank(
 
     Methods are compared by how much their top words matter, under every way to remove words that
     the model has, from 0 (the worst order of the words) to 1 (the best). Random scores and word
-    length are ranked beside them. The recommendation is kept for `heed explain`.
+    length are ranked beside them. The recommendation is kept for `heed explain`, unless somebody
+    named the methods, or the unit is not a word.
     """
     began = time.perf_counter()
     model = classifier_of(model)
@@ -82,8 +83,8 @@ def rank(
     rows = measure.Measured(columns_of).rows(study, list(able))
     if not any(np.isfinite(row["faithfulness"]) for row in rows):
         raise InputError(
-            "Nothing can be ranked: in no document does the order of the words matter, or has it"
-            " three of them."
+            "Nothing can be ranked: all documents have fewer than three words, or their removal"
+            " changes nothing."
         )
     about = {
         name: {"signed": m.signed, "chance": isinstance(m, CHANCE), "settings": plain(m)}
@@ -91,7 +92,9 @@ def rank(
     }
     facts = _facts(setup) | {"seconds": time.perf_counter() - began}
     ranking = Ranking(facts, about, rows, curve, left_out)
-    if (found := ranking.recommendation) is not None:
+    # what is named, by its settings too, is the choice of somebody: it says nothing of all others
+    general = given is None and unit == "word"
+    if general and (found := ranking.recommendation) is not None:
         recommendation.keep(model.revision, found)
     return ranking
 
@@ -122,6 +125,8 @@ def _chosen(
     study: Study, prediction: Prediction, given: Sequence[Method] | None, patience: float
 ) -> tuple[list[Method], dict[str, str]]:
     """The methods that are ranked, chance methods last, and why others are not."""
+    if given is not None and all(isinstance(m, CHANCE) for m in given):
+        raise InputError("Name a method to rank: random and word-length are ranked beside it.")
     named = {m.name for m in given or ()}
     chance = [cls() for cls in CHANCE if cls.name not in named]
     if given is not None:

@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from heed.intervals import RESAMPLES, Sample
 from heed.intervals.studentised import strays
@@ -21,6 +21,7 @@ LEVEL = 0.95
 # Where two methods differ in one document of 60, a resample without it shows no spread, and would
 # stray by infinitely many errors of its own: no two methods could then be told apart.
 FLOOR = 0.5
+ROUNDING = 1e-9  # differences that mean nothing
 
 Values = Float[np.ndarray, "row document"]
 
@@ -50,15 +51,19 @@ def simultaneous(
     return Intervals(mean, mean - spread, mean + spread)
 
 
-def best_group(
+def leads(
     values: Values, groups: Int[np.ndarray, "document"], seed: int = 0, resamples: int = RESAMPLES
-) -> Bool[np.ndarray, "row"]:
-    """The methods that cannot be told from the best: no other is better beyond chance."""
-    inside = np.ones(len(values), dtype=bool)
+) -> Float[np.ndarray, "row row"]:
+    """By how much each row at least leads each other one, beyond chance; negative where it may not.
+
+    All pairs hold together.
+    """
+    least = np.zeros((len(values), len(values)))
     if len(values) < 2:
-        return inside
+        return least
     one, other = np.array(list(combinations(range(len(values)), 2))).T
-    gap = simultaneous(values[one] - values[other], groups, seed, resamples)
-    inside[other[gap.low > 0]] = False
-    inside[one[gap.high < 0]] = False
-    return inside
+    gap = values[one] - values[other]
+    gap[np.abs(gap) < ROUNDING] = 0.0
+    found = simultaneous(gap, groups, seed, resamples)
+    least[one, other], least[other, one] = found.low, -found.high
+    return least

@@ -279,10 +279,13 @@ def _comments(diff: RankingDiff) -> Iterator[str]:
     for which, name in (("old", "new"), ("new", "old")):
         if alone := [m.method for m in diff.moves if getattr(m, name) is None]:
             yield printable(f"Only in the {which} ranking: {', '.join(alone)}.")
-    yield (
-        f"●: cannot be told from the best. Differences of faithfulness over the"
-        f" {counted(diff.n)} of both rankings, with 95 % intervals that hold for all methods"
-        " together."
-    )
+    yield "●: cannot be told from the best."
+    if diff.n < 2:
+        yield "There are no differences: the rankings do not share two documents."
+    else:
+        yield (
+            f"Differences of faithfulness are over the {counted(diff.n)} of both rankings, with"
+            " 95 % intervals that hold for all methods together."
+        )
     if diff.notes:
         yield printable(f"Also: {'; '.join(diff.notes)}.")

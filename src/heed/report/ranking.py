@@ -71,7 +71,7 @@ COLUMNS = (
         7,
     ),
     Column("sufficiency", "kept", "how much of the output the top words alone keep, 0 to 1", 6),
-    Column("signs", "signs", "share of words whose sign is that of LIME, where LIME is sure", 2),
+    Column("signs", "signs", "share of words with the sign of LIME, where LIME is sure", 2),
     Column(
         "stability",
         "seeds",
@@ -80,14 +80,14 @@ COLUMNS = (
     ),
     Column(
         "sensitivity",
-        "learnt",
+        "untrained",
         "Spearman's ρ with the explanation of the same model with random weights, on the first 20"
         " documents: near 0 is good",
         4,
     ),
     Column(
         "plausibility",
-        "marked",
+        "people",
         "average precision against what people marked, above that of a random order",
         0,
     ),
@@ -96,7 +96,7 @@ COLUMNS = (
 )
 FAITHFUL = (
     "how much the top words matter, over removing and keeping 5 to 50 % of the words by"
-    " {removals}: 0 is the worst order of the words, 1 the best; ± holds for all methods together"
+    " {removals}: 0 is the worst order of the words, 1 the best"
 )
 
 
@@ -105,12 +105,15 @@ def columns(ranking: Ranking) -> list[Column]:
     return [c for c in COLUMNS if any(c.text(s) != "–" for s in ranking.standings)]
 
 
-def faithful(standing: Standing) -> str:
-    """Faithfulness, with half the width of its interval."""
-    return f"{cell(standing.faithfulness)} ± {cell(standing.margin)}"
+def faithful(ranking: Ranking, standing: Standing) -> str:
+    """Faithfulness, with half the width of its interval if there are enough documents for one."""
+    mean = cell(standing.faithfulness)
+    return f"{mean} ± {cell(standing.margin)}" if ranking.decides else mean
 
 
-def _mark(standing: Standing) -> str:
+def _mark(ranking: Ranking, standing: Standing) -> str:
+    if not ranking.decides:
+        return " "
     return BEST if standing.best else BELOW
 
 
@@ -120,8 +123,11 @@ def name(standing: Standing) -> str:
 
 def legend(ranking: Ranking, shown: Sequence[Column]) -> Iterator[tuple[str, str]]:
     """What each column means."""
-    yield f"{BEST}", "cannot be told from the best method, beyond chance"
-    yield "faithful", FAITHFUL.format(removals=_listed(ranking.facts["removals"]))
+    together = ""
+    if ranking.decides:
+        yield BEST, "cannot be told from the best method"
+        together = "; ± holds for all methods together"
+    yield "faithful", FAITHFUL.format(removals=_listed(ranking.facts["removals"])) + together
     for column in shown:
         yield column.title, column.says
 
@@ -135,8 +141,10 @@ def about(ranking: Ranking) -> Iterator[str]:
     """What the ranking rests on."""
     facts = ranking.facts
     yield counted(ranking.documents)
-    if missing := facts["documents"] - ranking.documents:
-        yield f"{missing:,} more in which the order of words does not matter"
+    if ranking.independent < ranking.documents:
+        yield f"{ranking.independent:,} of them independent"
+    if (missing := facts["documents"] - ranking.documents) > 0:
+        yield f"{missing:,} more not ranked (too few words, or their removal changes nothing)"
     if facts.get("left_out"):
         yield f"{facts['left_out']:,} left out (blank, or no {facts['unit']} that the model reads)"
     if facts.get("unfit"):
@@ -174,7 +182,11 @@ class _Screen:
         ranking, facts = self.ranking, self.ranking.facts
         wide = max(_WIDE, options.max_width)
         rows = [
-            [f"{_mark(s)} {printable(name(s))}", faithful(s), *(c.text(s) for c in COLUMNS)]
+            [
+                f"{_mark(ranking, s)} {printable(name(s))}",
+                faithful(ranking, s),
+                *(c.text(s) for c in COLUMNS),
+            ]
             for s in ranking.standings
         ]
         titles = ["  method", "faithful", *(c.title for c in COLUMNS)]
@@ -252,7 +264,8 @@ def as_markdown(ranking: Ranking) -> str:
     shown = columns(ranking)
     titles = ("", "method", "faithful", *(c.title for c in shown))
     rows = [
-        (_mark(s), md(name(s)), faithful(s), *(c.text(s) for c in shown)) for s in ranking.standings
+        (_mark(ranking, s), md(name(s)), faithful(ranking, s), *(c.text(s) for c in shown))
+        for s in ranking.standings
     ]
     facts = ranking.facts
     subject = f"{facts['model']}@{facts['revision']} · {facts['data']}"
@@ -284,7 +297,10 @@ def html(ranking: Ranking) -> str:
         about=list(about(ranking)),
         pictures=pictures,
         titles=[c.title for c in shown],
-        rows=[(s, _mark(s), faithful(s), [c.text(s) for c in shown]) for s in ranking.standings],
+        rows=[
+            (s, _mark(ranking, s), faithful(ranking, s), [c.text(s) for c in shown])
+            for s in ranking.standings
+        ],
         legend=list(legend(ranking, shown)),
         parts=_parts(ranking),
         left_out=list(left_out(ranking)),
@@ -323,7 +339,7 @@ def html_table(ranking: Ranking) -> str:
     head = "".join(f"<th>{title}</th>" for title in titles)
     body = ""
     for s in ranking.standings:
-        cells = (_mark(s), name(s), faithful(s), *(c.text(s) for c in shown))
+        cells = (_mark(ranking, s), name(s), faithful(ranking, s), *(c.text(s) for c in shown))
         body += f"<tr>{''.join(f'<td>{escape(printable(text))}</td>' for text in cells)}</tr>"
     said = escape(printable(sentence(ranking)))
     return f"<p><strong>{said}</strong></p><table><tr>{head}</tr>{body}</table>"

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from heed.report.charts import COLOURS, FILL, INK, Chart, chart_of, styled
-from heed.report.numbers import cell, number
+from heed.report.numbers import number
+from heed.report.ranking import faithful
 from heed.text import printable
 
 if TYPE_CHECKING:
@@ -47,12 +48,12 @@ def forest(ranking: Ranking, width: int = WIDE) -> Chart:
         {
             "row": i + 0.5,
             "at": s.faithfulness,
-            # one document has no interval
-            "low": s.low if math.isfinite(s.low) else s.faithfulness,
-            "high": s.high if math.isfinite(s.high) else s.faithfulness,
+            # few documents have no interval
+            "low": s.low if ranking.decides else s.faithfulness,
+            "high": s.high if ranking.decides else s.faithfulness,
             "kind": _kind(s),
             "tip": _tip(s),
-            "text": f"{cell(s.faithfulness)} ± {cell(s.margin)}",
+            "text": faithful(ranking, s),
         }
         for i, s in enumerate(standings)
     ]
@@ -103,6 +104,7 @@ def cost(ranking: Ranking, width: int = WIDE) -> Chart:
             "tip": f"{_tip(s)}, {number(s.others['evaluations'], decimals=0)} texts a document",
         }
         for s in ranking.standings
+        if "evaluations" in s.others
     ]
     lines = list(_lines(ranking))
     costs = [row["cost"] for row in [*rows, *lines]]
@@ -164,7 +166,8 @@ def _lines(ranking: Ranking) -> Iterator[dict[str, Any]]:
     """The points of each line; the last is the method itself, which has a mark already."""
     by_name = {s.method: s for s in ranking.standings}
     for name, points in groupby(ranking.curve, key=lambda row: row["curve"]):
-        if (own := by_name.get(name)) is None:
+        own = by_name.get(name)
+        if own is None or "evaluations" not in own.others:
             continue
         shown = printable(name)
         for row in sorted(points, key=lambda row: float(row["evaluations"])):
