@@ -124,7 +124,7 @@ def _usual(r: np.random.Generator, label: int) -> Document:
     return write(r, *parts, label=label)
 
 
-_TURNED = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.4)
+_TURNED = (-0.4, -0.2, 0.0, 0.1, 0.2, 0.4, 0.8)
 _DRAWN = (-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 
 DIALS = (
