@@ -18,6 +18,7 @@ from rich.text import Text
 from heed.report.markup import md, md_table, plain_cell
 from heed.report.numbers import cell, duration, number
 from heed.report.page import pairs, render
+from heed.report.standings import faithful
 from heed.text import counted, printable
 
 if TYPE_CHECKING:
@@ -103,12 +104,6 @@ FAITHFUL = (
 def columns(ranking: Ranking) -> list[Column]:
     """The columns that some method has a number for."""
     return [c for c in COLUMNS if any(c.text(s) != "–" for s in ranking.standings)]
-
-
-def faithful(ranking: Ranking, standing: Standing) -> str:
-    """Faithfulness, with half the width of its interval if there are enough documents for one."""
-    mean = cell(standing.faithfulness)
-    return f"{mean} ± {cell(standing.margin)}" if ranking.decides else mean
 
 
 def _mark(ranking: Ranking, standing: Standing) -> str:

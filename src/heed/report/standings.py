@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from heed.report.charts import COLOURS, FILL, INK, Chart, chart_of, styled
-from heed.report.numbers import number
-from heed.report.ranking import faithful
+from heed.report.numbers import cell, number
 from heed.text import printable
 
 if TYPE_CHECKING:
@@ -145,6 +144,12 @@ def cost(ranking: Ranking, width: int = WIDE) -> Chart:
             layers.append(text.encode(x=x, y=alt.Y("label:Q", scale=y_scale), text="name:N"))
     chart = alt.LayerChart(layer=layers).properties(width=width, height=_TALL)
     return Chart(styled(chart))
+
+
+def faithful(ranking: Ranking, standing: Standing) -> str:
+    """Faithfulness, with half the width of its interval if there are enough documents for one."""
+    mean = cell(standing.faithfulness)
+    return f"{mean} ± {cell(standing.margin)}" if ranking.decides else mean
 
 
 def _kind(standing: Standing) -> str:
