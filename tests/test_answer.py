@@ -486,6 +486,16 @@ def test_choices_that_turn_a_verdict_are_named() -> None:
         forest.choices(told(OPEN_GATE))
 
 
+def test_a_choice_is_measured_by_its_own_column() -> None:
+    """Not by the ways to remove words, of which the verdict shows the least favourable."""
+    values = {"value_replace": 0.3, "value_delete": 0.2, "variant_raw_replace": -0.4}
+    measured = [row | values for row in rows(np.full(150, 0.3))]
+    audit = told(verdict("removes", mean=0.2, low=0.15, high=0.25), given={"removes": measured})
+    assert forest.turned(audit) == {"removes": ["not normalised, words replaced"]}
+    found = " · ".join(tips(forest.choices(audit)))
+    assert "removes, not normalised, words replaced: -0.400" in found
+
+
 # One screen
 
 

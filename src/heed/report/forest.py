@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from heed.claims.claim import Outcome
+from heed.claims.claim import Outcome, Row
 from heed.claims.tested import statistic
 from heed.errors import InputError
 from heed.report import charts
@@ -192,11 +192,16 @@ def _under_choices(
         return
     for column in e.rows[0]:
         if column == "plain" or column.startswith("variant_"):
-            values = [row | {"value": row.get(column, math.nan)} for row in e.rows]
-            other = replace(e, rows=values)
+            other = replace(e, rows=[_instead(row, column) for row in e.rows])
             if len(other.values) > 1:
                 mean, (low, high) = statistic(other, v.level)
                 yield choice(column), (mean, low, high), _side(v, (mean, low, high))
+
+
+def _instead(row: Row, column: str) -> Row:
+    """A row with another column as its statistic, without ways to remove words and bounds."""
+    kept = {k: x for k, x in row.items() if not k.startswith("value_") and k != "upper"}
+    return kept | {"value": row.get(column, math.nan)}
 
 
 def _side(v: Verdict, numbers: tuple[float, float, float]) -> Outcome:
@@ -224,6 +229,7 @@ def _drawn(lines: Sequence[Line], width: int) -> alt.LayerChart:
         values=[i + 0.5 for i in range(len(lines))],
         labelExpr=f"{json.dumps(names)}[floor(datum.value)]",
         labelLimit=0,
+        minExtent=_LETTER * max(map(len, names)) + 10,
         labelPadding=10,
         labelOverlap=False,
         ticks=False,
