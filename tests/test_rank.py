@@ -20,11 +20,9 @@ import pytest
 
 import heed
 from heed.audit import Audit, audit
-from heed.claims import Study
 from heed.claims.study import digest
 from heed.errors import DataError, InputError, NotApplicable, OutputError
-from heed.methods import Explanation, GradientInput, Lime, LimeExact, Occlusion, Random
-from heed.methods.explanation import Unit
+from heed.methods import GradientInput, Lime, LimeExact, Occlusion
 from heed.models import checkpoint
 from heed.models.single_layer import SingleLayer
 from heed.rank import Ranking, RankingDiff, diff, rank
@@ -181,14 +179,6 @@ def test_faithfulness_lies_between_the_worst_and_the_best_of_all_orders(
                     assert row[f"{kind}_{removal}"] == pytest.approx(share, abs=1e-6)
                     shares.append(share)
             assert row["faithfulness"] == pytest.approx(np.mean(shares), abs=1e-6)
-
-
-def explained(scores: list[float], errors: list[float] | None = None) -> Explanation:
-    units = tuple(Unit(f"w{i}", 0, ((2 * i, 2 * i + 1),)) for i in range(len(scores)))
-    more = {} if errors is None else {"std_err": np.array(errors)}
-    return Explanation(
-        Document(" ".join("x" * len(scores))), units, np.array(scores), "made", label=0, **more
-    )
 
 
 def test_signs_count_where_lime_is_sure_of_its_own(model: SingleLayer) -> None:
@@ -647,4 +637,3 @@ def test_random_scores_are_in_the_middle_and_exact_ones_on_top(model: SingleLaye
     found = rank(model, documents(30), [LimeExact(), Occlusion()])
     by_name = {s.method: s for s in found.standings}
     assert by_name["occlusion"].low > by_name["random"].high
-    assert isinstance(Study(model, documents(3), Random()).explain()[0], Explanation)
