@@ -21,6 +21,7 @@ from heed.claims import CLAIMS, Study
 from heed.claims.faithful import RIVAL
 from heed.claims.plausible import edited, marked, partners
 from heed.claims.removal import best_elsewhere, halves, removing, scales, tie_keys
+from heed.claims.study import collect, controls
 from heed.errors import NotApplicable
 from heed.methods import AttentionMean, GradientInput, Lime, LimeExact, Method, Occlusion
 from heed.methods.method import Job, Measured
@@ -148,7 +149,8 @@ def test_words_of_a_text_whose_output_is_frozen_support_nothing(
     for evidence in audit.evidence:
         assert not len(evidence.values)
         columns = [key for key in evidence.rows[0] if key.startswith("value")]
-        assert len(columns) == 1 + len(constant_model.removals)
+        # what chance reaches under one way to remove words shows that it does not pass
+        assert len(columns) == 1 + (1 if evidence.control else len(constant_model.removals))
         assert all(np.isnan(row[key]) for row in evidence.rows for key in columns)
 
 
@@ -161,6 +163,19 @@ def test_every_way_to_remove_words_is_measured_unless_one_is_chosen(model: Singl
         (row,) = CLAIMS[claim](removal="hide").measure(Study(model, documents(1)))  # type: ignore[call-arg]
         assert [key for key in row if key.startswith("value_")] == ["value_hide"]
         assert row["value"] == row["value_hide"]
+
+
+@pytest.mark.parametrize(("method", "ways"), [(Constant(), 1), (Occlusion(), 3)])
+def test_what_might_pass_by_chance_is_measured_under_every_way_to_remove_words(
+    model: SingleLayer, method: Method, ways: int
+) -> None:
+    test, study = CLAIMS["removes"](), Study(model, documents(12))
+    judged = collect(test, study)
+    (control,) = controls(test, [replace(study, method=method)], [judged])
+    whole = collect(test, replace(study, method=method))
+    assert (whole.combined() > test.claim.threshold) == (ways == 3)
+    assert sum(key.startswith("value_") for key in control.rows[0]) == ways
+    np.testing.assert_array_equal(control.values, whole.values)
 
 
 def test_two_words_cannot_be_ranked(model: SingleLayer) -> None:

@@ -387,6 +387,32 @@ def test_scores_are_those_of_documents_assembled_by_hand(family: str, removal: A
             np.testing.assert_allclose(score, expected.numpy(), atol=1e-4)
 
 
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "albert", "electra"])
+def test_hidden_tokens_are_left_out_where_the_others_keep_their_places(family: str) -> None:
+    m = copy.copy(model(family))
+    tokens = m.tokens(TEXTS[:3])
+    keep = [np.eye(len(t.words), dtype=bool) for t in tokens]
+    read: list[int] = []
+
+    def counted(rows: Any) -> Any:
+        read.append(max(len(row.ids) for row in rows))
+        return Transformer.outputs(m, rows)
+
+    m.outputs = counted
+    left_out = m.score(tokens, keep, removal="hide")
+    assert m.gaps and max(read) < 10  # one word, of a few pieces, between two special tokens
+    m.gaps = False
+    hidden = m.score(tokens, keep, removal="hide")
+    assert max(read) == max(len(t) for t in tokens)
+    for a, b in zip(left_out, hidden, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["modernbert", "gpt2", "xlnet"])
+def test_hidden_tokens_stay_where_their_places_count(family: str) -> None:
+    assert not model(family).gaps
+
+
 @pytest.mark.parametrize("name", [n for n, c in METHODS.items() if CLOSED not in c.needs])
 @pytest.mark.parametrize("family", ["bert", "gpt2", "gemma2", "deberta", "xlnet"])
 def test_every_method_explains_every_transformer(family: str, name: str) -> None:
@@ -498,6 +524,13 @@ def test_a_saved_model_is_loaded_by_its_folder(tmp_path: Path) -> None:
     m = heed.load(tmp_path)
     np.testing.assert_allclose(m(TEXTS), model("bert")(TEXTS), atol=1e-5)
     assert m.name == tmp_path.name and m.revision == model("bert").revision
+
+
+def test_a_model_that_is_handed_in_is_loaded_as_it_is() -> None:
+    pair = network("bert"), tokenizer()
+    np.testing.assert_allclose(heed.load(pair)(TEXTS), model("bert")(TEXTS), atol=1e-5)
+    with pytest.raises(InputError, match="stays where and as it is"):
+        heed.load(pair, dtype="bfloat16")
 
 
 def test_pickled_and_missing_models_are_refused(tmp_path: Path) -> None:

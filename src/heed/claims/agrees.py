@@ -84,7 +84,7 @@ class AgreesLime(ClaimTest):
     samples   how many texts LIME may evaluate
 
     Words are distinct. LIME is exact if the model has a closed form and two labels. Else it takes
-    as many samples as two draws of it need to agree well (weighted τ above .85), and values are
+    as many samples as two draws of it need to agree well (weighted τ above .8), and values are
     corrected for the noise that is left. The ceiling is what leave-one-out reaches.
     """
 

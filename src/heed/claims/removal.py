@@ -8,7 +8,7 @@ the best order itself.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -44,7 +44,7 @@ class RemovalTest(ClaimTest):
 
     orders: Annotated[int, AtLeast(1)] = field(default=4, kw_only=True)
     width: Annotated[int, AtLeast(1)] = field(default=5, kw_only=True)
-    candidates: Annotated[int, AtLeast(1)] = field(default=2, kw_only=True)
+    candidates: Annotated[int, AtLeast(1)] = field(default=1, kw_only=True)
     exact: Annotated[int, AtLeast(0), AtMost(16)] = field(default=11, kw_only=True)
     removal: Annotated[Removal, "way to remove words"] | None = field(default=None, kw_only=True)
 
@@ -52,6 +52,10 @@ class RemovalTest(ClaimTest):
         """The ways to remove words that are measured, the model's default first."""
         model = study.model
         return model.removals if self.removal is None else (model.removal(self.removal),)
+
+    def needed_to_pass(self, study: Study) -> ClaimTest:
+        """A claim holds only if it holds under each way to remove words."""
+        return replace(self, removal=self.removals(study)[0])
 
 
 class Scale(NamedTuple):

@@ -26,7 +26,7 @@ class Signed(ClaimTest):
     Only words count whose LIME score is known to differ from 0: by more than twice its standard
     error. A document without such words at the top has no share. Words are distinct. LIME is exact
     if the model has a closed form and two labels; else it takes as many samples as two draws of it
-    need to agree well (weighted τ above .85).
+    need to agree well (weighted τ above .8).
     """
 
     claim = stated("signed")

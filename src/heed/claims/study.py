@@ -343,6 +343,10 @@ class ClaimTest(ABC):
             return Refusal("method", f"{study.method.name} would be compared with itself")
         return None
 
+    def needed_to_pass(self, study: Study) -> ClaimTest:
+        """A cheaper test that supports the claim wherever this one does; by default this one."""
+        return self
+
     def unfit(self, rows: Sequence[Row]) -> Refusal | None:
         """Why a verdict on these rows would mean nothing; None if it means something."""
         return None
@@ -377,8 +381,17 @@ def controls(
     nothing_to_judge = all(e.refusal for e in judged)
     if nothing_to_judge or not test.claim.of_explanation or not test.controlled:
         return []
-    measured = [collect(test, study, control=True) for study in chance]
+    measured = [_control(test, study) for study in chance]
     return [e for e in measured if not e.refusal]
+
+
+def _control(test: ClaimTest, study: Study) -> Evidence:
+    """What a chance method reaches: by the whole test only if it might pass."""
+    part = test.needed_to_pass(study)
+    evidence = collect(part, study, control=True)
+    distance = evidence.combined() - test.claim.threshold
+    might_pass = distance > 0 if test.claim.above else distance < 0
+    return collect(test, study, control=True) if might_pass and part != test else evidence
 
 
 def _chunks(indices: list[int]) -> Iterator[list[int]]:

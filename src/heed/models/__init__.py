@@ -41,14 +41,15 @@ def of(model: Model) -> Classifier:
 
 
 def load(
-    model: str | Path | None = None,
+    model: Model | str | Path | None = None,
     device: str = "auto",
     dtype: str = "auto",
     batch_tokens: int | None = None,
 ) -> Classifier:
     """A model by its folder, by its hub id, or by the name of a bundled or installed public one.
 
-    Without a name it is the default one.
+    Without a name it is the default one. A model that is handed in (see `of`) stays where and as it
+    is.
 
     device         where a transformer runs: "cpu", "cuda", "cuda:1", "mps"; "auto" is what the
                    environment variable HEED_DEVICE names, else cuda or mps if there is one
@@ -61,7 +62,11 @@ def load(
     devices.check(device, dtype)
     devices.check_batch_tokens(batch_tokens)
     loaded: Classifier
-    if folders.is_transformer(model):
+    if not isinstance(model, str | Path | None):
+        if (device, dtype) != ("auto", "auto"):
+            raise InputError("A model that is handed in stays where and as it is: move it before.")
+        loaded = of(model)
+    elif folders.is_transformer(model):
         from heed.models import transformer
 
         loaded = transformer.load(folders.transformer_at(str(model)), device, dtype)

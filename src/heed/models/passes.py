@@ -20,15 +20,25 @@ L = TypeVar("L", np.ndarray, torch.Tensor)
 
 
 class Row(NamedTuple):
-    """One input: ids, segments, and which tokens may be attended to (all, if None)."""
+    """One input.
+
+    seen     which tokens may be attended to; all, if None
+    places   where in the text each token stands; one behind the other, if None
+    """
 
     ids: Int[np.ndarray, "token"]
     types: Int[np.ndarray, "token"]
     seen: Bool[np.ndarray, "token"] | None = None
+    places: Int[np.ndarray, "token"] | None = None
 
 
 class Passes(Classifier):
-    """The doors `logits` and `score` for a model that has `outputs`."""
+    """The doors `logits` and `score` for a model that has `outputs`.
+
+    gaps   whether hidden tokens may be left out, as long as the others keep their places
+    """
+
+    gaps = False
 
     @abstractmethod
     def outputs(self, rows: Sequence[Row]) -> Float[np.ndarray, "row label"]:
@@ -44,13 +54,24 @@ class Passes(Classifier):
         """Rows of all documents share batches."""
         owners = [t for t, rows in zip(tokens, present, strict=True) for _ in rows]
         rows = [row for rows in present for row in rows]
-        lengths = [len(row) for row in rows]
-        if removal == "delete":
-            lengths = [int(row.sum()) or 1 for row in rows]
+        lengths = [self._length(row, removal) for row in rows]
         return finite(self.run(lengths, lambda i: self._removed(owners[i], rows[i], removal)))
+
+    def _length(self, present: Bool[np.ndarray, "token"], removal: Removal) -> int:
+        """How many tokens of a document are read without some of them."""
+        if removal == "delete":
+            return int(present.sum()) or 1
+        return int(present.sum()) if self._leaves_out(present, removal) else len(present)
+
+    def _leaves_out(self, present: Bool[np.ndarray, "token"], removal: Removal) -> bool:
+        """Whether hidden tokens are left out; the first may be the one that classifies."""
+        return removal == "hide" and self.gaps and bool(present[0])
 
     def _removed(self, tokens: Tokens, present: Bool[np.ndarray, "token"], removal: Removal) -> Row:
         """A document without some of its tokens."""
+        if self._leaves_out(present, removal):
+            places = np.flatnonzero(present)
+            return Row(tokens.ids[places], tokens.types[places], None, places)
         if removal == "hide":
             return Row(tokens.ids, tokens.types, present)
         if removal == "replace":

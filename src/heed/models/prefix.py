@@ -22,7 +22,14 @@ from heed.models.passes import Row
 
 _LEAST = 0.2  # of a batch's tokens must be saved; below that, two passes are slower than one
 # how a config names the number of tokens that some layers look back
-_WINDOWS = ("sliding_window", "window_size", "attention_window", "attention_chunk_size")
+_WINDOWS = (
+    "sliding_window",
+    "window_size",
+    "attention_window",
+    "attention_chunk_size",
+    "local_attention",
+    "attention_window_size",
+)
 _SCALED_BY_LENGTH = ("longrope", "dynamic")
 _TRAINED = "original_max_position_embeddings"
 
