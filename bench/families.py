@@ -22,7 +22,8 @@ from bench import small
 from heed import methods
 from heed.errors import HeedError, NotApplicable
 from heed.models import classifier as offer
-from heed.models.transformer import Transformer, quiet
+from heed.models.pretrained import quiet
+from heed.models.transformer import Transformer
 
 PAGE = Path(__file__).parent.parent / "docs" / "models.md"
 TEXTS = [

@@ -24,8 +24,8 @@ from heed.errors import CheckpointError, quoted
 from heed.models import onnx_graph, transformer
 from heed.models.onnx_graph import Graph
 from heed.models.passes import Row
+from heed.models.pretrained import CAUSAL
 from heed.models.sources import Check
-from heed.models.transformer import CAUSAL
 from heed.text import Document
 
 LEAST_EQUAL = 0.75  # labels that must be the same where a file's rounding cannot be undone

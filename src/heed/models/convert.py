@@ -39,11 +39,11 @@ from transformers import (
 from transformers.pytorch_utils import Conv1D
 
 from heed.errors import CheckpointError, InputError, quoted
-from heed.models import comparing, folders, onnx_graph, sources, transformer
+from heed.models import comparing, folders, onnx_graph, pretrained, sources, transformer
 from heed.models.folders import CONVERTED
 from heed.models.onnx_graph import Graph
+from heed.models.pretrained import CAUSAL, is_causal
 from heed.models.sources import Check, Conversion, Source
-from heed.models.transformer import CAUSAL, is_causal
 from heed.text import Document
 
 _LARGEST_COUNT = 1000  # layers, experts and the like: more would be built for hours
@@ -80,7 +80,7 @@ def convert(
     folders.check_free(folder)
     subject = f"{quoted(str(source.weights))} cannot be converted"
     documents = documents or sources.built_in(paired=source.format != "GGUF")
-    with folders.reading(subject), transformer.quiet(), folders.writing(folder) as scratch:
+    with folders.reading(subject), pretrained.quiet(), folders.writing(folder) as scratch:
         if source.format == "GGUF":
             network, check = _convert_gguf(source, scratch, documents, fp16)
         else:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from heed.errors import InputError, NotApplicable
 from heed.models import classifier as offer
-from heed.models import transformer
+from heed.models import pretrained
 from heed.models.arrays import Attention, Embeddings
 from heed.models.classifier import At
 from heed.models.passes import Passes, Row
@@ -121,7 +121,7 @@ class Entailed(Passes):
         self.offers = frozenset({offer.GRADIENT} if gradients else ())
         self.withheld = dict.fromkeys(sorted(_ATTENTION), "it reads the text once for each label")
         self.tokenizer = self._reader = PremiseTokenizer(
-            transformer.backend(judge.pretrained_tokenizer),
+            pretrained.backend(judge.pretrained_tokenizer),
             judge.tokenizer.max_tokens,
             judge.pretrained_tokenizer.unk_token_id,
             list(hypotheses.values()),

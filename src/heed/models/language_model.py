@@ -33,7 +33,7 @@ from transformers import (
 )
 
 from heed.errors import CheckpointError, InputError, quoted
-from heed.models import folders, hook, prefix, transformer
+from heed.models import folders, hook, prefix, pretrained
 from heed.models.arrays import Mask, Rows
 from heed.models.devices import as_numbers
 from heed.models.passes import Row, pad
@@ -122,7 +122,7 @@ class Prompted(Transformer):
         name: str,
         prompt: Prompt,
     ):
-        transformer.check_fast(tokenizer, name)
+        pretrained.check_fast(tokenizer, name)
         self.prompt = prompt
         self.pretrained_tokenizer = tokenizer
         self._offset: Tensor | None = None
@@ -195,7 +195,7 @@ class Prompted(Transformer):
         return self._tokenizer(longest - behind)
 
     def _tokenizer(self, longest: int) -> PromptTokenizer:
-        backend = transformer.backend(self.pretrained_tokenizer)
+        backend = pretrained.backend(self.pretrained_tokenizer)
         unknown = self.pretrained_tokenizer.unk_token_id
         marked = not self.prompt.chat
         return PromptTokenizer(backend, longest, unknown, self.prompt.template, marked)
@@ -237,7 +237,7 @@ class Prompted(Transformer):
     def needs_even_batches(self) -> bool:
         """The tokens of a word follow the padding of a prompt, which takes room in a window."""
         window = prefix.window(self.model.config)
-        short = window is not None and window < transformer.longest(
+        short = window is not None and window < pretrained.longest(
             self.model, self.pretrained_tokenizer
         )
         return (bool(self.completions.longer) and short) or super().needs_even_batches()
@@ -397,7 +397,7 @@ def load(model: str, device: str, dtype: str) -> tuple[PreTrainedModel, PreTrain
     """A causal language model by its folder, hub id or public name."""
     place = folders.transformer_at(model)
     _refuse_classifier(model, Path(place))
-    network, tokenizer, missing = transformer.placed(place, device, dtype, AutoModelForCausalLM)
+    network, tokenizer, missing = pretrained.placed(place, device, dtype, AutoModelForCausalLM)
     if missing:
         raise CheckpointError(
             f"The model {quoted(model)} is not a causal language model: it lacks"

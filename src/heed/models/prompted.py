@@ -65,7 +65,7 @@ def prompted(
         )
     if not chat:
         label_words(labels, layout)
-    from heed.models import language_model, transformer
+    from heed.models import language_model, pretrained
 
     if isinstance(model, str | Path):
         name = str(model)
@@ -74,12 +74,12 @@ def prompted(
         # adapters of PEFT are inside of the base
         network = model.get_base_model() if hasattr(model, "get_base_model") else model
         reader = tokenizer
-        if not any(cls.__name__.endswith(transformer.CAUSAL) for cls in type(network).__mro__):
+        if not any(cls.__name__.endswith(pretrained.CAUSAL) for cls in type(network).__mro__):
             kind = type(network).__name__
             raise InputError(f"heed prompts causal language models, got {kind}.")
         name = model.config.name_or_path or model.config.model_type
     layout = layout.as_chat(reader, system) if chat else layout
     prompt = Prompt(layout, label_words(labels, layout), chat, calibrate)
-    asked = language_model.Prompted(network, reader, transformer.name_of(name), prompt)
+    asked = language_model.Prompted(network, reader, pretrained.name_of(name), prompt)
     asked.batch_tokens = batch_tokens or asked.batch_tokens
     return asked

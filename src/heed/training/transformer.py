@@ -29,7 +29,7 @@ from transformers import (
 )
 
 from heed.errors import NotApplicable
-from heed.models import transformer
+from heed.models import pretrained
 from heed.models.folders import FACTS, write_json, writing
 from heed.models.hook import Recorder, install, recording
 from heed.models.passes import Row
@@ -159,7 +159,7 @@ def save(
 ) -> None:
     """Write a model as Hugging Face's libraries read it; `facts` (data, recipe …) are heed's."""
     network = copy.deepcopy(trained.network).half() if fp16 else trained.network
-    with writing(folder) as scratch, transformer.quiet():
+    with writing(folder) as scratch, pretrained.quiet():
         network.save_pretrained(scratch)
         trained.tokenizer.save_pretrained(scratch)
         write_json(scratch / FACTS, facts)
@@ -173,13 +173,13 @@ def _pretrained(
     base: str | Path, labels: Sequence[str], recipe: Tuning
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model by folder or id, with a new head unless it has one of the same size."""
-    network, tokenizer, _ = transformer.read(
+    network, tokenizer, _ = pretrained.read(
         base,
         ignore_mismatched_sizes=True,
         problem_type="single_label_classification",
         **_names(labels),
     )
-    tokenizer.model_max_length = min(recipe.max_tokens, transformer.longest(network, tokenizer))
+    tokenizer.model_max_length = min(recipe.max_tokens, pretrained.longest(network, tokenizer))
     return network, tokenizer
 
 
