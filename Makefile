@@ -52,8 +52,9 @@ results:  ## copy what full reproductions found (no data, no weights) from out/ 
 
 AUDITED = question-classifier prompt-guard minilm-sst minilm-sick transformer-imdb smollm2
 AUDIT = $(BIN)/heed audit --limit 200 -o $@
-# How many samples LIME takes and how many random orders are removed: what the models allow in an hour each.
-few = $(foreach claim,agrees-lime signed competitive robust,--set $(claim).samples=$(1)) --set removes.orders=$(2)
+# What slow models and long texts allow in an hour each: so many samples of LIME; a search where all orders would be tried.
+few = $(foreach claim,agrees-lime signed competitive robust,--set $(claim).samples=$(1))
+searched = $(foreach claim,removes suffices competitive,--set $(claim).exact=6)
 
 models: $(AUDITED:%=out/models/%.parquet)  ## audit six public models for docs/results/models (two hours; needs the data sets)
 	$(BIN)/python -m bench.public_models page
@@ -64,18 +65,19 @@ out/models/question-classifier.parquet: | out/models/questions.csv
 
 out/models/prompt-guard.parquet: | out/models/prompts.csv
 	$(BIN)/heed models get prompt-guard
-	$(AUDIT) --model prompt-guard --data out/models/prompts.csv $(call few,60,3)
+	$(AUDIT) --model prompt-guard --data out/models/prompts.csv \
+	$(call few,100) $(searched) --set exclusive.steps=150
 
 out/models/minilm-%.parquet: | out/models/prompts.csv out/minilm-%/model.safetensors
-	$(AUDIT) --model out/minilm-$* --data $* $(call few,100,5)
+	$(AUDIT) --model out/minilm-$* --data $*
 
 out/models/transformer-imdb.parquet: | out/models/prompts.csv
-	$(AUDIT) --model transformer-imdb --data imdb $(call few,300,5)
+	$(AUDIT) --model transformer-imdb --data imdb $(call few,1000)
 
 out/models/smollm2.parquet: | out/models/short-reviews.csv
 	$(BIN)/heed models get smollm2
 	$(AUDIT) --model smollm2 --template 'Review: {text}\nSentiment:' --labels negative,positive \
-	--data out/models/short-reviews.csv $(call few,50,5) --set exclusive.steps=100
+	--data out/models/short-reviews.csv $(call few,60) $(searched) --set exclusive.steps=60
 
 out/models/prompts.csv out/models/questions.csv out/models/short-reviews.csv &: | .venv/.test
 	$(BIN)/python -m bench.public_models texts
