@@ -22,6 +22,7 @@ from bench import small
 from heed import methods
 from heed.errors import HeedError, NotApplicable
 from heed.models import classifier as offer
+from heed.models.passes import Row
 from heed.models.pretrained import quiet
 from heed.models.transformer import Transformer
 
@@ -62,7 +63,7 @@ def examine(name: str) -> Family:
         except HeedError as error:
             family.refusal = str(error)
             return family
-        checks = (plain, read, replaced, row, gradients, projected, explained)
+        checks = (plain, hidden, read, replaced, row, gradients, projected, explained)
         for check in checks:
             try:
                 family.broken += check(family.model)
@@ -102,6 +103,24 @@ def plain(model: Transformer) -> list[str]:
             logits.append(network(**inputs).logits[0])
     same = near(torch.from_numpy(model(texts)).float(), torch.stack(logits))
     return [] if same else ["plain: other logits than the network's"]
+
+
+def hidden(model: Transformer) -> list[str]:
+    """Where hidden tokens are left out, outputs are those of whole texts with a mask."""
+    if not model.gaps:
+        return []
+    tokens = model.tokens([" ".join(TEXTS), *TEXTS])
+    rng = np.random.default_rng(0)
+    present = [rng.random((6, len(t))) < rng.random((6, 1)) for t in tokens]
+    for rows in present:
+        rows[:, 0] = True  # the first token stays, which may be the one that classifies
+    left_out = model.perturbed(tokens, present, "hide")
+    whole = [
+        Row(t.ids, t.types, seen) for t, rows in zip(tokens, present, strict=True) for seen in rows
+    ]
+    masked = model.run([len(row.ids) for row in whole], whole.__getitem__)
+    same = near(torch.from_numpy(left_out), torch.from_numpy(masked), 1e-4)
+    return [] if same else ["hidden: other logits without the hidden tokens"]
 
 
 def read(model: Transformer) -> list[str]:
