@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -15,6 +15,30 @@ ENTRIES = 1 << 21  # numbers held at once: bounds memory however many samples ar
 Samples = Float[np.ndarray, "sample"]  # a number for each sample
 Columns = Float[np.ndarray, "column"]  # a number for each regressor
 Pairs = Float[np.ndarray, "pair 2"]
+
+
+class Design(Protocol):
+    """The regressors of a fit."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    def rows(self, which: slice, dtype: Any) -> Float[np.ndarray, "_ column"]:
+        """Some of the rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Regressors whose rows were all made at once."""
+
+    table: Float[np.ndarray, "sample column"]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.table.shape[0], self.table.shape[1]
+
+    def rows(self, which: slice, dtype: Any) -> Float[np.ndarray, "_ column"]:
+        return self.table[which].astype(dtype, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +98,7 @@ class Ridge:
 
 
 def ridge(
-    design: Words,
+    design: Design,
     y: Samples,
     weights: Samples,
     penalty: float | Columns,
@@ -89,7 +113,9 @@ def ridge(
 
     The first row is the same in every run, and adds nothing to the standard errors.
     """
-    columns = design.shape[1]
+    samples, columns = design.shape
+    if samples * columns <= ENTRIES:  # a correction reads all rows again
+        design = Held(design.rows(slice(None), np.float64))
     reported = columns if reported is None else reported
     # a narrow kernel makes all weights tiny; only their ratios matter
     weights, penalty = weights / weights.max(), penalty / weights.max()
@@ -132,7 +158,7 @@ def ridge(
 
 
 def _gradient(
-    design: Words, y: Samples, weights: Samples, slope: Columns
+    design: Design, y: Samples, weights: Samples, slope: Columns
 ) -> tuple[Columns, Columns, Samples]:
     """Σ w r (x - x̄), x̄ and the residuals r of the fit with the best intercept for this slope."""
     product, mean, fitted = np.zeros(len(slope)), np.zeros(len(slope)), np.empty(len(y))
@@ -151,7 +177,7 @@ def _gradient(
 class _Fit(NamedTuple):
     """What the standard errors of a regression depend on."""
 
-    design: Words
+    design: Design
     weights: Samples
     mean: Columns
     residuals: Samples

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from heed.algebra.limits import kernel
 from heed.algebra.regression import ENTRIES, Controlled, Ridge, Words, enlarged, ridge, slices
 from heed.methods.method import HeadMethod, Job, Keep, Measured, OutputMethod, Scores
-from heed.models.classifier import Classifier, Removal, output_of
+from heed.models.classifier import Classifier, Removal, distinct_rows, output_of
 from heed.settings import AtLeast, AtMost, Below
 
 # How many texts a sampling method may evaluate.
@@ -68,12 +68,12 @@ class Perturbation(OutputMethod):
         # the output for the whole document is needed, too: it tells label and probabilities
         texts = [k if k[0].all() else np.vstack([np.ones_like(k[:1]), k]) for _, k in planned]
         # texts that were drawn twice are evaluated, and counted, once
-        unique = [np.unique(k, axis=0, return_inverse=True) for k in texts]
+        unique = [distinct_rows(k) for k in texts]
         tokens, groups = [job.tokens for job in jobs], [job.groups for job in jobs]
         logits = model.score(tokens, [distinct for distinct, _ in unique], groups, self.removal)
         results = []
         for (job, keep), evaluated, (_, index) in zip(planned, logits, unique, strict=True):
-            rows = evaluated[index.ravel()]
+            rows = evaluated[index]
             label = int(rows[0].argmax()) if job.label < 0 else job.label
             outputs = output_of(rows[-len(keep) :], label, self.explained(model), model.exclusive)
             measured = self.fit(job, keep, outputs)

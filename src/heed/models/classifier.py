@@ -155,9 +155,9 @@ class Classifier(ABC):
         indices: list[Int[np.ndarray, "_"]] = []
         count = 0
         for k, g in zip(keep, [t.word for t in tokens] if groups is None else groups, strict=True):
-            distinct, index = np.unique(k, axis=0, return_inverse=True)
+            distinct, index = distinct_rows(k)
             rows.append(np.where(g >= 0, distinct[:, g], True))
-            indices.append(count + index.ravel())
+            indices.append(count + index)
             count += len(distinct)
         outputs = self.perturbed(tokens, rows, removal)
         return [outputs[index] for index in indices]
@@ -393,6 +393,15 @@ class Classifier(ABC):
                 f" {' or '.join(self.gradients_at)}."
             )
         return at
+
+
+def distinct_rows(rows: Keep) -> tuple[Keep, Int[np.ndarray, "_"]]:
+    """Each different row once, and which of them each row is."""
+    # rows as strings of bits are compared at once, which is many times faster than by column
+    packed = np.packbits(np.pad(rows, ((0, 0), (0, 1))), axis=1)
+    strings = packed.view(np.dtype((np.void, packed.shape[1]))).ravel()
+    _, first, which = np.unique(strings, return_index=True, return_inverse=True)
+    return rows[first], which
 
 
 def softmax(logits: Float[np.ndarray, "*batch label"]) -> Float[np.ndarray, "*batch label"]:
