@@ -25,7 +25,7 @@ HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 NEAR = {"bfloat16": 0.03, "float16": 0.01}
 CHANGES = {"bfloat16": 0.15, "float16": 0.03}
 OF_CHANGES = {"occlusion", "lime", "shapley", "integrated-gradients"}
-OF_CHANGES |= {"gradient-input", "gradient-mean"}
+OF_CHANGES |= {"gradient-input", "gradient-mean", "gradient-paths"}
 REFUSED = {"efficient-sufficient", "efficient-necessary", "null-step"}
 COMPARED = {"used", "identified", "efficient-shared"}
 

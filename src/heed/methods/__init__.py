@@ -31,6 +31,7 @@ from heed.methods.gradient import GradientInput as GradientInput
 from heed.methods.gradient import GradientL1 as GradientL1
 from heed.methods.gradient import GradientL2 as GradientL2
 from heed.methods.gradient import GradientMean as GradientMean
+from heed.methods.gradient import GradientPaths as GradientPaths
 from heed.methods.gradient import IntegratedGradients as IntegratedGradients
 from heed.methods.imported import Imported as Imported
 from heed.methods.method import Method as Method

@@ -38,6 +38,7 @@ METHODS: dict[str, type[Method]] = {
         gradient.GradientL1,
         gradient.GradientL2,
         gradient.GradientInput,
+        gradient.GradientPaths,
         gradient.IntegratedGradients,
         perturbation.Occlusion,
         perturbation.Lime,

@@ -1,0 +1,155 @@
+"""Ways through a network, against slow literal versions: gradients through attention and values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import heed
+from heed.errors import InputError, NotApplicable
+from heed.models.classifier import BETWEEN
+from heed.models.single_layer import SingleLayer
+from heed.models.transformer import Transformer
+from tests.papers.test_gradients import VARIANTS, parts, relative
+from tests.test_transformer import TEXTS, network, tokenizer
+
+FAMILIES = ["bert", "llama", "deberta"]  # first row, last row with shared keys, its own attention
+TEXT = TEXTS[0]
+each_family = pytest.mark.parametrize("family", FAMILIES)
+
+
+@cache
+def model(family: str, depth: int = 2) -> Transformer:
+    """In double precision, formulas agree to the last digits."""
+    built = network(family, initializer_range=0.3, num_hidden_layers=depth)
+    return Transformer(built.double(), tokenizer(), family)
+
+
+def by_token(m: Any, method: str, text: Any = TEXT, **settings: Any) -> np.ndarray:
+    """One score for each token, special ones included, in the order of the tokens."""
+    asked = {"label": 1, "output": "logit"} | settings
+    e = heed.explain(m, text, method, unit="token", **asked)
+    (tokens,) = m.tokens([text])
+    words, specials = iter(e.scores), iter(e.specials)
+    return np.array([next(specials).score if s else next(words) for s in tokens.special])
+
+
+# Gradients through attention and values
+
+
+def terms(model: SingleLayer, ids: list[int], label: int) -> tuple[np.ndarray, np.ndarray]:
+    """e_t times the two terms of Theorem 4.1, with what the query of <cls> adds to the second."""
+    e, heads = parts(model, ids)
+    values, attention = np.zeros(len(e)), np.zeros(len(e))
+    K, root = model.shape.heads, math.sqrt(model.shape.d_att)
+    for a, q, k, v, W_q, W_k, W_v, W_l in heads:
+        w = W_l[label]
+        mean = sum(a[s] * v[s] for s in range(len(e)))
+        for t in range(len(e)):
+            values[t] += e[t] @ (a[t] * W_v.T @ w) / K
+            attention[t] += e[t] @ (a[t] / root * (w @ (v[t] - mean)) * (W_k.T @ q)) / K
+            attention[0] += e[0] @ (a[t] / root * (w @ (v[t] - mean)) * (W_q.T @ k[t])) / K
+    return values, attention
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_the_two_paths_of_one_layer_are_the_two_terms_of_the_theorem(
+    make: Callable[..., SingleLayer], texts: list, options: dict
+) -> None:
+    m = make(**options)
+    for text in texts[:2]:
+        (tokens,) = m.tokens([text])
+        word = ~tokens.special
+        asked = {"label": 1, "output": "logit"}
+        for path, rows in zip(
+            ("values", "attention"), terms(m, tokens.ids.tolist(), 1), strict=True
+        ):
+            found = heed.explain(m, text, "gradient-paths", path=path, **asked)
+            assert relative(found.scores, rows[: len(tokens)][word]) < 1e-11
+            assert found.facts[f"sum_{path}"] == pytest.approx(rows.sum(), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("family", "at"),
+    [("bert", "block"), ("bert", "lookup"), ("llama", "lookup"), ("deberta", "block")],
+)
+def test_the_paths_add_up_to_the_gradient_times_the_input(family: str, at: str) -> None:
+    m = model(family)
+    whole = by_token(m, "gradient-input", at=at)
+    through, held = (by_token(m, "gradient-paths", path=p, at=at) for p in ("attention", "values"))
+    assert relative(through + held, whole) < 1e-12
+    fixed = by_token(m, "gradient-input", attention="fixed", at=at)
+    np.testing.assert_allclose(held, fixed, rtol=1e-12)
+    assert np.abs(through).max() > 1e-3 * np.abs(whole).max()
+    e = heed.explain(m, TEXT, "gradient-paths", at=at, merge="sum")
+    whole_words = heed.explain(m, TEXT, "gradient-input", at=at)
+    assert relative(e.raw, whole_words.scores) < 1e-12
+    assert 0 < e.facts["through_attention"] < 1
+    total = whole_words.scores.sum() + sum(s.score for s in whole_words.specials)
+    assert e.facts["sum_attention"] + e.facts["sum_values"] == pytest.approx(total)
+
+
+def literal_gradient(m: Transformer, held: list[int]) -> np.ndarray:
+    """The gradient of a logit with recorded weights put back as constants in some layers."""
+    tokens = m.tokens([TEXT])
+    own = m.trace(tokens).attention
+    trace = m.trace(tokens, attention={i: own[i].detach() for i in held})
+    (gradient,) = torch.autograd.grad(trace.logits[0, 1], trace.embeddings)
+    return gradient[0].numpy()
+
+
+@each_family
+def test_a_single_layer_is_what_flows_with_attention_held_in_all_others(family: str) -> None:
+    m = model(family, 3)
+    (e,) = m.embeddings(m.tokens([TEXT])).numpy()
+    none = literal_gradient(m, [0, 1, 2])
+    for layer in (0, 1, -1):
+        others = [i for i in range(3) if i != layer % 3]
+        expected = ((literal_gradient(m, others) - none) * e).sum(1)
+        found = by_token(m, "gradient-paths", layer=layer)
+        # some families take the softmax in single precision
+        largest = np.abs(by_token(m, "gradient-input")).max()
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * largest)
+
+
+def test_single_layers_leave_out_ways_through_the_attention_of_several() -> None:
+    """By inclusion and exclusion, such ways are what the layers lack."""
+    m = model("bert", 2)
+    (e,) = m.embeddings(m.tokens([TEXT])).numpy()
+    through, first, last = (by_token(m, "gradient-paths", layer=n) for n in (None, 0, 1))
+    gradients = {held: literal_gradient(m, list(held)) for held in [(), (0,), (1,), (0, 1)]}
+    both = gradients[()] - gradients[0,] - gradients[1,] + gradients[0, 1]
+    assert relative(through - first - last, (both * e).sum(1)) < 1e-9
+    assert np.abs(both).max() > 1e-3 * np.abs(gradients[()]).max()
+
+
+def test_the_only_layer_is_all_attention(any_model: SingleLayer) -> None:
+    for layer in (0, -1):
+        whole, one = (
+            by_token(any_model, "gradient-paths", "good film", layer=n) for n in (None, layer)
+        )
+        np.testing.assert_allclose(one, whole, rtol=1e-5)
+
+
+def test_heads_have_paths_of_their_own(any_model: SingleLayer) -> None:
+    heads = [by_token(any_model, "gradient-paths", "good film", head=i) for i in range(3)]
+    whole = by_token(any_model, "gradient-paths", "good film")
+    np.testing.assert_allclose(sum(heads), whole, rtol=1e-4, atol=1e-6)
+
+
+def test_paths_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(InputError, match="There is no layer 2: the model has layers 0 to 1"):
+        heed.explain(model("bert"), TEXT, "gradient-paths", layer=2)
+    with pytest.raises(InputError, match="leave out the layer"):
+        heed.explain(model("bert"), TEXT, "gradient-paths", layer=1, path="values")
+    withheld = Transformer(network("bert"), tokenizer(), "withheld")
+    withheld.withheld = {BETWEEN: "its tokens also meet elsewhere"}
+    withheld.offers -= {BETWEEN}
+    with pytest.raises(NotApplicable, match="which withheld does not offer: its tokens also"):
+        heed.explain(withheld, TEXT, "gradient-paths")
