@@ -1,4 +1,4 @@
-"""Ways through a network, against slow literal versions: gradients through attention and values."""
+"""Ways through a network, against slow literal versions: paths of gradients, zeroed values."""
 
 from __future__ import annotations
 
@@ -153,3 +153,78 @@ def test_paths_that_do_not_exist_are_refused() -> None:
     withheld.offers -= {BETWEEN}
     with pytest.raises(NotApplicable, match="which withheld does not offer: its tokens also"):
         heed.explain(withheld, TEXT, "gradient-paths")
+
+
+# Zeroed values
+
+# the linear maps that make values, by family, and where their output has tokens
+MAPS = {"bert": "attention.self.value", "llama": "self_attn.v_proj", "deberta": "value_proj"}
+
+
+def with_zeroed_values(m: Transformer, token: int, layers: list[int]) -> float:
+    """A logit when what the maps of values make of one token is zero, bias included."""
+    maps = [v for name, v in m.model.named_modules() if name.endswith(MAPS[m.name])]
+    assert len(maps) == 2
+
+    def zero(module: Any, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+        output = output.clone()
+        output[:, token] = 0
+        return output
+
+    handles = [maps[layer].register_forward_hook(zero) for layer in layers]
+    try:
+        with torch.no_grad():
+            return float(m.trace(m.tokens([TEXT])).logits[0, 1])
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@each_family
+@pytest.mark.parametrize(("layers", "chosen"), [("last", [1]), ("all", [0, 1]), ("0", [0])])
+def test_value_zeroing_is_a_pass_for_each_token_with_its_values_at_zero(
+    family: str, layers: str, chosen: list[int]
+) -> None:
+    m = model(family)
+    (tokens,) = m.tokens([TEXT])
+    whole = float(m.trace([tokens]).logits[0, 1].detach())
+    expected = [whole - with_zeroed_values(m, t, chosen) for t in range(len(tokens))]
+    found = by_token(m, "value-zeroing", layers=layers)
+    # some families take the softmax in single precision
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_value_zeroing_where_one_row_classifies_or_all(pooling: str) -> None:
+    built = network("modernbert", classifier_pooling=pooling, initializer_range=0.2)
+    m = Transformer(built, tokenizer(), pooling)
+    tokens = m.tokens([TEXT])
+    trace = m.trace(tokens)
+    expected = []
+    for token in range(len(tokens[0])):
+        weights = trace.attention[-1].detach().clone()
+        weights[..., token] = 0
+        moved = m.trace(tokens, attention={len(trace.attention) - 1: weights}).logits
+        expected.append(float(trace.logits[0, 1] - moved[0, 1]))
+    np.testing.assert_allclose(by_token(m, "value-zeroing"), expected, atol=1e-5)
+
+
+def test_value_zeroing_of_one_layer_takes_away_what_a_token_adds(any_model: SingleLayer) -> None:
+    """The output is a sum over keys, so the scores are its terms: all but the last bias."""
+    (tokens,) = any_model.tokens(["the film was good"])
+    trace = any_model.trace([tokens])
+    a, v, w = trace.attention[0][0, :, 0], trace.values[0][0], trace.projections[0]
+    terms = torch.einsum("ht,hto,ho->t", a, v, w[:, :, 1]).detach().numpy()
+    for layers in ("last", "all", "0"):
+        found = by_token(any_model, "value-zeroing", "the film was good", layers=layers)
+        np.testing.assert_allclose(found, terms[: len(tokens)], rtol=1e-4, atol=1e-6)
+    e = heed.explain(any_model, "the film was good", "value-zeroing", label=1, output="logit")
+    padding = sum(s.score for s in e.specials if s.text == "padding")
+    assert padding == pytest.approx(terms[len(tokens) :].sum(), abs=1e-5)
+
+
+def test_a_token_that_nobody_reads_scores_nothing_by_value_zeroing() -> None:
+    """In a causal model only the last row classifies: a window hides the first tokens from it."""
+    m = Transformer(network("mistral"), tokenizer(), "mistral")
+    found = by_token(m, "value-zeroing")
+    assert not found[:-4].any() and found[-4:].all()

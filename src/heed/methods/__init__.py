@@ -50,6 +50,7 @@ from heed.methods.table import make_method as make_method
 from heed.methods.table import make_methods as make_methods
 from heed.methods.table import reads_attention as reads_attention
 from heed.methods.table import reads_below as reads_below
+from heed.methods.zeroing import ValueZeroing as ValueZeroing
 from heed.models import Model
 from heed.models import of as classifier_of
 from heed.models.classifier import Classifier

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from heed.errors import InputError
 from heed.methods.explanation import UnitKind
-from heed.methods.method import BatchMethod, Job, Measured, layer_of
+from heed.methods.method import BatchMethod, Job, Measured, TokenMethod, layer_of
 from heed.methods.sinks import SinkMethod, without
 from heed.methods.units import units_of
 from heed.models.classifier import ATTENTION, PROJECTED, Classifier
@@ -26,14 +26,11 @@ Keys = Float[np.ndarray, "key"]
 
 
 @dataclass(frozen=True)
-class LayerMethod(BatchMethod):
-    """A method that reads some layers.
+class LayerSetting(TokenMethod):
+    """A method that is about some layers.
 
     layers   "last", "all", or numbers such as "0,2,-1"
     """
-
-    needs: ClassVar[frozenset[str]] = frozenset({ATTENTION})
-    signed: ClassVar[bool] = False
 
     layers: str = "last"
 
@@ -58,6 +55,14 @@ class LayerMethod(BatchMethod):
         if numbers is None:
             return list(range(count))
         return sorted({layer_of(n, count) for n in numbers})
+
+
+@dataclass(frozen=True)
+class LayerMethod(LayerSetting, BatchMethod):
+    """A method that reads some layers."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({ATTENTION})
+    signed: ClassVar[bool] = False
 
     @abstractmethod
     def read(self, model: Classifier, trace: Trace, tokens: Sequence[Tokens]) -> list[Measured]:

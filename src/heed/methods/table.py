@@ -17,6 +17,7 @@ from heed.methods import (
     gradient,
     perturbation,
     propagation,
+    zeroing,
 )
 from heed.methods.method import Method
 from heed.models.classifier import ATTENTION, GRADIENT
@@ -29,6 +30,7 @@ METHODS: dict[str, type[Method]] = {
         attention.AttentionMax,
         attention.AttentionHead,
         attention.ValueNorm,
+        zeroing.ValueZeroing,
         efficient.EfficientAttention,
         efficient.EffectiveAttention,
         propagation.Rollout,
