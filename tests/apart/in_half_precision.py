@@ -25,7 +25,7 @@ HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 NEAR = {"bfloat16": 0.03, "float16": 0.01}
 CHANGES = {"bfloat16": 0.15, "float16": 0.03}
 OF_CHANGES = {"occlusion", "lime", "shapley", "integrated-gradients"}
-OF_CHANGES |= {"gradient-input", "gradient-mean", "gradient-paths", "value-zeroing"}
+OF_CHANGES |= {"gradient-input", "gradient-mean", "gradient-paths", "value-zeroing", "relevance"}
 # zeroed in one layer alone, values change the output by little more than its rounding
 SETTINGS = QUICK | {"value-zeroing": {"layers": "all"}}
 REFUSED = {"efficient-sufficient", "efficient-necessary", "null-step"}

@@ -13,11 +13,16 @@ import torch
 
 import heed
 from heed.errors import InputError, NotApplicable
-from heed.models.classifier import BETWEEN
+from heed.models.classifier import BETWEEN, output_slope
+from heed.models.constant import Constants
+from heed.models.recurrent import Recurrent, RecurrentNetwork
+from heed.models.shapes import RecurrentShape
 from heed.models.single_layer import SingleLayer
 from heed.models.transformer import Transformer
+from heed.text import Tokenizer
 from tests.papers.test_gradients import VARIANTS, parts, relative
-from tests.test_transformer import TEXTS, network, tokenizer
+from tests.test_transformer import FAMILIES as ALL_FAMILIES
+from tests.test_transformer import OUTSIDE, TEXTS, WORDS, network, tokenizer
 
 FAMILIES = ["bert", "llama", "deberta"]  # first row, last row with shared keys, its own attention
 TEXT = TEXTS[0]
@@ -228,3 +233,182 @@ def test_a_token_that_nobody_reads_scores_nothing_by_value_zeroing() -> None:
     m = Transformer(network("mistral"), tokenizer(), "mistral")
     found = by_token(m, "value-zeroing")
     assert not found[:-4].any() and found[-4:].all()
+
+
+# Relevance
+
+
+def rms(x: torch.Tensor, norm: Any) -> torch.Tensor:
+    """x / √(mean x² + ε) with a constant denominator."""
+    root = (x.detach() ** 2).mean(-1, keepdim=True).add(norm.variance_epsilon).sqrt()
+    return x / root * norm.weight
+
+
+def centred(x: torch.Tensor, norm: Any) -> torch.Tensor:
+    """The same, of what is left without the mean, and with a bias."""
+    x = x - x.mean(-1, keepdim=True)
+    root = (x.detach() ** 2).mean(-1, keepdim=True).add(norm.eps).sqrt()
+    return x / root * norm.weight + norm.bias
+
+
+def by_factor(x: torch.Tensor, function: Any) -> torch.Tensor:
+    """x · (f(x) / x) with a constant factor."""
+    return x * (function(x) / x).detach()
+
+
+def attended(x: torch.Tensor, weights: torch.Tensor, value: Any, projection: Any) -> torch.Tensor:
+    """What attention makes of the values, with constant weights; heads may share values."""
+    heads = len(weights)
+    v = value(x).unflatten(-1, (-1, projection.in_features // heads))
+    v = v.repeat_interleave(heads // v.shape[1], 1)
+    return projection(torch.einsum("hqk,khd->qhd", weights.detach(), v).flatten(1))
+
+
+def llama(m: Transformer, rule: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Embeddings, and a logit that is computed from them layer by layer."""
+    trace = m.trace(m.tokens([TEXT]))
+    e = x = trace.embeddings[0].detach().requires_grad_()
+    for layer, weights in zip(m.model.model.layers, trace.attention, strict=True):
+        attention, mlp = layer.self_attn, layer.mlp
+        given = rms(x, layer.input_layernorm)
+        x = x + attended(given, weights[0], attention.v_proj, attention.o_proj)
+        given = rms(x, layer.post_attention_layernorm)
+        gate, up = mlp.gate_proj(given), mlp.up_proj(given)
+        silu = torch.nn.functional.silu
+        product = silu(gate).detach() * up
+        if rule == "half":
+            product = (product + by_factor(gate, silu) * up.detach()) / 2
+        x = x + mlp.down_proj(product)
+    return e, m.model.score(rms(x, m.model.model.norm))[-1, 1]
+
+
+def bert(m: Transformer, rule: str) -> tuple[torch.Tensor, torch.Tensor]:
+    trace = m.trace(m.tokens([TEXT]))
+    e = x = trace.embeddings[0].detach().requires_grad_()
+    for layer, weights in zip(m.model.bert.encoder.layer, trace.attention, strict=True):
+        after = layer.attention.output
+        added = attended(x, weights[0], layer.attention.self.value, after.dense)
+        x = centred(x + added, after.LayerNorm)
+        inner = by_factor(layer.intermediate.dense(x), torch.nn.functional.gelu)
+        x = centred(x + layer.output.dense(inner), layer.output.LayerNorm)
+    pooled = by_factor(m.model.bert.pooler.dense(x[0]), torch.tanh)
+    return e, m.model.classifier(pooled)[1]
+
+
+def with_biases(family: str, double: bool = True) -> Transformer:
+    """Biases start at zero, where no test would see them."""
+    built = network(family, initializer_range=0.3)
+    generator = torch.Generator().manual_seed(1)
+    for name, value in built.named_parameters():
+        if name.endswith("bias"):
+            value.data.copy_(torch.randn(value.shape, generator=generator) / 4)
+    return Transformer(built.double() if double else built, tokenizer(), family)
+
+
+@pytest.mark.parametrize("rule", ["held", "half"])
+@pytest.mark.parametrize("literal", [llama, bert])
+def test_relevance_is_the_gradient_of_a_network_with_constant_factors(
+    literal: Callable[..., tuple[torch.Tensor, torch.Tensor]], rule: str
+) -> None:
+    m = with_biases(literal.__name__)
+    e, logit = literal(m, rule)
+    (gradient,) = torch.autograd.grad(logit, e)
+    expected = (gradient * e).sum(1).detach().numpy()
+    found = by_token(m, "relevance", rule=rule)
+    # some families take the softmax in single precision
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+
+
+def everything(e: Any) -> float:
+    return float(e.scores.sum() + sum(s.score for s in e.specials) + e.facts["biases"])
+
+
+@pytest.mark.parametrize("family", [*ALL_FAMILIES, *OUTSIDE])
+def test_relevance_and_biases_add_up_to_the_output_of_any_family(family: str) -> None:
+    m = with_biases(family, double=False)
+    logit = float(m([TEXT])[0, 2])
+    for rule in ("held", "half"):
+        e = heed.explain(m, TEXT, "relevance", label=2, output="logit", rule=rule)
+        assert everything(e) == pytest.approx(logit, rel=1e-4, abs=1e-4)
+        assert e.facts["conservation_error"] * abs(logit) < 1e-4
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen3", "gemma2"])
+def test_without_biases_relevance_alone_adds_up(family: str) -> None:
+    m = Transformer(network(family), tokenizer(), family)
+    logit = float(m([TEXT])[0, 1])
+    for at in ("block", "lookup"):
+        e = heed.explain(m, TEXT, "relevance", label=1, output="logit", at=at)
+        assert e.facts["biases"] == 0
+        assert everything(e) == pytest.approx(logit, rel=1e-4)
+
+
+def test_positions_are_a_bias_of_the_words_that_are_looked_up() -> None:
+    m = with_biases("bert")
+    asked = {"label": 1, "output": "logit"}
+    block, lookup = (
+        heed.explain(m, TEXT, "relevance", at=at, **asked) for at in ("block", "lookup")
+    )
+    assert everything(block) == pytest.approx(everything(lookup), rel=1e-9)
+    assert block.facts["biases"] != pytest.approx(lookup.facts["biases"], rel=1e-3)
+
+
+def activated(name: str) -> Transformer:
+    return Transformer(network("llama", hidden_act=name), tokenizer(), name)
+
+
+@pytest.mark.parametrize("rule", ["held", "half"])
+@pytest.mark.parametrize("written_out", ["gelu_new", "gelu_fast", "gelu_accurate"])
+def test_an_activation_that_is_written_out_is_one_activation(written_out: str, rule: str) -> None:
+    fused = by_token(activated("gelu_pytorch_tanh"), "relevance", rule=rule)
+    found = by_token(activated(written_out), "relevance", rule=rule)
+    np.testing.assert_allclose(found, fused, rtol=0, atol=1e-4 * np.abs(fused).max())
+    gates = [by_token(activated("gelu_new"), "relevance", rule=r) for r in ("held", "half")]
+    assert np.abs(gates[0] - gates[1]).max() > 1e-2 * np.abs(fused).max()
+
+
+@pytest.mark.parametrize("name", ["quick_gelu", "relu2", "mish", "tanh", "laplace"])
+def test_relevance_with_other_activations(name: str) -> None:
+    m = activated(name)
+    asked = {"label": 1, "output": "logit"}
+    e = heed.explain(m, TEXT, "relevance", **asked)
+    assert everything(e) == pytest.approx(float(m([TEXT])[0, 1]), rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize("output", ["log-odds", "probability"])
+def test_relevance_of_other_outputs_follows_their_slopes(output: str) -> None:
+    m = with_biases("bert")
+    by_logit = [by_token(m, "relevance", label=c) for c in range(3)]
+    slope = output_slope(m([TEXT])[0].astype(float), 1, output)
+    expected = sum(s * rows for s, rows in zip(slope, by_logit, strict=True))
+    np.testing.assert_allclose(by_token(m, "relevance", output=output), expected, rtol=1e-6)
+
+
+def test_relevance_of_one_layer_is_what_flows_with_attention_held(any_model: SingleLayer) -> None:
+    text = "the film was good"
+    found, held = (
+        by_token(any_model, name, text, **more)
+        for name, more in (("relevance", {}), ("gradient-input", {"attention": "fixed"}))
+    )
+    np.testing.assert_allclose(found, held, rtol=1e-4, atol=1e-6)
+
+
+def test_a_pass_with_constants_changes_no_value_and_no_later_pass() -> None:
+    m = with_biases("bert", double=False)
+    tokens = m.tokens([TEXT])
+    plain = m.trace(tokens, layers=())
+    with Constants("half"):
+        constant = m.trace(tokens, layers=())
+    assert torch.equal(plain.logits, constant.logits)
+    (before,) = m.gradient(tokens, [1])
+    heed.explain(m, TEXT, "relevance")
+    (later,) = m.gradient(tokens, [1])
+    np.testing.assert_array_equal(before.gradient, later.gradient)
+
+
+def test_relevance_refuses_what_it_cannot_hold_constant() -> None:
+    words = Tokenizer.words(WORDS, 41)
+    shape = RecurrentShape(len(words), labels=2, width=12, hidden=16, max_words=40)
+    m = Recurrent(RecurrentNetwork(shape), words, ("negative", "positive"))
+    with pytest.raises(NotApplicable, match="relevance does not add up to the output of recurrent"):
+        heed.explain(m, "the film was good", "relevance")

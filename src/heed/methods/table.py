@@ -17,6 +17,7 @@ from heed.methods import (
     gradient,
     perturbation,
     propagation,
+    relevance,
     zeroing,
 )
 from heed.methods.method import Method
@@ -42,6 +43,7 @@ METHODS: dict[str, type[Method]] = {
         gradient.GradientInput,
         gradient.GradientPaths,
         gradient.IntegratedGradients,
+        relevance.Relevance,
         perturbation.Occlusion,
         perturbation.Lime,
         exact.LimeExact,
