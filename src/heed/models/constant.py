@@ -70,7 +70,10 @@ class Constants(TorchFunctionMode):
         moving = [part for part in parts if depends(part)]
         if not moving:
             return function(*parts, **named)
-        output = function(*[self.noted(part, moving[0]) for part in parts], **named)
+        # what is written into stays the tensor that it is
+        kept = 1 if function in _IN_PLACE else 0
+        noted = [self.noted(part, moving[0]) for part in parts[kept:]]
+        output = function(*parts[:kept], *noted, **named)
         return self._carry(output, moving[0]) if len(moving) == 1 else output
 
     def join(self, function: Any, tensors: Sequence[Tensor], *more: Any, **named: Any) -> Any:
@@ -79,20 +82,25 @@ class Constants(TorchFunctionMode):
         return function(tensors, *more, **named)
 
     def project(
-        self, function: Any, input: Tensor, weight: Tensor, bias: Any = None, *more: Any
+        self,
+        function: Any,
+        input: Tensor,
+        weight: Tensor,
+        bias: Any = None,
+        *more: Any,
+        **named: Any,
     ) -> Any:
         """A linear map or a convolution."""
         if depends(input) and bias is not None:
             bias = self.noted(bias, input)
-        return function(input, weight, bias, *more)
+        return function(input, weight, bias, *more, **named)
 
-    def project_onto(
-        self, function: Any, bias: Tensor, given: Tensor, *more: Any, **named: Any
-    ) -> Any:
+    def project_onto(self, function: Any, input: Any, *factors: Any, **named: Any) -> Any:
         """A linear map that is written with its bias first."""
-        if depends(given):
-            bias = self.noted(bias, given)
-        return function(bias, given, *more, **named)
+        moving = [factor for factor in (*factors, *named.values()) if depends(factor)]
+        if moving:
+            input = self.noted(input, moving[0])
+        return function(input, *factors, **named)
 
     # What is held
 
@@ -100,15 +108,15 @@ class Constants(TorchFunctionMode):
         """A statistic, or a gate that is not 0 at 0."""
         return function(*arguments, **named).detach()
 
-    def logarithm(self, function: Any, given: Tensor, *more: Any, **named: Any) -> Tensor:
+    def logarithm(self, function: Any, input: Tensor, *more: Any, **named: Any) -> Tensor:
         """log Σ exp z: a mean of all z with constant weights p, plus their entropy.
 
         The gradient of the sum is p, so it need not be changed. The entropy is noted as added.
         """
-        output = function(given, *more, **named)
-        if not depends(given):
+        output = function(input, *more, **named)
+        if not depends(input):
             return output
-        z = given.detach()
+        z = input.detach()
         # the derivative in the direction of z itself is p · z, along whichever axis
         linear = torch.func.jvp(lambda x: function(x, *more, **named), (z,), (z,))[1]
         entropy = self.noted(output.detach() - linear, output)
@@ -158,40 +166,40 @@ class Constants(TorchFunctionMode):
         scaled = given / denominator
         return scaled if weight is None else scaled * weight
 
-    def activate(self, function: Any, given: Tensor, *more: Any, **named: Any) -> Any:
+    def activate(self, function: Any, input: Tensor, *more: Any, **named: Any) -> Any:
         """A function that is 0 at 0, as its input times a constant factor."""
-        if not depends(given):
-            return function(given, *more, **named)
+        if not depends(input):
+            return function(input, *more, **named)
         # on a copy, because some of them write into what they are given
-        output = function(given.detach().clone(), *more, **named)
+        output = function(input.detach().clone(), *more, **named)
         kind: Kind = "gate" if function in _GATES else "activated"
-        return self._marked(_with_factor(output, given), kind)
+        return self._marked(_with_factor(output, input), kind)
 
-    def square(self, function: Any, given: Any) -> Any:
-        return _with_factor(function(given), given)
+    def square(self, function: Any, input: Any) -> Any:
+        return _with_factor(function(input), input)
 
-    def power(self, function: Any, given: Any, exponent: Any) -> Any:
-        output = function(given, exponent)
-        if not depends(given) or not isinstance(exponent, int | float):
+    def power(self, function: Any, input: Any, exponent: Any) -> Any:
+        output = function(input, exponent)
+        if not depends(input) or not isinstance(exponent, int | float):
             return output
         # roots, and what is below the line, are statistics
-        return _with_factor(output, given) if exponent >= 1 else output.detach()
+        return _with_factor(output, input) if exponent >= 1 else output.detach()
 
-    def divide(self, function: Any, left: Any, right: Any, **named: Any) -> Any:
-        held = right.detach() if isinstance(right, Tensor) else right
-        return self._carry(function(left, held, **named), left)
+    def divide(self, function: Any, input: Any, other: Any, **named: Any) -> Any:
+        held = other.detach() if isinstance(other, Tensor) else other
+        return self._carry(function(input, held, **named), input)
 
-    def multiply(self, function: Any, left: Any, right: Any, **named: Any) -> Any:
-        if not (depends(left) and depends(right)):
-            output = function(left, right, **named)
-            return self._carry(output, left if depends(left) else right)
-        output = function(left.detach(), right.detach(), **named)
+    def multiply(self, function: Any, input: Any, other: Any, **named: Any) -> Any:
+        if not (depends(input) and depends(other)):
+            output = function(input, other, **named)
+            return self._carry(output, input if depends(input) else other)
+        output = function(input.detach(), other.detach(), **named)
         # an activation that is written out, such as x · (1 + tanh …): its gate is always held
-        if self._which(left, right, "gate"):
-            return self._marked(self._held(output, left, right, "gate"), "activated")
-        if self.rule == "held" and self._which(left, right, "activated"):
-            return self._held(output, left, right, "activated")
-        return _with_slope(output, (left.detach() * right + left * right.detach()) / 2)
+        if self._which(input, other, "gate"):
+            return self._marked(self._held(output, input, other, "gate"), "activated")
+        if self.rule == "held" and self._which(input, other, "activated"):
+            return self._held(output, input, other, "activated")
+        return _with_slope(output, (input.detach() * other + input * other.detach()) / 2)
 
     def _which(self, left: Tensor, right: Tensor, kind: Kind) -> bool:
         """Whether one of two factors is of a kind, and the other is not."""
@@ -256,6 +264,7 @@ def _named(*names: str) -> set[Any]:
     return {getattr(place, name) for place in places for name in names if hasattr(place, name)}
 
 
+_IN_PLACE = _named("add_", "__iadd__", "sub_", "__isub__")
 _GATES = _named("tanh", "erf", "tanh_")
 _TABLE: dict[Callable[..., Any], set[Any]] = {
     Constants.add: _named(
