@@ -580,7 +580,8 @@ def test_a_comparison_leaves_out_slow_methods_and_says_so(model: SingleLayer) ->
     assert all("it would take about" in quick.left_out[name] for name in slow)
     (line,) = heard.lines
     assert set(re.findall(r"[\w-]+(?=[,:])", line)) >= slow | {"rollout", "flow"}
-    assert line.endswith("efficient, effective, word-length: run only if you name them.")
+    by_name = "value-zeroing, efficient, effective, gradient-paths, relevance, word-length"
+    assert line.endswith(f"{by_name}: run only if you name them.")
     assert quick.left_out["efficient"] == "run only if you name them"
     again = Comparison.from_dict(json.loads(json.dumps(quick.to_dict())))
     assert again.left_out == quick.left_out

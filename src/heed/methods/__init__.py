@@ -31,6 +31,7 @@ from heed.methods.gradient import GradientInput as GradientInput
 from heed.methods.gradient import GradientL1 as GradientL1
 from heed.methods.gradient import GradientL2 as GradientL2
 from heed.methods.gradient import GradientMean as GradientMean
+from heed.methods.gradient import GradientPaths as GradientPaths
 from heed.methods.gradient import IntegratedGradients as IntegratedGradients
 from heed.methods.imported import Imported as Imported
 from heed.methods.method import Method as Method
@@ -41,6 +42,7 @@ from heed.methods.perturbation import Shapley as Shapley
 from heed.methods.propagation import AttentionGradient as AttentionGradient
 from heed.methods.propagation import Flow as Flow
 from heed.methods.propagation import Rollout as Rollout
+from heed.methods.relevance import Relevance as Relevance
 from heed.methods.table import ALL
 from heed.methods.table import METHODS as METHODS
 from heed.methods.table import candidates as candidates
@@ -49,6 +51,7 @@ from heed.methods.table import make_method as make_method
 from heed.methods.table import make_methods as make_methods
 from heed.methods.table import reads_attention as reads_attention
 from heed.methods.table import reads_below as reads_below
+from heed.methods.zeroing import ValueZeroing as ValueZeroing
 from heed.models import Model
 from heed.models import of as classifier_of
 from heed.models.classifier import Classifier

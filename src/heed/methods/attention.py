@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from heed.errors import InputError
 from heed.methods.explanation import UnitKind
-from heed.methods.method import BatchMethod, Job, Measured
+from heed.methods.method import BatchMethod, Job, Measured, TokenMethod, layer_of
 from heed.methods.sinks import SinkMethod, without
 from heed.methods.units import units_of
 from heed.models.classifier import ATTENTION, PROJECTED, Classifier
@@ -26,14 +26,11 @@ Keys = Float[np.ndarray, "key"]
 
 
 @dataclass(frozen=True)
-class LayerMethod(BatchMethod):
-    """A method that reads some layers.
+class LayerSetting(TokenMethod):
+    """A method that is about some layers.
 
     layers   "last", "all", or numbers such as "0,2,-1"
     """
-
-    needs: ClassVar[frozenset[str]] = frozenset({ATTENTION})
-    signed: ClassVar[bool] = False
 
     layers: str = "last"
 
@@ -57,11 +54,15 @@ class LayerMethod(BatchMethod):
         numbers = self.layer_numbers()
         if numbers is None:
             return list(range(count))
-        for n in numbers:
-            if not -count <= n < count:
-                layers = "one layer, 0" if count == 1 else f"layers 0 to {count - 1}"
-                raise InputError(f"There is no layer {n}: the model has {layers}.")
-        return sorted({n % count for n in numbers})
+        return sorted({layer_of(n, count) for n in numbers})
+
+
+@dataclass(frozen=True)
+class LayerMethod(LayerSetting, BatchMethod):
+    """A method that reads some layers."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({ATTENTION})
+    signed: ClassVar[bool] = False
 
     @abstractmethod
     def read(self, model: Classifier, trace: Trace, tokens: Sequence[Tokens]) -> list[Measured]:

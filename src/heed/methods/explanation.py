@@ -62,7 +62,8 @@ class Explanation:
     seconds          how long the method took, without an output that others had asked for
     facts            numbers that belong to the method, such as an intercept or a completeness gap
     notes            sentences that a reader should know
-    raw              the scores before the method changed them, for methods that modify attention
+    raw              the scores before the method changed them, for methods that modify attention or
+                     show a part of a whole
     intervals        smallest and largest possible score of each unit, given the output; NaN where
                      it was not computed
     """

@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Float
 
-from heed.errors import NotApplicable
-from heed.methods.method import HeadMethod, Job, Measured, OutputMethod, TokenMethod
+from heed.errors import InputError, NotApplicable
+from heed.methods.method import (
+    HeadMethod,
+    Job,
+    Measured,
+    OutputMethod,
+    TokenMethod,
+    layer_of,
+)
 from heed.models.classifier import (
+    BETWEEN,
     GRADIENT,
     REPLACEABLE,
     At,
@@ -23,6 +31,7 @@ from heed.models.classifier import (
 )
 from heed.models.devices import as_numbers, on_cpu
 from heed.settings import AtLeast
+from heed.text import Tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -124,19 +133,114 @@ class GradientInput(GradientMethod):
     paper: ClassVar[str] = "shrikumar2017"
 
     def reduce(self, result: Gradient) -> Rows:
-        products = (result.gradient * result.embeddings).sum(1)
-        lengths = np.linalg.norm(result.gradient, axis=1)
-        lengths = lengths * np.linalg.norm(result.embeddings, axis=1)
-        # A norm right behind the embeddings makes the output blind to their scale. The gradient is
-        # then orthogonal to them, and what is left of the product is rounding.
-        largest_cosine = max(_ORTHOGONAL, result.rounding)
-        if lengths.any() and np.abs(products).max() < largest_cosine * lengths.max():
-            raise NotApplicable(
-                f"{self.name} is 0 on this model but for rounding: the model normalises these"
-                " embeddings, so their gradient is orthogonal to them. Use at=block if it has it,"
-                " or another method."
+        return times_input(result, self.name)
+
+
+def times_input(result: Gradient, name: str) -> Rows:
+    """Gradient times embedding, for the method of this name; refused where it is always 0."""
+    products = (result.gradient * result.embeddings).sum(1)
+    lengths = np.linalg.norm(result.gradient, axis=1)
+    lengths = lengths * np.linalg.norm(result.embeddings, axis=1)
+    # A norm right behind the embeddings makes the output blind to their scale. The gradient is
+    # then orthogonal to them, and what is left of the product is rounding.
+    largest_cosine = max(_ORTHOGONAL, result.rounding)
+    if lengths.any() and np.abs(products).max() < largest_cosine * lengths.max():
+        raise NotApplicable(
+            f"{name} is 0 on this model but for rounding: the model normalises these"
+            " embeddings, so their gradient is orthogonal to them. Use at=block if it has it,"
+            " or another method."
+        )
+    return products
+
+
+@dataclass(frozen=True)
+class GradientPaths(HeadMethod, TokenMethod):
+    """Gradient times embedding, split by the way in which a word moves the output.
+
+    A word moves what attention adds up, and it moves the attention. The gradient splits exactly in
+    two: what is left of it with attention held constant in all layers (the values, and all that is
+    around attention), and the rest, which flows through attention. In the single-layer classifier
+    these are the two terms of Theorem 4.1. `raw` has the whole, so `raw` minus the scores is the
+    other part.
+
+    path    "attention": what flows through attention; "values": what flows with attention held
+    layer   only what flows through the attention of this layer (-1 is the last) and of no other;
+            none for all
+    at      the embeddings that the gradient is taken at: "block", those that enter the first layer
+            (the default where the model has them); "lookup", those that the tokens look up
+
+    The parts of single layers do not add up to what flows through attention: a way through the
+    attention of two layers or more belongs to the whole, and to no single layer. The share of
+    attention is ‖A‖ / (‖A‖ + ‖V‖), of the gradient's two parts over all tokens: the two may point
+    in opposite directions, so neither is a part of the length of their sum.
+    """
+
+    name: ClassVar[str] = "gradient-paths"
+    summary: ClassVar[str] = "gradient times embedding, through attention or with attention held"
+    of_changes: ClassVar[bool] = True
+    only_by_name: ClassVar[bool] = True
+    needs: ClassVar[frozenset[str]] = frozenset({GRADIENT, REPLACEABLE})
+    paper: ClassVar[str] = "lopardo2024 shrikumar2017"
+
+    path: Annotated[Literal["attention", "values"], "path"] = "attention"
+    layer: int | None = None
+    at: At | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.layer is not None and self.path == "values":
+            raise InputError(
+                f"The values path of {self.name} holds the attention of all layers: leave out the"
+                " layer."
             )
-        return products
+
+    def refusal(self, model: Classifier, documents: Sequence[Any]) -> str:
+        # attention of an encoder that is not shown cannot be held either
+        between = {BETWEEN} if BETWEEN in model.withheld else set()
+        return super().refusal(model, documents) or self.lacks(model, between)
+
+    def measure(self, model: Classifier, jobs: Sequence[Job]) -> list[Measured]:
+        subject = model if self.head is None else model.head(self.head)
+        tokens, labels = [job.tokens for job in jobs], [job.label for job in jobs]
+        output = self.explained(model)
+        whole = subject.gradient(tokens, labels, output, at=self.at)
+        held = subject.gradient(tokens, labels, output, True, self.at)
+        if self.layer is None:
+            return [self._measured(*parts) for parts in zip(whole, held, whole, strict=True)]
+        others = _all_but(self.layer, subject, tokens)
+        # in a model of one layer no other is held
+        free = subject.gradient(tokens, labels, output, others, self.at) if others else whole
+        return [self._measured(*parts) for parts in zip(whole, held, free, strict=True)]
+
+    def _measured(self, whole: Gradient, held: Gradient, free: Gradient) -> Measured:
+        """Of a document's gradients: as it is, with attention held, and with some of it free."""
+        total = times_input(whole, self.name).astype(float)
+        e = whole.embeddings.astype(float)
+        through = free.gradient.astype(float) - held.gradient
+        all_through = whole.gradient.astype(float) - held.gradient
+        lengths = [float(np.linalg.norm(part)) for part in (all_through, held.gradient, through)]
+        facts = {
+            "through_attention": lengths[0] / (sum(lengths[:2]) or 1.0),
+            "sum_attention": float((all_through * e).sum()),
+            "sum_values": float((held.gradient * e).sum()),
+        }
+        if self.layer is not None:
+            facts["through_layer"] = lengths[2] / (lengths[0] or 1.0)
+        shown = held.gradient if self.path == "values" else through
+        # a pass for the whole; one that shows attention and one that holds it; with a layer, one
+        # that counts layers, and two more
+        passes = 3 if self.layer is None else 6
+        rows = (shown * e).sum(1)
+        return Measured(rows=rows, raw=total, facts=facts, forward_passes=passes)
+
+
+def _all_but(layer: int, model: Classifier, tokens: Sequence[Tokens]) -> list[int]:
+    """The numbers of all layers of a model but one."""
+    import torch
+
+    with torch.no_grad():
+        count = len(model.trace(tokens[:1], layers=[0]).attention)
+    return [i for i in range(count) if i != layer_of(layer, count)]
 
 
 @dataclass(frozen=True)

@@ -337,6 +337,14 @@ class BatchMethod(TokenMethod):
         return model.each(tokens, lambda batch: self.measure_batch(model, [jobs[i] for i in batch]))
 
 
+def layer_of(number: int, count: int) -> int:
+    """The layer with this number, where -1 is the last, of a model that has so many."""
+    if not -count <= number < count:
+        layers = "one layer, 0" if count == 1 else f"layers 0 to {count - 1}"
+        raise InputError(f"There is no layer {number}: the model has {layers}.")
+    return number % count
+
+
 def split_rows(
     job: Job, rows: Float[np.ndarray, "row"], merge: Merge, sink: int | None = None
 ) -> tuple[Scores, tuple[Special, ...]]:

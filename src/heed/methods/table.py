@@ -17,6 +17,8 @@ from heed.methods import (
     gradient,
     perturbation,
     propagation,
+    relevance,
+    zeroing,
 )
 from heed.methods.method import Method
 from heed.models.classifier import ATTENTION, GRADIENT
@@ -29,6 +31,7 @@ METHODS: dict[str, type[Method]] = {
         attention.AttentionMax,
         attention.AttentionHead,
         attention.ValueNorm,
+        zeroing.ValueZeroing,
         efficient.EfficientAttention,
         efficient.EffectiveAttention,
         propagation.Rollout,
@@ -38,7 +41,9 @@ METHODS: dict[str, type[Method]] = {
         gradient.GradientL1,
         gradient.GradientL2,
         gradient.GradientInput,
+        gradient.GradientPaths,
         gradient.IntegratedGradients,
+        relevance.Relevance,
         perturbation.Occlusion,
         perturbation.Lime,
         exact.LimeExact,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
@@ -215,13 +215,14 @@ class Classifier(ABC):
         tokens: Sequence[Tokens],
         labels: Sequence[int],
         output: Output = "logit",
-        held: bool = False,
+        held: bool | Collection[int] = False,
         at: At | None = None,
     ) -> list[Gradient]:
         """The gradient of each document's output for its label.
 
         One backward pass per batch, not per document. With `held`, attention stays as it is while
-        the embeddings move. `at` says which embeddings are meant.
+        the embeddings move: in all layers, or in those with these numbers. `at` says which
+        embeddings are meant.
         """
         import torch
 
@@ -230,7 +231,8 @@ class Classifier(ABC):
             attention = None
             if held:
                 with torch.no_grad():
-                    attention = dict(enumerate(self.trace(documents).attention))
+                    own = enumerate(self.trace(documents).attention)
+                attention = {layer: w for layer, w in own if held is True or layer in held}
             with torch.enable_grad():
                 trace = self.trace(documents, attention=attention, layers=(), at=at)
                 indices = torch.tensor([labels[i] for i in batch])

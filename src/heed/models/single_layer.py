@@ -16,7 +16,7 @@ the directions.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -201,7 +201,7 @@ class SingleLayer(NetworkClassifier):
         tokens: Sequence[Tokens],
         labels: Sequence[int],
         output: Output = "logit",
-        held: bool = False,
+        held: bool | Collection[int] = False,
         at: At | None = None,
     ) -> list[Gradient]:
         """The gradient in closed form, in double precision.
@@ -220,7 +220,7 @@ class SingleLayer(NetworkClassifier):
             documents = tokens[start : start + step]
             rows = zip(self.logits(documents), labels[start : start + step], strict=True)
             slopes = np.array([output_slope(z, c, output, self.exclusive) for z, c in rows])
-            gradients += self._gradients(documents, slopes, held)
+            gradients += self._gradients(documents, slopes, bool(held))
         return gradients
 
     def _gradients(

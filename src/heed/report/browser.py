@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
+from heed.methods.table import reads_attention
 from heed.methods.units import PASSAGES
 from heed.report.words import verdict_key
 from heed.text import harmless, printable
@@ -110,7 +111,7 @@ def _document(index: int, example: Example, methods: list[str], kind: Kind) -> d
             methods.index(e.method): _packed(_on(e, places), kind) for e in example.explanations
         },
         "heads": None if heads is None else {"count": len(heads)} | _packed(heads, kind),
-        "bands": next((_bands(e) for e in example.explanations if e.raw is not None), None),
+        "bands": next((_bands(e) for e in example.explanations if _modifies_attention(e)), None),
         "notes": list(dict.fromkeys(notes)),
     }
 
@@ -137,6 +138,11 @@ def _packed(numbers: Float[np.ndarray, "*any"], kind: Kind) -> dict[str, Any]:
     shares = steps.astype(np.dtype(kind).newbyteorder("<"))  # the page's script reads this order
     packed = base64.b64encode(shares.tobytes()).decode()
     return {"largest": float(f"{largest:.5g}"), "bytes": shares.itemsize, "shares": packed}
+
+
+def _modifies_attention(explanation: Explanation) -> bool:
+    """Whether it shows other attention in the place of the model's own."""
+    return explanation.raw is not None and reads_attention(explanation.method)
 
 
 def _bands(explanation: Explanation) -> dict[str, Any]:
