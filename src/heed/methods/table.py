@@ -17,6 +17,7 @@ from heed.methods import (
     gradient,
     perturbation,
     propagation,
+    slalom,
 )
 from heed.methods.method import Method
 from heed.models.classifier import ATTENTION, GRADIENT
@@ -45,6 +46,7 @@ METHODS: dict[str, type[Method]] = {
         exact.LimeTheorem,
         perturbation.Shapley,
         exact.ShapleyExact,
+        slalom.Slalom,
         anchors.Anchors,
         flip.Flip,
         baseline.Random,
