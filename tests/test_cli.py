@@ -213,7 +213,7 @@ def test_every_fast_method_side_by_side(run: Run) -> None:
     done = run("explain", REVIEW, "--all", "--agreement")
     assert done.code == 0
     lacking = "rollout, flow: needs attention between all tokens, which single-layer-imdb does"
-    names = "value-zeroing, efficient, effective, gradient-paths, relevance, word-length"
+    names = "value-zeroing, efficient, effective, gradient-paths, relevance, slalom, word-length"
     by_name = f"{names}: run only if you name them"
     assert done.err == f"Left out: {lacking} not offer · {by_name}.\n"
     lines = done.out.splitlines()

@@ -26,10 +26,11 @@ SMALL: dict[str, dict[str, Any]] = {
     "lime": {"samples": 61},
     "shapley": {"samples": 61},
     "anchors": {"samples": 400},
+    "slalom": {"samples": 61},
     "integrated-gradients": {"steps": 5},
 }
 ATTENTION = ["attention-mean", "attention-max", "attention-head"]
-SAMPLED = [name for name in METHODS if name in ("lime", "shapley", "anchors", "random")]
+SAMPLED = [name for name in METHODS if name in ("lime", "shapley", "anchors", "slalom", "random")]
 GUESSING = [cls.name for cls in CHANCE]
 MEASURING = [name for name in OFFERED if not reads_attention(name) and name not in GUESSING]
 
@@ -182,7 +183,8 @@ def test_a_constant_model_gives_nothing_to_any_word(
 
 
 @pytest.mark.parametrize(
-    "name", ["occlusion", "lime", "shapley", "anchors", "flip", "integrated-gradients"]
+    "name",
+    ["occlusion", "lime", "shapley", "anchors", "flip", "slalom", "integrated-gradients"],
 )
 def test_words_that_the_model_does_not_know_have_no_effect_when_replaced(
     model: SingleLayer, name: str
@@ -359,6 +361,8 @@ def test_json_gives_back_the_explanation(
             again.document == e.document and again.units == e.units and again.specials == e.specials
         )
         assert (again.scores == e.scores).all() and again.scores.dtype == e.scores.dtype
+        for part, values in e.parts.items():
+            assert values.shape == e.scores.shape and (again.parts[part] == values).all()
         assert again.notes == e.notes and again.settings == e.settings
 
 
@@ -379,7 +383,7 @@ def test_an_explanation_says_where_it_comes_from(
 
 
 @pytest.mark.parametrize("removal", ["replace", "delete", "hide"])
-@pytest.mark.parametrize("name", ["occlusion", "lime", "shapley"])
+@pytest.mark.parametrize("name", ["occlusion", "lime", "shapley", "slalom"])
 def test_an_explanation_names_how_words_were_removed(
     model: SingleLayer, texts: list, name: str, removal: str
 ) -> None:

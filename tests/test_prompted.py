@@ -72,6 +72,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "lime": {"samples": 61},
     "shapley": {"samples": 61},
     "anchors": {"samples": 100},
+    "slalom": {"samples": 100},
     "integrated-gradients": {"steps": 5},
 }
 

@@ -635,6 +635,7 @@ def test_batch_size_and_order_do_not_matter(
         "lime": {"samples": 80},
         "shapley": {"samples": 80},
         "anchors": {"samples": 200},
+        "slalom": {"samples": 200},
     }.get(name, {})
     texts = [*TEXTS, *(" ".join(text.split()[::-1]) for text in TEXTS)]
     longest = max(len(t) for t in m.tokens(texts))

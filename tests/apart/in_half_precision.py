@@ -24,7 +24,7 @@ HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 # rounding of the output: 2⁻⁸ of it in bfloat16, which is more of a small change.
 NEAR = {"bfloat16": 0.03, "float16": 0.01}
 CHANGES = {"bfloat16": 0.15, "float16": 0.03}
-OF_CHANGES = {"occlusion", "lime", "shapley", "integrated-gradients"}
+OF_CHANGES = {"occlusion", "lime", "shapley", "slalom", "integrated-gradients"}
 OF_CHANGES |= {"gradient-input", "gradient-mean", "gradient-paths", "value-zeroing", "relevance"}
 # zeroed in one layer alone, values change the output by little more than its rounding
 SETTINGS = QUICK | {"value-zeroing": {"layers": "all"}}

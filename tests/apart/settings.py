@@ -21,6 +21,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "shapley": {"samples": 40},
     "integrated-gradients": {"steps": 5},
     "anchors": {"samples": 60},
+    "slalom": {"samples": 1000},  # half precision is noise, which few samples do not average out
 }
 EFFORT = {"samples": 30, "steps": 5, "permutations": 5, "orders": 2, "draws": 1, "queries": 2}
 

@@ -43,6 +43,7 @@ from heed.methods.propagation import AttentionGradient as AttentionGradient
 from heed.methods.propagation import Flow as Flow
 from heed.methods.propagation import Rollout as Rollout
 from heed.methods.relevance import Relevance as Relevance
+from heed.methods.slalom import Slalom as Slalom
 from heed.methods.table import ALL
 from heed.methods.table import METHODS as METHODS
 from heed.methods.table import candidates as candidates

@@ -66,6 +66,7 @@ class Explanation:
                      show a part of a whole
     intervals        smallest and largest possible score of each unit, given the output; NaN where
                      it was not computed
+    parts            other numbers of each unit, by name: what its score is made of
     """
 
     document: Document
@@ -89,6 +90,7 @@ class Explanation:
     notes: tuple[str, ...] = ()
     raw: Float[np.ndarray, "unit"] | None = None
     intervals: Float[np.ndarray, "unit 2"] | None = None
+    parts: dict[str, Float[np.ndarray, "unit"]] = field(default_factory=dict)
 
     def top(self, n: int = 10) -> list[tuple[str, float]]:
         """The n units with the largest scores, by absolute value."""
@@ -173,12 +175,14 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
     notes: tuple[str, ...]
     raw: list[float] | None = None
     intervals: list[tuple[float, float] | None] | None = None
+    parts: dict[str, list[float]] = {}
 
 
 def _check(record: _Record) -> None:
     """Refuse a record whose parts do not fit together, with a ValueError or an InputError."""
-    for name in ("scores", "standard_errors", "raw", "intervals"):
-        values = getattr(record, name)
+    names = ("scores", "standard_errors", "raw", "intervals")
+    by_name = {name: getattr(record, name) for name in names} | record.parts
+    for name, values in by_name.items():
         if values is not None and len(values) != len(record.units):
             raise ValueError(f"it has {len(record.units)} units and {len(values)} {name}")
     if record.label not in record.probabilities:
@@ -189,6 +193,7 @@ def _check(record: _Record) -> None:
         *(record.standard_errors or ()),
         *(record.raw or ()),
         *chain.from_iterable(bounds),
+        *chain.from_iterable(record.parts.values()),
         *(special.score for special in record.specials),
         *record.probabilities.values(),
         *record.facts.values(),
@@ -216,6 +221,7 @@ def _read(record: _Record) -> Explanation:
     for name in ("scores", "standard_errors", "raw"):
         if values[name] is not None:
             values[name] = np.array(values[name], dtype=float)
+    values["parts"] = {name: np.array(part, dtype=float) for name, part in record.parts.items()}
     for key, value in record.settings.items():
         if isinstance(value, str):
             record.settings[key] = _INFINITE.get(value, value)

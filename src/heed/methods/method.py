@@ -75,6 +75,7 @@ class Measured:
     raw              by row, the scores before the method changed them
     intervals        smallest and largest score of each unit
     sink             a special token, or one of a template, that is shown by itself
+    parts            other numbers of each unit, by name
     """
 
     scores: Scores | None = None
@@ -87,6 +88,7 @@ class Measured:
     raw: Float[np.ndarray, "row"] | None = None
     intervals: Float[np.ndarray, "unit 2"] | None = None
     sink: int | None = None
+    parts: dict[str, Scores] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -272,6 +274,7 @@ class Method(ABC):
             notes=notes,
             raw=raw,
             intervals=measured.intervals,
+            parts=measured.parts,
         )
 
 

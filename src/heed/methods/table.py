@@ -18,6 +18,7 @@ from heed.methods import (
     perturbation,
     propagation,
     relevance,
+    slalom,
     zeroing,
 )
 from heed.methods.method import Method
@@ -50,6 +51,7 @@ METHODS: dict[str, type[Method]] = {
         exact.LimeTheorem,
         perturbation.Shapley,
         exact.ShapleyExact,
+        slalom.Slalom,
         anchors.Anchors,
         flip.Flip,
         baseline.Random,

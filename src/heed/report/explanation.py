@@ -311,7 +311,7 @@ def _probability(explanation: Explanation) -> str:
 
 
 def strongest(explanation: Explanation, n: int = 8) -> Iterator[str]:
-    """The words with the largest scores, with intervals or standard errors if there are any.
+    """The words with the largest scores, with what else is known of them: intervals, errors, parts.
 
     Zeros are listed only if all scores are zero.
     """
@@ -324,7 +324,13 @@ def strongest(explanation: Explanation, n: int = 8) -> Iterator[str]:
             low, high = explanation.intervals[i]
             error = f" [{number(low)}, {number(high)}]"
         score = number(explanation.scores[i], signed=explanation.signed)
-        yield f"{names[i]} {score}{error}"
+        yield f"{names[i]} {score}{error}{_parts(explanation, int(i))}"
+
+
+def _parts(explanation: Explanation, i: int) -> str:
+    """The other numbers of a word, in brackets."""
+    parts = [f"{name} {short(float(x[i]))}" for name, x in explanation.parts.items()]
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _told_apart(explanation: Explanation) -> list[str]:
@@ -424,7 +430,7 @@ def html(explanation: Explanation) -> str:
         '<div style="margin:.6em 0;font-family:system-ui,sans-serif;line-height:1.7">'
         f"<div><b>{escape(explanation.method)}</b> for <b>{escape(explanation.label)}</b>"
         f'<span style="{small}">{about}</span></div>'
-        f"{html_text(explanation)}{html_intervals(explanation)}"
+        f"{html_text(explanation)}{html_intervals(explanation)}{html_plane(explanation)}"
         + (f'<div style="{small}">{specials}</div>' if specials else "")
         + (f'<ul style="{small};margin:.2em 0">{notes}</ul>' if notes else "")
         + "</div>"
@@ -446,7 +452,7 @@ def html_text(explanation: Explanation) -> str:
 
 
 def _html_word(explanation: Explanation, text: str, i: int, share: float) -> str:
-    title = number(explanation.scores[i], signed=explanation.signed)
+    title = number(explanation.scores[i], signed=explanation.signed) + _parts(explanation, i)
     style = "border-radius:3px;padding:0 2px"
     if explanation.unit in PASSAGES:  # where one ends and the next begins must be seen
         style += ";border-left:2px solid #888;padding-left:4px"
@@ -486,6 +492,17 @@ def html_intervals(explanation: Explanation, n: int = 12) -> str:
         f"grey: range over all attention that gives {_kept(explanation)}"
         f" (0 to {number(_top(explanation))})</caption><tbody>{rows}</tbody></table>"
     )
+
+
+def html_plane(explanation: Explanation) -> str:
+    """The plane of importances and values, of methods that have both."""
+    if not explanation.parts:
+        return ""
+    from heed.report import charts, plane  # which load altair
+
+    if not plane.drawable(explanation):
+        return ""
+    return f'<div style="overflow-x:auto">{charts.svg(plane.plane(explanation))}</div>'
 
 
 def _interval_row(explanation: Explanation, i: int) -> str:

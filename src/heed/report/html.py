@@ -106,7 +106,11 @@ def _method(
         "summary": "scores of another program" if known is None else known.summary,
         "best": best is not None and best.method == explanation.method,
         "label": explanation.label,
-        "text": Markup(parts.html_text(explanation) + parts.html_intervals(explanation)),
+        "text": Markup(
+            parts.html_text(explanation)
+            + parts.html_intervals(explanation)
+            + parts.html_plane(explanation)
+        ),
         "signed": explanation.signed,
         "strongest": list(parts.strongest(explanation, _STRONGEST)),
         "around": parts.around(explanation),
