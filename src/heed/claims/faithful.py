@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -49,6 +49,9 @@ class _BesideRandom(RemovalTest):
     kind: ClassVar[Kind]
 
     soft: Annotated[int, AtLeast(0)] = 2
+
+    def needed_to_pass(self, study: Study) -> ClaimTest:
+        return replace(self, removal=self.removals(study)[0], soft=0)
 
     def measure(self, study: Study) -> list[Row]:
         yardsticks = _applicable(study, _cheap(study))
