@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= passive
 # What the tests of a file share is made once: a file stays with its process.
-ONE := -q -n 2 --dist loadfile
+ONE := -q -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-full check bench reproduce results models clean
 

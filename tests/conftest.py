@@ -109,6 +109,30 @@ SIX += ["occlusion", "lime"]
 UNTRAINED = {name: cls for name, cls in CLAIMS.items() if not cls.claim.trains}
 
 
+# Files that take longest are handed out first: else one process waits for the other at the end.
+SLOWEST = (
+    "test_cli",
+    "test_known_truth",
+    "test_transformer",
+    "test_laws",
+    "test_report",
+    "test_reproduction",
+    "test_audit",
+    "test_devices",
+    "test_naim_asher",
+    "test_data",
+    "test_efficient_paper",
+    "test_rank",
+    "test_convert",
+    "test_docs",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {name: i for i, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(SLOWEST)))
+
+
 class Heard(Listener):
     """Remembers what is said."""
 
