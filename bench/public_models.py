@@ -123,7 +123,7 @@ class Subject:
 
 
 SUBJECTS = (  # from few layers to many
-    Subject("transformer-imdb", "BERT, 2 layers", "IMDB, film reviews"),
+    Subject("transformer-imdb", "BERT, 2 layers", "IMDB, reviews of 80 to 130 words"),
     Subject("question-classifier", "BERT, 2 layers", "questions from newsgroups"),
     Subject("minilm-sst", "BERT, 6 layers", "SST, sentences of film reviews"),
     Subject("minilm-sick", "BERT, 6 layers", "SICK, pairs of sentences"),
